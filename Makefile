@@ -1,0 +1,66 @@
+# Topiclake: `make` prints this help.
+SHELL := /bin/bash
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTHON ?= python3
+N ?= 5000000
+export PYTHONUNBUFFERED := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup jars demo test test-unit check format typecheck bench services-up services-down clean
+
+help:  ## print this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready jars  ## create .venv with the pinned packages, and fetch the jars
+
+$(VENV)/.ready: requirements.txt requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and f"Python {sys.version.split()[0]} is too old: Topiclake needs 3.10 or newer; try: make setup PYTHON=python3.12")'
+	@echo "== Python packages into $(VENV) (Spark alone is 430 MB; the first time takes a minute or two)"
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --disable-pip-version-check --progress-bar off -q -r requirements-dev.txt
+	$(PY) -m pip install --disable-pip-version-check -q --no-deps -e .
+	@touch $@
+
+jars: jars/target/.ready  ## fetch the jars that jars/*/pom.xml pin
+
+jars/target/.ready: jars/pom.xml $(wildcard jars/*/pom.xml)
+	@command -v mvn >/dev/null || { echo "Maven is missing; try: apt-get install maven"; exit 1; }
+	@echo "== jars (about 190 MB the first time)"
+	mvn -B -ntp -q -f jars/pom.xml clean process-resources
+	@mkdir -p jars/target && touch $@
+
+demo: setup  ## run the main job on real input, on embedded services
+	@$(PY) -m workbench demo
+
+test: setup  ## every test (under 25 minutes)
+	$(PY) -m pytest
+
+test-unit: setup  ## the quick tests: no JVM, under 30 seconds
+	$(PY) -m pytest tests/unit
+
+check: setup  ## ruff, strict types, tests
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(PY) -m pytest
+
+format: setup  ## format and mend what ruff can mend
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+typecheck: setup  ## strict types
+	$(VENV)/bin/mypy
+
+bench: setup  ## the article's code against ours on N records (N=20000000 for figures)
+	$(PY) -m bench.gps_ingest --records $(N)
+
+services-up: setup  ## start the embedded broker and registry, and leave them running
+	@$(PY) -m workbench up
+
+services-down: setup  ## stop them
+	@$(PY) -m workbench down
+
+clean: services-down  ## remove .venv, jars and everything the workbench made
+	@$(PY) -m workbench reset --yes
+	rm -rf $(VENV) jars/target jars/*/target .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Kafka topics into Delta tables, each record exactly once."""
