@@ -1,0 +1,85 @@
+"""Delta tables: create, append once, look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+#: The column that says where in Kafka a row came from: `STRUCT<partition INT, offset BIGINT>`.
+KAFKA_COLUMN = "_kafka"
+
+
+def ensure_table(
+    spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]
+) -> DeltaTable:
+    """Create the Delta table at `path` where there is none, and return it."""
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
+    for name, value in properties.items():
+        builder = builder.property(name, value)
+    return builder.execute()
+
+
+def append_once(
+    rows: DataFrame, path: str, *, writer: str, batch_id: int, commit: Mapping[str, object]
+) -> None:
+    """Append `rows` to the table at `path`, unless `writer` has appended batch `batch_id` already.
+
+    Delta keeps the last version of each writer (`txnAppId`, `txnVersion`), so a batch that Spark repeats
+    after a crash changes nothing. New columns are added to the table.
+
+    Args:
+        rows: What to append.
+        path: Location of the Delta table; created where there is none.
+        writer: Name of the writer; must change when batch ids start again from 0.
+        batch_id: Rises with each batch of the writer.
+        commit: Kept as JSON in the table's history (`userMetadata`).
+    """
+    (
+        rows.write.format("delta")
+        .mode("append")
+        .option("mergeSchema", "true")
+        .option("txnAppId", writer)
+        .option("txnVersion", str(batch_id))
+        .option("userMetadata", json.dumps(commit))
+        .save(path)
+    )
+
+
+def is_table(spark: SparkSession, path: str) -> bool:
+    """Tell whether there is a Delta table at `path`; a wrong credential raises Spark's own error."""
+    return bool(DeltaTable.isDeltaTable(spark, path))
+
+
+def read(spark: SparkSession, path: str, version: int | None = None) -> DataFrame:
+    """Read the table at `path`, as it is or as it was at `version`."""
+    reader = spark.read.format("delta")
+    return (reader if version is None else reader.option("versionAsOf", version)).load(path)
+
+
+def history(spark: SparkSession, path: str) -> DataFrame:
+    """Return the table's commits, newest first.
+
+    Returns:
+        `version BIGINT, timestamp TIMESTAMP, operation STRING, rows BIGINT, batch STRING`; `batch` is what
+        Topiclake wrote into the commit.
+    """
+    commits = DeltaTable.forPath(spark, path).history()
+    rows = F.col("operationMetrics")["numOutputRows"].cast("bigint").alias("rows")
+    return commits.select("version", "timestamp", "operation", rows, F.col("userMetadata").alias("batch"))
+
+
+def latest_version(spark: SparkSession, path: str) -> int:
+    """Return the newest version of the table at `path`."""
+    return int(DeltaTable.forPath(spark, path).history(1).select("version").collect()[0][0])
+
+
+def create_view(spark: SparkSession, path: str, name: str) -> DataFrame:
+    """Make the table at `path` a temporary view `name`, without the `_kafka` column, and return it."""
+    rows = read(spark, path).drop(KAFKA_COLUMN)
+    rows.createOrReplaceTempView(name)
+    return rows

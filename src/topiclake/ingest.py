@@ -1,0 +1,173 @@
+"""One topic into one Delta table, each record in exactly one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import avro, delta, kafka, quarantine, storage
+from topiclake.config import Settings
+from topiclake.schema_registry import SchemaRegistry, SubjectVersion
+from topiclake.session import is_databricks
+from topiclake.wire_format import schema_id_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a micro-batch must know; all of it can be pickled, for Spark Connect.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        subject: The subject whose versions decode the values.
+        mode: PERMISSIVE or FAILFAST.
+        registry: Where the versions come from.
+        table: Resolved location of the table.
+        quarantine: Resolved location of the quarantine table.
+        checkpoint: Resolved location of the checkpoint.
+        kafka_column: Whether rows carry `_kafka`.
+    """
+
+    pipeline: str
+    subject: str
+    mode: str
+    registry: SchemaRegistry
+    table: str
+    quarantine: str
+    checkpoint: str
+    kafka_column: bool
+
+    @classmethod
+    def from_settings(cls, settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401
+        """Resolve paths and secrets of a configuration."""
+        resolve = partial(storage.resolve, dbutils, databricks=is_databricks())
+        pipeline = settings.pipeline
+        return cls(
+            pipeline=settings.name,
+            subject=f"{pipeline.topic}-value",
+            mode=pipeline.mode,
+            registry=SchemaRegistry.from_settings(settings.schema_registry),
+            table=resolve(pipeline.table_path),
+            quarantine=resolve(pipeline.quarantine_path),
+            checkpoint=resolve(pipeline.checkpoint_path),
+            kafka_column=pipeline.kafka_column,
+        )
+
+
+def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401
+    """Start the stream from the pipeline's topic into its Delta table.
+
+    Args:
+        spark: The session.
+        settings: The configuration.
+        dbutils: The platform's, for mount points.
+
+    Returns:
+        The running query; `progress.await_caught_up` waits for it.
+
+    Raises:
+        TopicNotFoundError, SubjectNotFoundError: Named with those that exist; before anything is written.
+        KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
+        DecodeError: Inside the query, in mode FAILFAST.
+    """
+    target = Target.from_settings(settings, dbutils)
+    kafka.require_topic(settings.kafka, settings.pipeline.topic)
+    target.registry.latest(target.subject)
+    records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
+    trigger = settings.pipeline.trigger
+    interval = {"availableNow": True} if trigger == "availableNow" else {"processingTime": trigger}
+    return (
+        records.writeStream.queryName(settings.name)
+        .option("checkpointLocation", target.checkpoint)
+        .trigger(**interval)
+        .foreachBatch(partial(write_batch, target))
+        .start()
+    )
+
+
+def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
+    """Write one micro-batch: first the rows of the table, then the quarantine.
+
+    A batch that is repeated after a crash changes nothing: both tables know the last batch of this writer.
+    """
+    versions = target.registry.versions(target.subject)
+    judged = judge(records, versions, failfast=target.mode == "FAILFAST")
+    counts = Observation()
+    counted = judged.observe(counts, F.count_if(F.col("verdict") != "ok").alias("bad"))
+    writer = f"{target.pipeline}/{checkpoint_id(records.sparkSession, target.checkpoint)}"
+    commit = {
+        "pipeline": target.pipeline,
+        "batch_id": batch_id,
+        "schema_ids": [version.schema_id for version in versions],
+    }
+    delta.append_once(
+        table_rows(counted, versions[-1], kafka_column=target.kafka_column),
+        target.table,
+        writer=writer,
+        batch_id=batch_id,
+        commit=commit,
+    )
+    if counts.get["bad"]:
+        bad = judged.where("verdict <> 'ok'")
+        delta.append_once(
+            quarantine.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id),
+            target.quarantine,
+            writer=writer,
+            batch_id=batch_id,
+            commit=commit,
+        )
+
+
+def judge(records: DataFrame, versions: list[SubjectVersion], *, failfast: bool) -> DataFrame:
+    """Decode each record by its own writer schema, and say what became of it.
+
+    Args:
+        records: Kafka's columns.
+        versions: The subject's versions; the newest is the reader schema.
+        failfast: Raise at the first record whose verdict is not `ok`.
+
+    Returns:
+        Kafka's columns, `decoded STRUCT<event, end BIGINT>` and `verdict STRING`.
+    """
+    schemas = {version.schema_id: version.schema for version in versions}
+    value, result = F.col("value"), F.col("decoded")
+    verdict = avro.verdict(value, result, schemas)
+    return records.withColumn("decoded", avro.decoded(value, schemas, versions[-1].schema)).withColumn(
+        "verdict", _or_fail(verdict) if failfast else verdict
+    )
+
+
+def table_rows(judged: DataFrame, reader: SubjectVersion, *, kafka_column: bool) -> DataFrame:
+    """Return the rows of the table: the reader schema's fields, and `_kafka` where it is asked for."""
+    event = "decoded.event.*" if avro.is_record(reader.schema) else "decoded.event AS value"
+    origin = [f"struct(partition, offset) AS {delta.KAFKA_COLUMN}"] if kafka_column else []
+    return judged.where("verdict = 'ok'").selectExpr(event, *origin)
+
+
+def checkpoint_id(spark: SparkSession, checkpoint: str) -> str:
+    """Return the id that Spark gave the checkpoint, so that a new one never looks like an old one."""
+    metadata = spark.read.json(f"{checkpoint}/metadata").select("id").collect()
+    return str(metadata[0][0])
+
+
+def _or_fail(verdict: Column) -> Column:
+    text = F.concat(
+        F.lit("FAILFAST: topic "),
+        F.col("topic"),
+        F.lit(", partition "),
+        F.col("partition").cast("string"),
+        F.lit(", offset "),
+        F.col("offset").cast("string"),
+        F.lit(", schema id "),
+        F.coalesce(schema_id_of(F.col("value")).cast("string"), F.lit("none")),
+        F.lit(", reason "),
+        verdict,
+        F.lit(" (end of record)"),
+    )
+    return F.when(verdict == "ok", verdict).otherwise(F.raise_error(text))
+
+

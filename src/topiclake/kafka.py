@@ -1,0 +1,172 @@
+"""Kafka: what a reader, a producer and an administrator are told, from one configuration."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.error import KafkaError as ClientError
+from pyspark.sql import DataFrame, SparkSession
+
+from topiclake.config import KafkaSettings, PipelineSettings
+from topiclake.errors import KafkaError, TopicNotFoundError
+
+#: Seconds until a broker that does not answer counts as unreachable.
+TIMEOUT_SECONDS = 10
+
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def read_topic(
+    spark: SparkSession, kafka: KafkaSettings, pipeline: PipelineSettings, *, shaded: bool
+) -> DataFrame:
+    """Read a topic as a stream.
+
+    Args:
+        spark: The session.
+        kafka: How to reach the broker.
+        pipeline: Topic, starting offsets and rate limit.
+        shaded: Whether Kafka's classes carry Databricks' prefix.
+
+    Returns:
+        A streaming DataFrame `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT,
+        timestamp TIMESTAMP, timestampType INT, headers ARRAY<STRUCT<key STRING, value BINARY>>`.
+    """
+    options = reader_options(kafka, pipeline, shaded=shaded)
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def reader_options(kafka: KafkaSettings, pipeline: PipelineSettings, *, shaded: bool) -> dict[str, str]:
+    """Return the options of Spark's Kafka source."""
+    offsets = pipeline.starting_offsets
+    options = {
+        "subscribe": pipeline.topic,
+        "startingOffsets": offsets if isinstance(offsets, str) else json.dumps(offsets),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+    }
+    if pipeline.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(pipeline.max_offsets_per_trigger)
+    return options | {f"kafka.{key}": value for key, value in _jvm_client(kafka, shaded=shaded).items()}
+
+
+def _jvm_client(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
+    """Return the settings of a Kafka client on the JVM."""
+    client = {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
+    if kafka.ca_file is not None:
+        client |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(kafka.ca_file)}
+    if kafka.is_sasl:
+        client |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka, shaded=shaded)}
+    return client | {key: str(value) for key, value in kafka.consumer.items()}
+
+
+def _jaas(kafka: KafkaSettings, *, shaded: bool) -> str:
+    """Return the login as JAAS wants it; Databricks ships Kafka's classes under `kafkashaded.`."""
+    module = ("kafkashaded." if shaded else "") + _LOGIN_MODULES[kafka.sasl_mechanism]
+    username, password = (_quoted(part) for part in _login(kafka))
+    return f"{module} required username={username} password={password};"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _login(kafka: KafkaSettings) -> tuple[str, str]:
+    return (
+        kafka.username.reveal() if kafka.username else "",
+        kafka.password.reveal() if kafka.password else "",
+    )
+
+
+def client_settings(kafka: KafkaSettings) -> dict[str, Any]:
+    """Return the settings of a confluent-kafka client: producer, consumer or administrator."""
+    client: dict[str, Any] = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "security.protocol": kafka.security_protocol,
+        # Failures come back as errors with a remedy; librdkafka's own lines would stand beside them.
+        "log_level": 0,
+    }
+    if kafka.ca_file is not None:
+        client["ssl.ca.location"] = str(kafka.ca_file)
+    if kafka.is_sasl:
+        username, password = _login(kafka)
+        client |= {
+            "sasl.mechanism": kafka.sasl_mechanism,
+            "sasl.username": username,
+            "sasl.password": password,
+        }
+    return client
+
+
+def require_topic(kafka: KafkaSettings, topic: str) -> int:
+    """Return the number of partitions of `topic`.
+
+    Raises:
+        TopicNotFoundError: The broker does not hold it; lists the topics that it holds.
+        KafkaError: The broker cannot be reached or refuses the login.
+    """
+    topics = _topics(kafka)
+    if topic not in topics:
+        there = ", ".join(sorted(name for name in topics if not name.startswith("_"))) or "none"
+        raise TopicNotFoundError(
+            f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; it holds: {there}",
+            "publish first (python -m workbench run notebooks/gps_publish.py), or check the topic's name",
+        )
+    return topics[topic]
+
+
+def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int) -> int:
+    """Create `topic` where it is missing, and return how many partitions it has.
+
+    Raises:
+        KafkaError: The broker cannot be reached, refuses the login, or refuses to create it.
+    """
+    topics = _topics(kafka)
+    if topic in topics:
+        return topics[topic]
+    client = AdminClient(client_settings(kafka))
+    try:
+        client.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
+            raise KafkaError(f"topic {topic} cannot be created: {error.args[0].str()}") from None
+    return partitions
+
+
+def _topics(kafka: KafkaSettings) -> dict[str, int]:
+    """Return the broker's topics with their number of partitions."""
+    problems: list[ClientError] = []
+    client = AdminClient(client_settings(kafka) | {"error_cb": problems.append})
+    try:
+        found = client.list_topics(timeout=TIMEOUT_SECONDS).topics
+    except KafkaException as error:
+        raise unreachable(kafka, [*problems, error.args[0]]) from None
+    return {name: len(topic.partitions) for name, topic in found.items()}
+
+
+def unreachable(kafka: KafkaSettings, problems: list[ClientError]) -> KafkaError:
+    """Say why the broker cannot be used: the login, the certificate, or the address."""
+    by_code = {problem.code(): problem for problem in problems}
+    if ClientError._AUTHENTICATION in by_code:  # noqa: SLF001 (librdkafka's name of it)
+        return KafkaError(
+            f"the broker at {kafka.bootstrap_servers} refuses the login ({kafka.sasl_mechanism})",
+            "check the secrets kafka.username and kafka.password",
+        )
+    if ClientError._SSL in by_code:  # noqa: SLF001
+        return KafkaError(
+            f"no TLS connection to the broker at {kafka.bootstrap_servers}: "
+            f"{by_code[ClientError._SSL].str()[:200]}",  # noqa: SLF001
+            "check kafka.security_protocol and kafka.ca_file",
+        )
+    reason = problems[0].str() if problems else "no answer"
+    return KafkaError(
+        f"the broker at {kafka.bootstrap_servers} does not answer within {TIMEOUT_SECONDS} s ({reason})",
+        "python -m workbench status, or check kafka.bootstrap_servers, security_protocol and the network",
+    )

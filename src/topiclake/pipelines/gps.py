@@ -1,0 +1,244 @@
+"""GPS trackers: real tracks, played to a topic as Confluent-framed Avro, and drawn."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice, zip_longest
+from pathlib import Path
+
+import fastavro
+import plotly.graph_objects as go
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.error import KafkaError as ClientError
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from topiclake import kafka, wire_format
+from topiclake.config import Settings
+from topiclake.errors import ConfigError, KafkaError
+from topiclake.schema_registry import SchemaRegistry
+
+GPS_SCHEMA = {
+    "type": "record",
+    "name": "GpsEvent",
+    "namespace": "io.topiclake.gps",
+    "fields": [
+        {"name": "timestamp", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "deviceId", "type": "string"},
+        {"name": "latitude", "type": "double", "doc": "degrees, WGS 84"},
+        {"name": "longitude", "type": "double", "doc": "degrees, WGS 84"},
+        {"name": "altitude", "type": "double", "doc": "metres above sea level"},
+        {"name": "speed", "type": "double", "doc": "km/h"},
+    ],
+}
+
+GpsEvent = dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a publishing run sent, acknowledged by the broker."""
+
+    topic: str
+    records: int
+    devices: int
+    schema_id: int
+
+    def to_json(self) -> str:
+        """Return it as the exit value of a notebook."""
+        return json.dumps(self.__dict__)
+
+
+def read_tracks(file: Path) -> list[list[GpsEvent]]:
+    """Read recorded tracks, one list of events a track.
+
+    Args:
+        file: CSV `track, timestamp_ms, latitude, longitude, altitude_m, speed_kmh`. Times may be negative:
+            one receiver's clock was broken, and such values are kept.
+
+    Raises:
+        ConfigError: The file is missing, or a line is not of that form; names the line.
+    """
+    if not file.is_file():
+        raise ConfigError(f"the tracks {file} are missing", "git checkout -- data/gps_tracks.csv")
+    tracks: dict[str, list[GpsEvent]] = {}
+    with file.open(encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.DictReader(lines), start=2):
+            try:
+                event = _event(row)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ConfigError(f"{file}, line {number} is not a track point ({error!r})") from None
+            tracks.setdefault(row["track"], []).append(event)
+    return list(tracks.values())
+
+
+def _event(row: dict[str, str]) -> GpsEvent:
+    return {
+        "timestamp": int(row["timestamp_ms"]),
+        "deviceId": row["track"],
+        "latitude": float(row["latitude"]),
+        "longitude": float(row["longitude"]),
+        "altitude": float(row["altitude_m"]),
+        "speed": float(row["speed_kmh"]),
+    }
+
+
+def play(tracks: list[list[GpsEvent]], devices: int) -> Iterator[GpsEvent]:
+    """Let `devices` trackers walk the tracks at the same time, each from start to end.
+
+    The first trackers carry the tracks' names, later ones a number behind it.
+    """
+    walks = [_walk(track, name) for track, name in islice(_named(tracks), devices)]
+    for events in zip_longest(*walks):
+        yield from (event for event in events if event is not None)
+
+
+def _walk(track: list[GpsEvent], name: str) -> Iterator[GpsEvent]:
+    return (event | {"deviceId": name} for event in track)
+
+
+def _named(tracks: list[list[GpsEvent]]) -> Iterator[tuple[list[GpsEvent], str]]:
+    for number, track in enumerate(cycle(tracks)):
+        lap = number // len(tracks)
+        yield track, f"{track[0]['deviceId']}-{lap + 1}" if lap else str(track[0]["deviceId"])
+
+
+def publish_tracks(
+    settings: Settings, file: Path, *, devices: int, records_per_second: float = 0, partitions: int = 4
+) -> Published:
+    """Register the GPS schema, create the topic where it is missing, and play the tracks into it.
+
+    Args:
+        settings: Broker, registry and topic.
+        file: The recorded tracks, see `read_tracks`.
+        devices: How many trackers walk; three tracks are recorded, further devices walk them again.
+        records_per_second: 0 for as fast as it goes.
+        partitions: Of the topic, when it is created; a device's events stay in one partition.
+
+    Raises:
+        ConfigError: `devices` or the rate is not positive, or the file is wrong.
+        KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
+    """
+    if devices < 1 or records_per_second < 0:
+        raise ConfigError(
+            f"devices={devices}, records_per_second={records_per_second}: at least 1 and 0 are allowed"
+        )
+    tracks = read_tracks(file)
+    topic = settings.pipeline.topic
+    kafka.ensure_topic(settings.kafka, topic, partitions)
+    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    schema_id = registry.register(f"{topic}-value", json.dumps(GPS_SCHEMA))
+    records = produce(settings, topic, schema_id, paced(play(tracks, devices), records_per_second))
+    return Published(topic, records, devices, schema_id)
+
+
+def paced(events: Iterable[GpsEvent], records_per_second: float) -> Iterator[GpsEvent]:
+    """Yield the events not faster than `records_per_second`; 0 for no limit."""
+    start = time.monotonic()
+    for number, event in enumerate(events):
+        if records_per_second and (wait := start + number / records_per_second - time.monotonic()) > 0:
+            time.sleep(wait)
+        yield event
+
+
+def produce(settings: Settings, topic: str, schema_id: int, events: Iterable[GpsEvent]) -> int:
+    """Send events as Confluent-framed Avro, keyed by device, and return how many were acknowledged.
+
+    Raises:
+        KafkaError: The broker did not acknowledge each of them; names the first reason.
+    """
+    schema = fastavro.parse_schema(GPS_SCHEMA)
+    failures: list[ClientError] = []
+    producer = Producer(
+        kafka.client_settings(settings.kafka)
+        | {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 30_000}
+    )
+    sent = 0
+    for event in events:
+        payload = io.BytesIO()
+        fastavro.schemaless_writer(payload, schema, event)
+        value = wire_format.frame(schema_id, payload.getvalue())
+        _send(producer, topic, str(event["deviceId"]), value, failures)
+        sent += 1
+    unsent = producer.flush(60)
+    if failures or unsent:
+        reason = failures[0].str() if failures else "no answer within 60 s"
+        raise KafkaError(
+            f"{len(failures) + unsent} of {sent} records for topic {topic} were not acknowledged ({reason})",
+            "python -m workbench status, then publish again",
+        )
+    return sent
+
+
+def _send(producer: Producer, topic: str, key: str, value: bytes, failures: list[ClientError]) -> None:
+    def acknowledged(error: ClientError | None, _message: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    while True:
+        try:
+            producer.produce(topic, key=key, value=value, on_delivery=acknowledged)
+        except BufferError:
+            producer.poll(0.5)
+            continue
+        except KafkaException as error:
+            raise KafkaError(f"topic {topic} takes no records: {error}") from None
+        producer.poll(0)
+        return
+
+
+def counts_per_device(gps_events: DataFrame) -> DataFrame:
+    """Return `deviceId STRING, records BIGINT, first TIMESTAMP, last TIMESTAMP`, most records first."""
+    return (
+        gps_events.groupBy("deviceId")
+        .agg(
+            F.count("*").alias("records"),
+            F.min("timestamp").alias("first"),
+            F.max("timestamp").alias("last"),
+        )
+        .orderBy(F.desc("records"), "deviceId")
+    )
+
+
+def last_positions(gps_events: DataFrame) -> DataFrame:
+    """Return the newest event of each device, with the columns of `gps_events`."""
+    newest_first = Window.partitionBy("deviceId").orderBy(F.desc("timestamp"))
+    ranked = gps_events.withColumn("rank", F.row_number().over(newest_first))
+    return ranked.where("rank = 1").drop("rank").orderBy("deviceId")
+
+
+def track_map(gps_events: DataFrame, *, max_points: int = 20_000) -> str:
+    """Draw the tracks, one panel a region, as HTML that needs no network.
+
+    Args:
+        gps_events: `deviceId, latitude, longitude, speed, timestamp`; at most `max_points` rows are drawn.
+        max_points: Rows that the driver takes.
+    """
+    columns = ["deviceId", "timestamp", "latitude", "longitude", "altitude", "speed"]
+    points = gps_events.select(*columns).distinct().orderBy("deviceId", "timestamp").limit(max_points)
+    tracks: dict[str, list[tuple[float, float, float]]] = {}
+    for row in points.collect():
+        tracks.setdefault(row["deviceId"], []).append((row["longitude"], row["latitude"], row["speed"]))
+    figure = go.Figure([_track(device, positions) for device, positions in tracks.items()])
+    figure.update_layout(title="GPS tracks", height=560, xaxis_title="longitude", yaxis_title="latitude")
+    figure.update_yaxes(scaleanchor="x", scaleratio=1.4)
+    return str(figure.to_html(full_html=False, include_plotlyjs=True))
+
+
+def _track(device: str, positions: list[tuple[float, float, float]]) -> go.Scatter:
+    longitudes, latitudes, speeds = zip(*positions, strict=True)
+    return go.Scatter(
+        x=longitudes,
+        y=latitudes,
+        mode="lines+markers",
+        marker={"size": 4},
+        name=device,
+        customdata=speeds,
+        hovertemplate="%{y:.5f}, %{x:.5f}<br>%{customdata:.1f} km/h",
+    )

@@ -1,0 +1,108 @@
+"""The Spark settings that the pipeline relies on, and a session that has them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from topiclake.errors import PlatformError
+
+#: A hostile record may claim a string of 2 GiB; Avro allocates it before it reads it, and the JVM dies.
+#: 16 MiB is above Kafka's own limit of a message (1 MiB by default) and small enough for any heap.
+AVRO_LIMIT = 16 * 1024 * 1024
+AVRO_LIMITS = {
+    "org.apache.avro.limits.string.maxLength": AVRO_LIMIT,
+    "org.apache.avro.limits.bytes.maxLength": AVRO_LIMIT,
+    "org.apache.avro.limits.collectionItems.maxLength": AVRO_LIMIT,
+}
+
+#: Options and settings whose value Spark must not show in its UI, logs and plans.
+REDACTION = r"(?i)secret|password|token|access[.]?key|account\.key|fs\.azure\.sas|jaas|basic\.auth"
+
+
+def is_databricks() -> bool:
+    """Tell whether this is Databricks (clusters and serverless set DATABRICKS_RUNTIME_VERSION)."""
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
+
+
+def jvm_options() -> str:
+    """Return the JVM options that driver and executors need, as one string."""
+    return " ".join(f"-D{name}={value}" for name, value in AVRO_LIMITS.items())
+
+
+def spark_conf() -> dict[str, str]:
+    """Return what a Spark session outside Databricks is started with; docs/architecture.md says why."""
+    cores = os.cpu_count() or 2
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.driver.extraJavaOptions": jvm_options(),
+        "spark.executor.extraJavaOptions": jvm_options(),
+        # Delta spreads its own state over 50 tasks by default: two seconds a batch on two cores.
+        "spark.databricks.delta.snapshotPartitions": str(min(cores, 8)),
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.redaction.regex": REDACTION,
+        "spark.sql.redaction.options.regex": REDACTION,
+        "spark.hadoop.fs.wasb.impl": "org.apache.hadoop.fs.azure.NativeAzureFileSystem",
+        "spark.hadoop.fs.wasbs.impl": "org.apache.hadoop.fs.azure.NativeAzureFileSystem$Secure",
+        "spark.delta.logStore.wasb.impl": "io.delta.storage.AzureLogStore",
+        "spark.delta.logStore.wasbs.impl": "io.delta.storage.AzureLogStore",
+        # With the driver's own 30 retries a wrong address hangs for many minutes.
+        "spark.hadoop.fs.azure.io.retry.max.retries": "3",
+    }
+
+
+def local_session(
+    app_name: str, jars_folder: Path, extra_conf: dict[str, str] | None = None
+) -> SparkSession:
+    """Start Spark in this process, with the jars that `make jars` fetched.
+
+    Args:
+        app_name: Shown in Spark's UI and logs.
+        jars_folder: The project's `jars/`; its `spark` and `avro` modules are used.
+        extra_conf: Settings on top of `spark_conf()`.
+
+    Raises:
+        PlatformError: Java is missing or too old, or the jars were not fetched.
+    """
+    require_java()
+    jars, avro = sorted(jars_folder.glob("spark/target/jars/*.jar")), sorted(
+        jars_folder.glob("avro/target/jars/*.jar")
+    )
+    if not jars or not avro:
+        raise PlatformError(f"Spark's jars are not in {jars_folder}", "make jars")
+    conf = spark_conf() | {
+        "spark.jars": ",".join(map(str, jars)),
+        # In front of Spark's own Avro, see AVRO_LIMIT.
+        "spark.driver.extraClassPath": str(avro[0]),
+        "spark.executor.extraClassPath": str(avro[0]),
+    }
+    builder = SparkSession.builder.appName(app_name).master(os.environ.get("SPARK_MASTER", "local[*]"))
+    for key, value in (conf | (extra_conf or {})).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def require_java(minimum: int = 17) -> int:
+    """Return the major version of the Java that Spark will use.
+
+    Raises:
+        PlatformError: There is none, or it is older than `minimum`.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    remedy = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17"
+    if java is None or not Path(java).exists():
+        raise PlatformError(f"Java {minimum} or newer is needed, found none", remedy)
+    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    if found is None or int(found[1]) < minimum:
+        version = found[1] if found else "one that does not tell its version"
+        raise PlatformError(f"Java {minimum} or newer is needed, found {version} at {java}", remedy)
+    return int(found[1])
