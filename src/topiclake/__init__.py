@@ -1,1 +1,28 @@
-"""Kafka topics into Delta tables, each record exactly once."""
+"""Kafka topics into Delta tables, each record exactly once.
+
+What a notebook calls; everything else is a module below.
+"""
+
+from topiclake.config import load_settings
+from topiclake.ingest import start_ingest
+from topiclake.pipelines.gps import counts_per_device, last_positions, publish_tracks, track_map
+from topiclake.progress import await_caught_up
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.storage import mount
+from topiclake.tables import create_view, summarize, table_history, table_path
+
+__all__ = [
+    "SchemaRegistry",
+    "await_caught_up",
+    "counts_per_device",
+    "create_view",
+    "last_positions",
+    "load_settings",
+    "mount",
+    "publish_tracks",
+    "start_ingest",
+    "summarize",
+    "table_history",
+    "table_path",
+    "track_map",
+]

@@ -6,8 +6,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 import yaml
 from pydantic import (
@@ -16,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     ValidationError,
     ValidationInfo,
 )
@@ -70,7 +73,7 @@ def _parse_offsets(value: object) -> object:
             value = json.loads(value)
         except json.JSONDecodeError as error:
             raise ValueError(
-                'must be earliest, latest or JSON such as {"gps": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+                'must be earliest, latest or JSON like {"gps": {"0": 23, "1": -2}} (-2: earliest, -1: latest)'
             ) from error
     return value
 
@@ -81,7 +84,7 @@ def _check_trigger(value: str) -> str:
     return value
 
 
-SecretReference = Annotated[Secret, BeforeValidator(_parse_secret)]
+SecretReference = Annotated[Secret, BeforeValidator(_parse_secret), PlainSerializer(repr)]
 StartingOffsets = Annotated[
     Literal["earliest", "latest"] | dict[str, dict[str, int]], BeforeValidator(_parse_offsets)
 ]
@@ -161,6 +164,10 @@ class Settings(_Section):
     schema_registry: SchemaRegistrySettings
     storage: StorageSettings
     pipeline: PipelineSettings
+    #: Names this run in the tables' histories.
+    run_id: str = Field(default_factory=lambda: uuid4().hex)
+    #: When the configuration was read, in UTC.
+    loaded_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
 
 
 def load_settings(
@@ -212,8 +219,12 @@ def find_conf(start: Path | None = None) -> Path:
 
 def _read_yaml(file: Path) -> dict[str, Any]:
     if not file.is_file():
-        there = sorted(path.stem for path in file.parent.glob("*.yaml") if path.stem not in ("base", "secrets"))
-        raise ConfigError(f"{file} does not exist; environments here: {', '.join(there) or 'none'}", "env=local")
+        there = sorted(
+            path.stem for path in file.parent.glob("*.yaml") if path.stem not in ("base", "secrets")
+        )
+        raise ConfigError(
+            f"{file} does not exist; environments here: {', '.join(there) or 'none'}", "env=local"
+        )
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
     except yaml.YAMLError as error:
@@ -284,4 +295,4 @@ def _allowed(path: list[str]) -> list[str]:
     model: Any = Settings
     for part in path:
         model = model.model_fields[part].annotation
-    return sorted(set(model.model_fields) - {"env", "name"})
+    return sorted(set(model.model_fields) - {"env", "name", "run_id", "loaded_at"})

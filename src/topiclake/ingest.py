@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ class Target:
 
     Attributes:
         pipeline: The pipeline's name.
+        run: Id of this run, for the tables' histories.
         subject: The subject whose versions decode the values.
         mode: PERMISSIVE or FAILFAST.
         registry: Where the versions come from.
@@ -33,6 +35,7 @@ class Target:
     """
 
     pipeline: str
+    run: str
     subject: str
     mode: str
     registry: SchemaRegistry
@@ -48,6 +51,7 @@ class Target:
         pipeline = settings.pipeline
         return cls(
             pipeline=settings.name,
+            run=settings.run_id,
             subject=f"{pipeline.topic}-value",
             mode=pipeline.mode,
             registry=SchemaRegistry.from_settings(settings.schema_registry),
@@ -76,7 +80,8 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     """
     target = Target.from_settings(settings, dbutils)
     kafka.require_topic(settings.kafka, settings.pipeline.topic)
-    target.registry.latest(target.subject)
+    reader = target.registry.latest(target.subject)
+    create_tables(spark, target, reader, settings.pipeline.table_properties)
     records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
     trigger = settings.pipeline.trigger
     interval = {"availableNow": True} if trigger == "availableNow" else {"processingTime": trigger}
@@ -87,6 +92,18 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
         .foreachBatch(partial(write_batch, target))
         .start()
     )
+
+
+def create_tables(
+    spark: SparkSession, target: Target, reader: SubjectVersion, properties: Mapping[str, str]
+) -> None:
+    """Create the table and its quarantine where they are missing, so that an empty topic has tables too."""
+    nothing = spark.createDataFrame([], quarantine.RECORD_SCHEMA)
+    judged = judge(nothing, [reader], failfast=False)
+    rows = table_rows(judged, reader, kafka_column=target.kafka_column)
+    bad = quarantine.quarantined(judged, pipeline=target.pipeline, batch_id=0)
+    delta.ensure_table(spark, target.table, rows.schema, properties)
+    delta.ensure_table(spark, target.quarantine, bad.schema, {})
 
 
 def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
@@ -101,6 +118,7 @@ def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
     writer = f"{target.pipeline}/{checkpoint_id(records.sparkSession, target.checkpoint)}"
     commit = {
         "pipeline": target.pipeline,
+        "run": target.run,
         "batch_id": batch_id,
         "schema_ids": [version.schema_id for version in versions],
     }
@@ -169,5 +187,3 @@ def _or_fail(verdict: Column) -> Column:
         F.lit(" (end of record)"),
     )
     return F.when(verdict == "ok", verdict).otherwise(F.raise_error(text))
-
-

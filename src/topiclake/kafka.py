@@ -154,15 +154,15 @@ def _topics(kafka: KafkaSettings) -> dict[str, int]:
 def unreachable(kafka: KafkaSettings, problems: list[ClientError]) -> KafkaError:
     """Say why the broker cannot be used: the login, the certificate, or the address."""
     by_code = {problem.code(): problem for problem in problems}
-    if ClientError._AUTHENTICATION in by_code:  # noqa: SLF001 (librdkafka's name of it)
+    if ClientError._AUTHENTICATION in by_code:
         return KafkaError(
             f"the broker at {kafka.bootstrap_servers} refuses the login ({kafka.sasl_mechanism})",
             "check the secrets kafka.username and kafka.password",
         )
-    if ClientError._SSL in by_code:  # noqa: SLF001
+    if ClientError._SSL in by_code:
         return KafkaError(
             f"no TLS connection to the broker at {kafka.bootstrap_servers}: "
-            f"{by_code[ClientError._SSL].str()[:200]}",  # noqa: SLF001
+            f"{by_code[ClientError._SSL].str()[:200]}",
             "check kafka.security_protocol and kafka.ca_file",
         )
     reason = problems[0].str() if problems else "no answer"

@@ -58,4 +58,3 @@ def failure(query: str | None, text: str) -> TopiclakeError:
 def _last_cause(text: str) -> str:
     causes = re.findall(r"(?:Caused by|\w+(?:Exception|Error)): (.*)", text)
     return " ".join((causes[-1] if causes else text).split())[:500]
-

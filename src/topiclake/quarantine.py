@@ -7,9 +7,13 @@ from pyspark.sql import functions as F
 
 from topiclake.wire_format import schema_id_of
 
-SCHEMA = (
+#: A record as it comes from Kafka.
+RECORD_SCHEMA = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
-    "headers ARRAY<STRUCT<key STRING, value BINARY>>, schema_id INT, reason STRING, detail STRING, "
+    "headers ARRAY<STRUCT<key STRING, value BINARY>>"
+)
+SCHEMA = (
+    f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, "
     "pipeline STRING, batch_id BIGINT, quarantined_at TIMESTAMP"
 )
 
@@ -59,7 +63,11 @@ def _detail() -> Column:
             F.concat(F.lit("the subject has no schema with id "), schema_id),
         )
         .otherwise(
-            F.concat(F.lit("the "), (F.length(value) - 5).cast("string"),
-                     F.lit(" bytes after the header are not one record of schema id "), schema_id)
+            F.concat(
+                F.lit("the "),
+                (F.length(value) - 5).cast("string"),
+                F.lit(" bytes after the header are not one record of schema id "),
+                schema_id,
+            )
         )
     )

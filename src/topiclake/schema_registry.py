@@ -114,6 +114,8 @@ class SchemaRegistry:
         if key not in self._known:
             found = self._ask(lambda: self._client.get_version(subject, number))
             schema = found.schema
+            if found.schema_id is None or schema is None or schema.schema_str is None:
+                raise SchemaRegistryError(f"version {number} of subject {subject} comes without id or schema")
             self._known[key] = SubjectVersion(
                 subject, number, found.schema_id, schema.schema_type or "AVRO", schema.schema_str
             )

@@ -58,9 +58,7 @@ def spark_conf() -> dict[str, str]:
     }
 
 
-def local_session(
-    app_name: str, jars_folder: Path, extra_conf: dict[str, str] | None = None
-) -> SparkSession:
+def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] | None = None) -> SparkSession:
     """Start Spark in this process, with the jars that `make jars` fetched.
 
     Args:
@@ -72,8 +70,9 @@ def local_session(
         PlatformError: Java is missing or too old, or the jars were not fetched.
     """
     require_java()
-    jars, avro = sorted(jars_folder.glob("spark/target/jars/*.jar")), sorted(
-        jars_folder.glob("avro/target/jars/*.jar")
+    jars, avro = (
+        sorted(jars_folder.glob("spark/target/jars/*.jar")),
+        sorted(jars_folder.glob("avro/target/jars/*.jar")),
     )
     if not jars or not avro:
         raise PlatformError(f"Spark's jars are not in {jars_folder}", "make jars")

@@ -8,7 +8,9 @@ from typing import Any
 from topiclake.config import StorageSettings
 from topiclake.errors import StorageError
 
-_WASBS = re.compile(r"^wasbs?://(?P<container>[^@/]+)@(?P<account>[^/.]+)(?P<suffix>\.[^/]+)?(?P<folder>/.*)?$")
+_WASBS = re.compile(
+    r"^wasbs?://(?P<container>[^@/]+)@(?P<account>[^/.]+)(?P<suffix>\.[^/]+)?(?P<folder>/.*)?$"
+)
 
 
 def mount(dbutils: Any, storage: StorageSettings) -> str:  # noqa: ANN401 (the platform's own)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -110,32 +111,48 @@ def _named(tracks: list[list[GpsEvent]]) -> Iterator[tuple[list[GpsEvent], str]]
 
 
 def publish_tracks(
-    settings: Settings, file: Path, *, devices: int, records_per_second: float = 0, partitions: int = 4
+    settings: Settings,
+    file: Path | str,
+    *,
+    devices: int | str,
+    records_per_second: float | str = 0,
+    partitions: int = 4,
 ) -> Published:
     """Register the GPS schema, create the topic where it is missing, and play the tracks into it.
 
     Args:
         settings: Broker, registry and topic.
         file: The recorded tracks, see `read_tracks`.
-        devices: How many trackers walk; three tracks are recorded, further devices walk them again.
-        records_per_second: 0 for as fast as it goes.
+        devices: How many trackers walk; three tracks are recorded, further devices walk them again. Text, as
+            widgets hold it, will do.
+        records_per_second: All devices together; 0 for as fast as it goes.
         partitions: Of the topic, when it is created; a device's events stay in one partition.
 
     Raises:
-        ConfigError: `devices` or the rate is not positive, or the file is wrong.
+        ConfigError: `devices` or the rate is no number or too small, or the file is wrong.
         KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """
-    if devices < 1 or records_per_second < 0:
-        raise ConfigError(
-            f"devices={devices}, records_per_second={records_per_second}: at least 1 and 0 are allowed"
-        )
-    tracks = read_tracks(file)
+    number_of_devices, rate = (
+        _at_least(1, "devices", devices),
+        _at_least(0, "records_per_second", records_per_second),
+    )
+    tracks = read_tracks(Path(file))
     topic = settings.pipeline.topic
     kafka.ensure_topic(settings.kafka, topic, partitions)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(GPS_SCHEMA))
-    records = produce(settings, topic, schema_id, paced(play(tracks, devices), records_per_second))
-    return Published(topic, records, devices, schema_id)
+    records = produce(settings, topic, schema_id, paced(play(tracks, int(number_of_devices)), rate))
+    return Published(topic, records, int(number_of_devices), schema_id)
+
+
+def _at_least(minimum: float, name: str, value: float | str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not number >= minimum or math.isinf(number):
+        raise ConfigError(f"{name} is {value!r}; allowed: a number, at least {minimum:g}")
+    return number
 
 
 def paced(events: Iterable[GpsEvent], records_per_second: float) -> Iterator[GpsEvent]:

@@ -1,0 +1,92 @@
+"""Drain the benchmark's topic once, with one side's code, and print what it cost as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from bench.gps_ingest import PROJECT, cpu_seconds
+from topiclake import ingest, progress, session
+from topiclake.config import Settings, load_settings
+from topiclake.schema_registry import SchemaRegistry
+
+MountInfo = namedtuple("MountInfo", "mountPoint source encryptionType")
+
+
+class Mounts:
+    """Stand in for dbutils: one mount, the run's own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.fs = self
+        self._mount = MountInfo("/mnt/datalake", folder.as_uri(), "")
+
+    def mounts(self) -> list[MountInfo]:
+        """Return the mount."""
+        return [self._mount]
+
+
+def article(spark: SparkSession, settings: Settings, folder: Path) -> None:
+    """Drain as the article does: strip five bytes, `from_avro` with the latest schema, append."""
+    topic = settings.pipeline.topic
+    schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{topic}-value").schema
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.kafka.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    payload = F.expr("substring(value, 6, length(value) - 5)").alias("fixedValue")
+    events = records.select(payload).select(
+        from_avro("fixedValue", schema, {"mode": "PERMISSIVE"}).alias("gps")
+    )
+    query = (
+        events.select("gps.*")
+        .writeStream.format("delta")
+        .outputMode("append")
+        .option("mergeSchema", "true")
+        .option("checkpointLocation", str(folder / "checkpoints"))
+        .trigger(availableNow=True)
+        .start(str(folder / "delta" / "gps"))
+    )
+    query.awaitTermination()
+
+
+def topiclake(spark: SparkSession, settings: Settings, folder: Path) -> None:
+    """Drain as the notebook does."""
+    query = ingest.start_ingest(spark, settings, Mounts(folder))
+    progress.await_caught_up(query, settings.pipeline.trigger)
+
+
+def sums(spark: SparkSession, folder: Path) -> list[Any]:
+    """Return the count, and a sum of each column that does not depend on the rows' order."""
+    rows = spark.read.format("delta").load(str(folder / "delta" / "gps"))
+    columns = ["timestamp", "deviceId", "latitude", "longitude", "altitude", "speed"]
+    hashes = [F.sum(F.xxhash64(column).cast("decimal(38,0)")).cast("string") for column in columns]
+    return list(rows.agg(F.count("*"), *hashes).collect()[0])
+
+
+def main(side: str, folder: Path) -> None:
+    """Start Spark, drain, verify, print."""
+    settings = load_settings("gps", {"env": "local"}, conf=PROJECT / "conf")
+    # The article's session: Delta and the jars, nothing else. Databricks' and Spark's defaults hold.
+    spark = session.local_session("bench", PROJECT / "jars", {"spark.ui.enabled": "false"})
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.range(1).count()
+    used, started = cpu_seconds(), time.monotonic()
+    {"article": article, "topiclake": topiclake}[side](spark, settings, folder)
+    cost = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
+    print(json.dumps(cost | {"sums": sums(spark, folder)}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,62 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Questions to the GPS table
+# MAGIC
+# MAGIC Reads what `gps_ingest` wrote: counts per device, last positions, the table's history, and the table as it was
+# MAGIC at an earlier version. Writes nothing.
+# MAGIC
+# MAGIC | parameter | meaning |
+# MAGIC |---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `storage`, `table_path` | as in `gps_ingest`; empty: from conf |
+# MAGIC | `version` | which version to compare with |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.dropdown("env", "local", ["local", "azure"])
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+dbutils.widgets.text("version", "0")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration and the view
+import topiclake as tl
+
+parameters = {
+    "env": dbutils.widgets.get("env"),
+    "storage": dbutils.widgets.get("storage"),
+    "table_path": dbutils.widgets.get("table_path"),
+}
+settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
+tl.mount(dbutils, settings.storage)
+gps = tl.create_view(spark, settings, dbutils)
+
+# COMMAND ----------
+
+# DBTITLE 1,Records per device
+display(tl.counts_per_device(gps))
+
+# COMMAND ----------
+
+# DBTITLE 1,Last position of each device
+display(tl.last_positions(gps))
+
+# COMMAND ----------
+
+# DBTITLE 1,The table's history
+display(tl.table_history(spark, settings, dbutils))
+
+# COMMAND ----------
+
+# DBTITLE 1,Time travel: the table as it was
+then = spark.sql(
+    f"SELECT count(*) AS records FROM delta.`{tl.table_path(settings, dbutils)}` "
+    f"VERSION AS OF {int(dbutils.widgets.get('version'))}"
+)
+display(then)
+
+# COMMAND ----------
+
+dbutils.notebook.exit(str(then.first()["records"]))

@@ -1,0 +1,118 @@
+"""The tables of a configuration: as a view, as a history, as a summary of one run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta, storage
+from topiclake.config import Settings
+from topiclake.errors import StorageError
+from topiclake.session import is_databricks
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A Delta table at the end of a run."""
+
+    path: str
+    version: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What one run of an ingest did, and what its tables hold now.
+
+    Attributes:
+        query_id: Id of the streaming query; the same in each run with this checkpoint.
+        rows_written: Rows that this run appended to the table.
+        quarantined: Records that this run put into quarantine, by reason.
+        table: The table.
+        quarantine: Its quarantine table.
+        preview: The first rows of the view.
+    """
+
+    query_id: str
+    rows_written: int
+    quarantined: dict[str, int]
+    table: TableState
+    quarantine: TableState
+    preview: list[dict[str, Any]]
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return it as the exit value of a notebook; times in ISO 8601."""
+        return json.dumps(asdict(self), indent=indent, default=str)
+
+
+def table_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401 (the platform's own)
+    """Return the address of the pipeline's table, as Spark reads it."""
+    return storage.resolve(dbutils, settings.pipeline.table_path, databricks=is_databricks())
+
+
+def quarantine_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401
+    """Return the address of the pipeline's quarantine table, as Spark reads it."""
+    return storage.resolve(dbutils, settings.pipeline.quarantine_path, databricks=is_databricks())
+
+
+def create_view(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+    """Make the pipeline's table a temporary view, without `_kafka`, and return it.
+
+    Raises:
+        StorageError: There is no table yet.
+    """
+    path = table_path(settings, dbutils)
+    if not delta.is_table(spark, path):
+        raise StorageError(
+            f"there is no Delta table at {settings.pipeline.table_path} ({path})",
+            "python -m workbench run notebooks/gps_ingest.py",
+        )
+    return delta.create_view(spark, path, settings.pipeline.view)
+
+
+def table_history(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+    """Return the commits of the pipeline's table, newest first; columns as in `delta.history`."""
+    return delta.history(spark, table_path(settings, dbutils))
+
+
+def summarize(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    query: Any,  # noqa: ANN401 (StreamingQuery, classic or Connect)
+) -> RunSummary:
+    """Count what this run appended and quarantined, from the tables themselves."""
+    table = table_path(settings, dbutils)
+    quarantine = quarantine_path(settings, dbutils)
+    view = delta.read(spark, table).drop(delta.KAFKA_COLUMN)
+    return RunSummary(
+        query_id=str(query.id),
+        rows_written=_rows_of_run(spark, table, settings.run_id),
+        quarantined=_reasons_of_run(spark, quarantine, settings),
+        table=_state(spark, table),
+        quarantine=_state(spark, quarantine),
+        preview=[row.asDict(recursive=True) for row in view.limit(5).collect()],
+    )
+
+
+def _rows_of_run(spark: SparkSession, path: str, run_id: str) -> int:
+    of_run = F.get_json_object("batch", "$.run") == run_id
+    return int(
+        delta.history(spark, path).where(of_run).agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
+    )
+
+
+def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[str, int]:
+    since = F.lit(settings.loaded_at).cast("timestamp")
+    rows = delta.read(spark, path).where(
+        (F.col("pipeline") == settings.name) & (F.col("quarantined_at") >= since)
+    )
+    return {row["reason"]: row["count"] for row in rows.groupBy("reason").count().orderBy("reason").collect()}
+
+
+def _state(spark: SparkSession, path: str) -> TableState:
+    return TableState(path, delta.latest_version(spark, path), delta.read(spark, path).count())

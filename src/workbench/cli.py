@@ -1,0 +1,187 @@
+"""The commands of `python -m workbench`."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from topiclake.errors import TopiclakeError
+from workbench import logs as log_files
+from workbench import services
+from workbench.activity import Activity
+from workbench.home import Home, folder_bytes
+
+SERVICE_NAMES = ("kafka", "schema-registry")
+_SIGNS = {"running": "✓", "stopped": "·", "silent": "✗", "crashed": "✗"}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """What a laptop lacks and Databricks has: a broker, a schema registry, and a runner for notebooks."""
+
+
+@cli.command()
+def up() -> None:
+    """Start the services, keep them running, and print their addresses."""
+    home, activity = Home.find(), Activity()
+    with activity.during("starting the services"):
+        addresses = services.up(home, activity.tell)
+    click.echo(f"Kafka            {addresses.kafka_bootstrap_servers}")
+    click.echo(f"schema registry  {addresses.schema_registry_url}")
+    click.echo(f"datalake         {addresses.datalake}")
+    click.echo("stop them with   python -m workbench down")
+
+
+@cli.command()
+@click.pass_context
+def status(context: click.Context) -> None:
+    """Tell how each service is; exit 1 when one has crashed or does not answer."""
+    found = services.status(Home.find())
+    for one in found:
+        where = f"  {one.address}  (process {one.pid})" if one.state == "running" else ""
+        click.echo(f"{_SIGNS[one.state]} {one.name:<16} {one.state}{where}")
+    for one in found:
+        if one.state in ("crashed", "silent"):
+            remedy = f"python -m workbench logs {one.name}, or python -m workbench up"
+            click.echo(f"✗ {one.name} has {_told(one)} (log: {one.log}); try: {remedy}", err=True)
+    if any(one.state in ("crashed", "silent") for one in found):
+        context.exit(1)
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a list of {check, ok, detail, remedy}.")
+@click.pass_context
+def doctor(context: click.Context, as_json: bool) -> None:
+    """Check what this machine needs; exit 1 when something is missing."""
+    from workbench.doctor import diagnose
+
+    checks = diagnose(Home.find())
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in checks], indent=2))
+    else:
+        for one in checks:
+            remedy = f"; try: {one.remedy}" if one.remedy else ""
+            click.echo(f"{'✓' if one.ok else '✗'} {one.check:<16} {one.detail}{remedy}")
+    if not all(one.ok for one in checks):
+        context.exit(1)
+
+
+@cli.command()
+@click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+def run(notebook: Path, given: tuple[str, ...]) -> None:
+    """Run NOTEBOOK as a job, and keep it executed as .ipynb and .html."""
+    from workbench.java import require_java
+
+    parameters = parse_parameters(given)
+    require_java()
+    home, activity = Home.find(), Activity()
+    home.prepare()
+    addresses = services.addresses(home)
+    if addresses is None:
+        activity.tell("the services do not run (start: python -m workbench up); running without them")
+    from workbench.runner import run_notebook
+
+    environment = addresses.environment() if addresses else {}
+    done = run_notebook(notebook.resolve(), parameters, home, environment)
+    click.echo(f"exit value  {done.exit_value}")
+    click.echo(f"notebook    {done.ipynb}")
+    click.echo(f"page        {done.html}")
+    click.echo(f"took        {done.seconds:.1f} s")
+
+
+@cli.command()
+def demo() -> None:
+    """Publish real GPS tracks, run the main job on them, and show what arrived."""
+    from workbench.demo import run_demo
+
+    run_demo(Home.find(), Activity())
+
+
+@cli.command()
+@click.argument("service", type=click.Choice(SERVICE_NAMES), required=False)
+@click.option("-n", "--lines", default=50, show_default=True, type=click.IntRange(min=0), help="Last lines.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+def logs(service: str | None, lines: int, follow: bool) -> None:
+    """Print the last lines of the services' logs."""
+    home = Home.find()
+    paths = [home.log(name) for name in ([service] if service else SERVICE_NAMES)]
+    for line in log_files.read(paths, lines, follow):
+        click.echo(line)
+
+
+@cli.command()
+def down() -> None:
+    """Stop the services; what they hold stays."""
+    stopped = services.down(Home.find(), Activity().tell)
+    click.echo(f"stopped: {', '.join(stopped)}" if stopped else "no service was running")
+
+
+@cli.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(yes: bool) -> None:
+    """Stop the services and delete what the workbench keeps: topics, schemas, tables, logs and runs."""
+    home = Home.find()
+    entries = home.own_entries()
+    if not entries:
+        click.echo(f"nothing to delete in {home.folder}")
+        return
+    click.echo(f"to be deleted in {home.folder}:")
+    for path in entries:
+        click.echo(f"  {path.name:<12} {folder_bytes(path) / 1e6:10.1f} MB")
+    if not yes and not click.confirm("stop the services and delete this?"):
+        raise click.Abort
+    services.down(home, Activity().tell)
+    home.clear()
+    click.echo("deleted")
+
+
+def parse_parameters(given: Sequence[str]) -> dict[str, str]:
+    """Return `NAME=VALUE` pairs as a mapping.
+
+    Raises:
+        click.BadParameter: One has no name or no `=`, or a name comes twice.
+    """
+    parameters: dict[str, str] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not name or not equals or name in parameters:
+            why = "is given twice" if name in parameters else "is not NAME=VALUE"
+            raise click.BadParameter(f"{pair!r} {why}", param_hint="-p")
+        parameters[name] = value
+    return parameters
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code: 1 for an error that is told in one line, 130 for Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = cli.main(args=arguments, prog_name="python -m workbench", standalone_mode=False)
+    except TopiclakeError as error:
+        click.echo(f"✗ {error}", err=True)
+        return 1
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort as abort:
+        interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
+        click.echo("✗ interrupted" if interrupted else "✗ nothing was deleted", err=True)
+        return 130 if interrupted else 1
+    except KeyboardInterrupt:
+        click.echo("✗ interrupted", err=True)
+        return 130
+    return code if isinstance(code, int) else 0
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _told(one: services.ServiceStatus) -> str:
+    return f"crashed: {one.detail}" if one.state == "crashed" else f"not answered: {one.detail}"

@@ -1,0 +1,58 @@
+"""`dbutils` for a laptop: widgets, file system with mounts, secrets, notebook exit.
+
+The names of methods and arguments are those of `databricks.sdk.runtime`, so they are not snake case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from workbench.dbutils.fs import FileInfo, FileSystem
+from workbench.dbutils.mounts import MountInfo, MountTable
+from workbench.dbutils.notebook import Notebook, NotebookExit
+from workbench.dbutils.secrets import SecretMetadata, Secrets, SecretScope
+from workbench.dbutils.widgets import InputWidgetNotDefined, Widgets
+from workbench.redaction import Redactor
+
+__all__ = [
+    "DBUtils",
+    "FileInfo",
+    "InputWidgetNotDefined",
+    "MountInfo",
+    "NotebookExit",
+    "SecretMetadata",
+    "SecretScope",
+]
+
+
+class DBUtils:
+    """What a notebook knows as `dbutils`.
+
+    Args:
+        home_folder: The workbench's state folder; holds the mount table.
+        project_folder: The project; `conf/secrets.yaml` is read there.
+        parameters: Values of the run that win over the widgets' defaults.
+        spark: Returns the live Spark session, or None while there is none; never starts one.
+        redactor: Is told every secret that is handed out.
+    """
+
+    def __init__(
+        self,
+        home_folder: Path,
+        project_folder: Path,
+        parameters: Mapping[str, str] | None = None,
+        spark: Callable[[], SparkSession | None] = lambda: None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        redactor = redactor or Redactor()
+        mounts = MountTable(home_folder / "mounts.json", redactor)
+        self.widgets = Widgets(parameters or {})
+        self.fs = FileSystem(mounts, spark)
+        self.secrets = Secrets(project_folder / "conf" / "secrets.yaml", redactor)
+        self.notebook = Notebook()
+
+    def __repr__(self) -> str:
+        return "dbutils (fs, notebook, secrets, widgets)"

@@ -1,0 +1,230 @@
+"""`dbutils.fs`: files in local folders and in mounted local folders, and the mounts themselves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+from topiclake.errors import StorageError
+from workbench.dbutils.mounts import Mount, MountInfo, MountTable, local_folder, shown
+
+
+class FileInfo(NamedTuple):
+    """One entry of a folder; a folder's name and path end in "/" and its size is 0."""
+
+    path: str
+    name: str
+    size: int
+    modificationTime: int  # noqa: N815
+
+    def isDir(self) -> bool:  # noqa: N802
+        """Tell whether it is a folder."""
+        return self.name.endswith("/")
+
+    def isFile(self) -> bool:  # noqa: N802
+        """Tell whether it is a file."""
+        return not self.isDir()
+
+
+class FileSystem:
+    """Paths are `/mnt/<mount>/...` (also with `dbfs:`), `file:/...` or local absolute paths.
+
+    Args:
+        mounts: The mount table.
+        spark: Returns the live Spark session, or None while there is none.
+    """
+
+    def __init__(self, mounts: MountTable, spark: Callable[[], SparkSession | None]) -> None:
+        self._mounts = mounts
+        self._spark = spark
+
+    def mount(
+        self,
+        source: str,
+        mount_point: str,
+        encryption_type: str = "",
+        owner: str | None = None,
+        extra_configs: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Mount a folder or a container; its settings go to Spark, now or when Spark starts.
+
+        Args:
+            source: `file:///<folder>` or an absolute path (created if missing), or a remote URI.
+            mount_point: A path such as `/mnt/datalake`.
+            encryption_type: Kept and shown, not used.
+            owner: Ignored: the workbench has one user.
+            extra_configs: Hadoop settings of the storage, such as a SAS token; never shown.
+
+        Raises:
+            StorageError: The mount point is taken, or the source cannot be used.
+        """
+        return self._mount(source, mount_point, encryption_type, extra_configs, replace=False)
+
+    def updateMount(  # noqa: N802
+        self,
+        source: str,
+        mount_point: str,
+        encryption_type: str = "",
+        owner: str | None = None,
+        extra_configs: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Mount as `mount` does, in place of what is mounted there."""
+        return self._mount(source, mount_point, encryption_type, extra_configs, replace=True)
+
+    def mounts(self) -> list[MountInfo]:
+        """List what is mounted."""
+        return [
+            MountInfo(one.mount_point, shown(one.source), one.encryption_type) for one in self._mounts.all()
+        ]
+
+    def refreshMounts(self) -> bool:  # noqa: N802
+        """Read the mount table again and give its settings to Spark."""
+        self.configure(self._spark())
+        return True
+
+    def unmount(self, mount_point: str) -> bool:
+        """Remove a mount; the files stay."""
+        self._mounts.remove(_plain(mount_point))
+        return True
+
+    def configure(self, spark: SparkSession | None) -> None:
+        """Give a Spark session the settings of all mounts."""
+        if spark is not None:
+            for mount in self._mounts.all():
+                for key, value in mount.configs.items():
+                    spark.conf.set(key, value)
+
+    def ls(self, path: str) -> list[FileInfo]:
+        """List a folder by name, or the file itself."""
+        target = self._existing(path)
+        prefix = path.rstrip("/") if ":" in path else f"{self._scheme(path)}{path.rstrip('/')}"
+        if target.is_file():
+            return [_entry(target, prefix.rpartition("/")[0])]
+        return [_entry(entry, prefix) for entry in sorted(target.iterdir())]
+
+    def mkdirs(self, dir: str) -> bool:
+        """Make a folder and those above it."""
+        self._resolve(dir).mkdir(parents=True, exist_ok=True)
+        return True
+
+    def head(self, file: str, max_bytes: int = 65536) -> str:
+        """Return the beginning of a text file."""
+        with open(self._existing(file), "rb") as opened:
+            return opened.read(max_bytes).decode("utf-8", errors="replace")
+
+    def put(self, file: str, contents: str, overwrite: bool = False) -> bool:
+        """Write a text file.
+
+        Raises:
+            StorageError: It exists and `overwrite` is false.
+        """
+        target = self._resolve(file)
+        if target.exists() and not overwrite:
+            raise StorageError(f"{file} exists already", "overwrite=True")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(contents, encoding="utf-8")
+        return True
+
+    def rm(self, dir: str, recurse: bool = False) -> bool:
+        """Remove a file or folder; return False when there is none.
+
+        Raises:
+            StorageError: A folder is not empty and `recurse` is false, or it is a mount point or the root.
+        """
+        target = self._resolve(dir)
+        if target == Path(target.anchor) or _plain(dir) in (one.mountPoint for one in self.mounts()):
+            raise StorageError(f"{dir} is the root of a file system and stays", "a path inside it")
+        if not target.exists():
+            return False
+        if target.is_file():
+            target.unlink()
+        elif recurse:
+            shutil.rmtree(target)
+        elif any(target.iterdir()):
+            raise StorageError(f"{dir} is a folder that is not empty", "recurse=True")
+        else:
+            target.rmdir()
+        return True
+
+    def cp(self, source: str, dest: str, recurse: bool = False) -> bool:
+        """Copy a file, or a folder with `recurse`; into `dest` when that is a folder."""
+        found, target = self._both(source, dest, recurse)
+        if found.is_dir():
+            shutil.copytree(found, target, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(found, target)
+        return True
+
+    def mv(self, source: str, dest: str, recurse: bool = False) -> bool:
+        """Move a file, or a folder with `recurse`; into `dest` when that is a folder."""
+        found, target = self._both(source, dest, recurse)
+        shutil.move(found, target)
+        return True
+
+    def _mount(
+        self, source: str, mount_point: str, kind: str, configs: Mapping[str, str] | None, *, replace: bool
+    ) -> bool:
+        folder = local_folder(source)
+        uri = folder.resolve().as_uri() if folder else source
+        values = {str(key): str(value) for key, value in (configs or {}).items()}
+        self._mounts.add(Mount(_plain(mount_point), uri, kind, values), replace=replace)
+        self.configure(self._spark())
+        return True
+
+    def _both(self, source: str, dest: str, recurse: bool) -> tuple[Path, Path]:
+        found, target = self._existing(source), self._resolve(dest)
+        if found.is_dir() and not recurse:
+            raise StorageError(f"{source} is a folder", "recurse=True")
+        if target.is_dir() and found.is_file():
+            target = target / found.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return found, target
+
+    def _existing(self, path: str) -> Path:
+        target = self._resolve(path)
+        if not target.exists():
+            raise StorageError(f"{path} does not exist")
+        return target
+
+    def _scheme(self, path: str) -> str:
+        return "dbfs:" if self._mounts.find(_plain(path)) else "file:"
+
+    def _resolve(self, path: str) -> Path:
+        if path.startswith("file:"):
+            return local_folder(path) or _refuse(path, "it names another machine")
+        plain = _plain(path)
+        if scheme := urlsplit(plain).scheme:
+            return _refuse(path, f"dbutils.fs of the workbench reads local folders, not {scheme}: paths")
+        if not plain.startswith("/") or ".." in plain.split("/"):
+            return _refuse(path, "it is not an absolute path")
+        mount = self._mounts.find(plain)
+        if mount is None:
+            if plain.startswith("/mnt/"):
+                known = ", ".join(one.mountPoint for one in self.mounts()) or "none"
+                return _refuse(path, f"nothing is mounted there; mounted are {known}")
+            return Path(plain)
+        if mount.folder is None:
+            return _refuse(path, f"it is mounted from {shown(mount.source)}, which only Spark reads here")
+        return mount.folder / plain[len(mount.mount_point) :].strip("/")
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    raise StorageError(f"{shown(path)} cannot be used: {why}", "spark.read, or a mounted local folder")
+
+
+def _plain(path: str) -> str:
+    """Return a path without `dbfs:` and without a slash at its end."""
+    bare = path.removeprefix("dbfs:")
+    return "/" + bare.strip("/") if bare.startswith("/") else bare
+
+
+def _entry(path: Path, folder: str) -> FileInfo:
+    status = path.stat()
+    name = f"{path.name}/" if path.is_dir() else path.name
+    size = 0 if path.is_dir() else status.st_size
+    return FileInfo(f"{folder}/{name}", name, size, int(status.st_mtime * 1000))

@@ -1,0 +1,146 @@
+"""`dbutils.widgets`: a notebook's parameters."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from topiclake.errors import ConfigError
+
+
+class InputWidgetNotDefined(ConfigError):  # noqa: N818 - Databricks' name
+    """A widget is read or removed that no cell has defined."""
+
+    def __init__(self, cause: str, remedy: str = "") -> None:
+        super().__init__(cause, remedy)
+
+    @classmethod
+    def of(cls, name: str, defined: Sequence[str]) -> InputWidgetNotDefined:
+        """Name the widget, and those that exist."""
+        near = difflib.get_close_matches(name, defined, n=1)
+        remedy = f"'{near[0]}'" if near else f"dbutils.widgets.text('{name}', '<default>') in a cell above"
+        return cls(f"no input widget named '{name}' is defined; defined are {_listed(defined)}", remedy)
+
+
+@dataclass(frozen=True)
+class Widget:
+    """One parameter: its kind, its value and what it may be."""
+
+    name: str
+    kind: str
+    value: str
+    label: str
+    choices: tuple[str, ...] = ()
+
+
+class Widgets:
+    """The parameters of the notebook; every value is a string.
+
+    Args:
+        parameters: Values given to the run; they win over a widget's default.
+    """
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        self._parameters = dict(parameters)
+        self._widgets: dict[str, Widget] = {}
+
+    def text(self, name: str, defaultValue: str, label: str | None = None) -> None:  # noqa: N803
+        """Define a parameter that takes any text."""
+        self._define("text", name, defaultValue, (), label)
+
+    def dropdown(
+        self,
+        name: str,
+        defaultValue: str,  # noqa: N803
+        choices: Sequence[str],
+        label: str | None = None,
+    ) -> None:
+        """Define a parameter that takes one of the choices."""
+        self._define("dropdown", name, defaultValue, choices, label)
+
+    def combobox(
+        self,
+        name: str,
+        defaultValue: str,  # noqa: N803
+        choices: Sequence[str],
+        label: str | None = None,
+    ) -> None:
+        """Define a parameter that takes one of the choices or any other text."""
+        self._define("combobox", name, defaultValue, choices, label)
+
+    def multiselect(
+        self,
+        name: str,
+        defaultValue: str,  # noqa: N803
+        choices: Sequence[str],
+        label: str | None = None,
+    ) -> None:
+        """Define a parameter that takes some of the choices, joined by commas."""
+        self._define("multiselect", name, defaultValue, choices, label)
+
+    def get(self, name: str) -> str:
+        """Return the value of a parameter.
+
+        Raises:
+            InputWidgetNotDefined: No cell has defined it.
+        """
+        if name not in self._widgets:
+            raise InputWidgetNotDefined.of(name, sorted(self._widgets))
+        return self._widgets[name].value
+
+    def getArgument(  # noqa: N802
+        self,
+        name: str,
+        defaultValue: str | None = None,  # noqa: N803
+    ) -> str:
+        """Return the value of a parameter, or the default when no cell has defined it."""
+        if name not in self._widgets and defaultValue is not None:
+            return defaultValue
+        return self.get(name)
+
+    def getAll(self) -> dict[str, str]:  # noqa: N802
+        """Return every parameter and its value."""
+        return {name: widget.value for name, widget in self._widgets.items()}
+
+    def remove(self, name: str) -> None:
+        """Remove a parameter.
+
+        Raises:
+            InputWidgetNotDefined: No cell has defined it.
+        """
+        self.get(name)
+        del self._widgets[name]
+
+    def removeAll(self) -> None:  # noqa: N802
+        """Remove every parameter."""
+        self._widgets.clear()
+
+    def _define(self, kind: str, name: str, default: str, choices: Sequence[str], label: str | None) -> None:
+        for what, value in (("name", name), ("default", default), *(("choice", item) for item in choices)):
+            if not isinstance(value, str):
+                raise ConfigError(f"widget '{name}': its {what} {value!r} is not a string", f"'{value}'")
+        if kind in ("dropdown", "multiselect"):
+            _check_choice(name, "default", kind, default, choices)
+        value = self._parameters.get(name, default)
+        if name in self._widgets and name not in self._parameters:
+            # As on Databricks: a widget that exists already keeps its value.
+            value = self._widgets[name].value
+        if kind in ("dropdown", "multiselect"):
+            _check_choice(name, "value", kind, value, choices)
+        self._widgets[name] = Widget(name, kind, value, label or name, tuple(choices))
+
+
+def _check_choice(name: str, what: str, kind: str, value: str, choices: Sequence[str]) -> None:
+    chosen = [part for part in value.split(",") if part] if kind == "multiselect" else [value]
+    for one in chosen:
+        if one not in choices:
+            near = difflib.get_close_matches(one, choices, n=1) or list(choices[:1])
+            raise ConfigError(
+                f"widget '{name}': {what} '{one}' is not one of its choices {_listed(choices)}",
+                f"'{near[0]}'" if near else "a list of choices",
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"

@@ -1,0 +1,64 @@
+"""Which Java the services and Spark will run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from topiclake.errors import PlatformError
+
+MINIMUM = 17
+REMEDY = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that was found.
+
+    Attributes:
+        path: The `java` program.
+        version: As Java itself writes it, such as `17.0.15` or `1.8.0_402`.
+        major: 17 or 8 for the two above.
+    """
+
+    path: Path
+    version: str
+    major: int
+
+
+def parse_version(text: str) -> tuple[str, int] | None:
+    """Return the version and its major number from what `java -version` prints; None when it has none."""
+    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', text)
+    return (found[1], int(found[2])) if found else None
+
+
+def require_java(minimum: int = MINIMUM) -> Java:
+    """Return the Java of JAVA_HOME, else the one on the PATH.
+
+    Raises:
+        PlatformError: There is none, or it is older than `minimum`.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    where = f"in JAVA_HOME ({home})" if home else "on the PATH"
+    if found is None or not os.access(found, os.X_OK):
+        raise PlatformError(f"Java {minimum} or newer is needed, found none {where}", REMEDY)
+    path = Path(found)
+    version = parse_version(_version_text(path))
+    if version is None:
+        raise PlatformError(f"Java {minimum} or newer is needed, {path} does not tell its version", REMEDY)
+    if version[1] < minimum:
+        raise PlatformError(f"Java {minimum} or newer is needed, found {version[0]} at {path}", REMEDY)
+    return Java(path, *version)
+
+
+def _version_text(java: Path) -> str:
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stderr + done.stdout

@@ -1,0 +1,193 @@
+"""The Python kernel that executes notebooks: `python -m workbench.kernel -f <connection file>`.
+
+It has what a Databricks notebook has: `spark`, `dbutils`, `display`, `displayHTML` and `%%sql`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQInteractiveShell
+from pyspark.sql import SparkSession
+from traitlets import Type, default
+
+from topiclake.errors import TopiclakeError
+from workbench.dbutils import DBUtils, NotebookExit
+from workbench.display import Display
+from workbench.kernel_messages import (
+    CONTEXT_VARIABLE,
+    EXIT_MIME_TYPE,
+    FAILURE_MESSAGE,
+    Context,
+    RedactingSession,
+)
+from workbench.redaction import Redactor
+from workbench.session import NotebookSession, needs_spark
+
+SPARK_STARTER = "_workbench_start_spark"
+Shell: TypeAlias = Any  # IPython carries only half of its types
+
+
+class NotebookShell(ZMQInteractiveShell):
+    """The shell, which also tells the runner about a failure in a form that a terminal can show."""
+
+    def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: Any) -> None:  # noqa: ANN401 - a list, though IPython says str
+        hook: Any = self.displayhook
+        hook.session.send(hook.pub_socket, FAILURE_MESSAGE, failure_report(self, evalue), hook.parent_header)
+        super()._showtraceback(etype, evalue, stb)  # type: ignore[no-untyped-call]
+
+
+def failure_report(shell: Shell, error: BaseException) -> dict[str, Any]:
+    """Return an exception's name, text and the frames of the user's code."""
+    frames = list(_frames(shell, error.__traceback__))
+    return {
+        "name": type(error).__name__,
+        "text": str(error),
+        "expected": isinstance(error, TopiclakeError),
+        "frames": [] if isinstance(error, TopiclakeError) else frames[-5:],
+    }
+
+
+def _frames(shell: Shell, trace: TracebackType | None) -> Iterator[dict[str, Any]]:
+    libraries = (sys.prefix, sys.base_prefix, "<")
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        cell = shell.compile._filename_map.get(code.co_filename)
+        project_code = not code.co_filename.startswith(libraries)
+        if cell is not None or (project_code and "site-packages" not in code.co_filename):
+            yield {"cell": cell, "file": code.co_filename, "line": trace.tb_lineno, "name": code.co_name}
+        trace = trace.tb_next
+
+
+class SparkStarter(ast.NodeTransformer):
+    """Puts a call that starts Spark in front of a cell that needs it and has none.
+
+    The call is part of the cell, so that a failed start is a failed cell.
+    """
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        """Change a cell's code."""
+        if node.body and "spark" not in self._shell.user_ns and needs_spark(node):
+            at = 0
+            while at < len(node.body) - 1 and _belongs_on_top(node.body[at]):
+                at += 1
+            call = ast.parse(f"{SPARK_STARTER}()").body[0]
+            for part in ast.walk(call):
+                ast.copy_location(part, node.body[at])
+            node.body.insert(at, call)
+        return node
+
+
+def _belongs_on_top(node: ast.stmt) -> bool:
+    docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return docstring or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+
+
+class Workspace:
+    """Everything that a kernel gives its notebook."""
+
+    def __init__(self, context: Context, shell: Shell, redactor: Redactor) -> None:
+        home, project = Path(context.home_folder), Path(context.project_folder)
+        self._shell = shell
+        self.session = NotebookSession(Path(context.notebook).stem, home, project, self._on_spark_start)
+        self.dbutils = DBUtils(home, project, context.parameters, lambda: self.session.live, redactor)
+        self.display = Display(redactor.redact)
+
+    def install(self) -> None:
+        """Put names, the magic and the exit into the shell."""
+        shell = self._shell
+        names = {"dbutils": self.dbutils, "display": self.display, "displayHTML": self.display.html}
+        shell.push({**names, SPARK_STARTER: self.start_spark}, interactive=False)
+        shell.ast_transformers.append(SparkStarter(shell))
+        shell.register_magic_function(self.sql, "cell", "sql")
+        shell.set_custom_exc((NotebookExit,), _publish_exit)
+
+    def start_spark(self) -> SparkSession:
+        """Return the notebook's `spark`; start it if the notebook has none."""
+        spark = self._shell.user_ns.get("spark") or self.session.start()
+        self._shell.push({"spark": spark}, interactive=False)
+        return spark
+
+    def sql(self, line: str, cell: str) -> None:
+        """Run a `%%sql` cell, show its result and keep it as `_sqldf`."""
+        frame = self.start_spark().sql(cell)
+        self._shell.user_ns["_sqldf"] = frame
+        if frame.columns:
+            self.display(frame)
+
+    def _on_spark_start(self, spark: SparkSession) -> None:
+        self.dbutils.fs.configure(spark)
+
+
+def _publish_exit(
+    shell: Shell,
+    etype: type[BaseException],
+    value: NotebookExit,
+    trace: TracebackType,
+    tb_offset: int | None = None,
+) -> None:
+    shown = f"Notebook exited: {value.value}"
+    shell.display_pub.publish({EXIT_MIME_TYPE: {"value": value.value}, "text/plain": shown})
+
+
+class NotebookKernel(IPythonKernel):
+    """IPython's kernel with the shell above."""
+
+    shell_class = Type(NotebookShell)
+
+
+class NotebookKernelApp(IPKernelApp):
+    """The kernel process."""
+
+    kernel_class: Any = Type(NotebookKernel, klass="ipykernel.kernelbase.Kernel").tag(config=True)
+    workspace: Workspace | None = None
+
+    @default("session")
+    def _default_session(self) -> RedactingSession:
+        return RedactingSession(parent=self, username="kernel")
+
+    def init_kernel(self) -> None:
+        """Make the kernel, and give it what a notebook expects."""
+        super().init_kernel()  # type: ignore[no-untyped-call]
+        shell = self.kernel.shell
+        shell.run_line_magic("colors", "NoColor")
+        shell.events.register("post_run_cell", lambda result: self._release_streams())
+        self.workspace = Workspace(
+            Context.load(Path(os.environ.pop(CONTEXT_VARIABLE))), shell, RedactingSession.redactor
+        )
+        self.workspace.install()
+
+    def _release_streams(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for name, text in self.session.release():
+            content = {"name": name, "text": text}
+            self.session.send(self.iopub_socket, "stream", content, self.kernel.get_parent())
+
+
+def main() -> None:
+    """Serve until the runner says that it is over; then stop Spark."""
+    app: Any = NotebookKernelApp.instance()
+    app.initialize()
+    try:
+        app.start()
+    finally:
+        if app.workspace is not None:
+            with contextlib.suppress(KeyboardInterrupt):
+                app.workspace.session.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What runner and kernel say to each other: the kernel's context, and messages without secrets."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.session import Session
+
+from workbench.redaction import Redactor
+
+#: Names the file with the kernel's `Context`.
+CONTEXT_VARIABLE = "WORKBENCH_KERNEL_CONTEXT"
+EXIT_MIME_TYPE = "application/vnd.topiclake.notebook-exit+json"
+FAILURE_MESSAGE = "workbench_failure"
+
+#: Messages that carry what a notebook shows; the others carry the protocol's own words.
+SHOWN_MESSAGES = frozenset(
+    {"stream", "display_data", "update_display_data", "execute_result", "error", "execute_reply"}
+    | {"execute_input", FAILURE_MESSAGE}
+)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a kernel is told at its start."""
+
+    notebook: str
+    home_folder: str
+    project_folder: str
+    parameters: dict[str, str]
+
+    def save(self, file: Path) -> None:
+        """Write it for the kernel process."""
+        file.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def load(cls, file: Path) -> Context:
+        """Read what `save` has written."""
+        return cls(**json.loads(file.read_text(encoding="utf-8")))
+
+
+class RedactingSession(Session):
+    """Sends the kernel's messages, without the secrets that the notebook fetched.
+
+    Text of a stream whose end may be the first half of a secret waits for the next piece, or for the end
+    of the cell.
+    """
+
+    redactor = Redactor()
+
+    def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - traitlets
+        super().__init__(**kwargs)
+        self._held: dict[str, str] = {}
+        self._releasing = False
+        self._lock = threading.RLock()
+
+    def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
+        """Turn a message into bytes."""
+        kind, content = msg["header"]["msg_type"], msg.get("content")
+        if kind in SHOWN_MESSAGES and isinstance(content, dict):
+            if kind == "stream":
+                content = {**content, "text": self._join(content["name"], content["text"])}
+            kept = {key: content[key] for key in ("status", "name") if key in content}
+            shown = {key: value for key, value in content.items() if key not in kept}
+            msg = {**msg, "content": {**kept, **self._redacted(shown)}}
+        return super().serialize(msg, ident)
+
+    def release(self) -> Iterator[tuple[str, str]]:
+        """Return what still waits, by stream, and let it pass."""
+        with self._lock:
+            held, self._held, self._releasing = self._held, {}, True
+            try:
+                yield from held.items()
+            finally:
+                self._releasing = False
+
+    def _redacted(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {key: self.redactor.redact_all(value) for key, value in content.items()}
+
+    def _join(self, name: str, text: str) -> str:
+        with self._lock:
+            if self._releasing:
+                return text
+            whole = self.redactor.redact(self._held.pop(name, "") + text)
+            open_end = self.redactor.open_end(whole)
+            if open_end:
+                self._held[name] = whole[-open_end:]
+            return whole[: len(whole) - open_end]

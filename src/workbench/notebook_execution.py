@@ -1,0 +1,192 @@
+"""One execution of a notebook: cell by cell in a fresh kernel, until the end, an exit or a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import linecache
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+from rich.console import Console
+
+from topiclake.errors import TopiclakeError
+from workbench.kernel_messages import EXIT_MIME_TYPE, FAILURE_MESSAGE, Context
+from workbench.kernel_process import KernelProcess
+from workbench.notebook_source import Cell, NotebookSource, to_notebook
+from workbench.progress import Progress
+
+STARTUP_SECONDS = 120
+#: A Java exception carries hundreds of lines of the JVM's stack; the first ones say what is wrong.
+MESSAGE_LINES = 8
+
+
+class NotebookRunError(TopiclakeError):
+    """A notebook's run did not succeed."""
+
+
+class CellFailedError(NotebookRunError):
+    """A cell raised an exception."""
+
+
+class KernelDiedError(NotebookRunError):
+    """The kernel's process ended, or did not start."""
+
+
+class Client(NotebookClient):
+    """nbclient, which shows the kernel's streams as they come and keeps its report of a failure."""
+
+    progress: Progress
+    failure: Mapping[str, Any] | None = None
+
+    def process_message(
+        self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int
+    ) -> nbformat.NotebookNode | None:
+        """Take one message of the running cell."""
+        if msg["msg_type"] == FAILURE_MESSAGE:
+            self.failure = msg["content"]
+            return None
+        if msg["msg_type"] == "stream":
+            self.progress.stream(msg["content"]["name"], msg["content"]["text"])
+        return super().process_message(msg, cell, cell_index)
+
+
+class NotebookExecution:
+    """Executes a notebook once.
+
+    Args:
+        source: The notebook.
+        context: What its kernel is told.
+        environment: Variables for the kernel, over those of this process.
+        console: Where progress is shown.
+
+    Attributes:
+        notebook: With the outputs of the cells executed so far.
+        exit_value: What `dbutils.notebook.exit` was given, or "".
+    """
+
+    def __init__(
+        self, source: NotebookSource, context: Context, environment: Mapping[str, str], console: Console
+    ) -> None:
+        self._source = source
+        self._kernel = KernelProcess(context, source.path.parent, {**os.environ, **environment})
+        self._progress = Progress(console, len(source.cells))
+        self._signal: signal.Signals | None = None
+        self.notebook = to_notebook(source)
+        self.exit_value = ""
+
+    async def run(self) -> None:
+        """Execute the cells, and leave no process behind.
+
+        Raises:
+            CellFailedError: A cell raised an exception.
+            KernelDiedError: The kernel's process ended.
+            KeyboardInterrupt: SIGINT came.
+            SystemExit: SIGTERM came.
+        """
+        stopped = asyncio.Event()
+        cells = asyncio.ensure_future(self._execute_cells())
+        waiting = asyncio.ensure_future(stopped.wait())
+        with self._signals_to(stopped):
+            try:
+                await asyncio.wait({cells, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._progress.end(success=cells.done() and cells.exception() is None)
+                await self._kernel.stop(interrupted=not cells.done())
+                for task in (cells, waiting):
+                    task.cancel()
+                await asyncio.gather(cells, waiting, return_exceptions=True)
+        if self._signal is signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._signal is not None:
+            raise SystemExit(128 + self._signal)
+        cells.result()
+
+    @contextlib.contextmanager
+    def _signals_to(self, stopped: asyncio.Event) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+
+        def stop(number: signal.Signals) -> None:
+            self._signal = number
+            stopped.set()
+
+        # Only the main thread may take signals; a scheduler that runs this in another one takes its own.
+        with contextlib.suppress(RuntimeError, ValueError):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop, number)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError, ValueError):
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    loop.remove_signal_handler(number)
+
+    async def _execute_cells(self) -> None:
+        client = Client(self.notebook, km=self._kernel.manager, startup_timeout=STARTUP_SECONDS)
+        client.progress = self._progress
+        try:
+            await self._kernel.start()
+            await client.async_start_new_kernel_client()
+        except RuntimeError as error:
+            raise await self._kernel_died("before the first cell") from error
+        client.reset_execution_trackers()
+        for index, cell in enumerate(self._source.cells):
+            if cell in self._source.runnable:
+                await self._execute_cell(client, index, cell)
+                if _exit_of(self.notebook.cells[index]) is not None:
+                    return
+
+    async def _execute_cell(self, client: Client, index: int, cell: Cell) -> None:
+        self._progress.start(cell)
+        node = self.notebook.cells[index]
+        try:
+            await client.async_execute_cell(node, index)
+        except DeadKernelError as error:
+            raise await self._kernel_died(f"in {_named(cell)}") from error
+        except CellExecutionError as error:
+            exit_value = _exit_of(node)
+            if exit_value is None:
+                raise CellFailedError(self._failure_text(cell, client.failure, error)) from None
+            self.exit_value = exit_value
+        self._progress.end(success=True)
+
+    async def _kernel_died(self, where: str) -> KernelDiedError:
+        cause = await self._kernel.end_cause()
+        return KernelDiedError(f"{self._source.path.name}: the Python kernel died {where} ({cause})")
+
+    def _failure_text(self, cell: Cell, failure: Mapping[str, Any] | None, error: CellExecutionError) -> str:
+        head = f"{self._source.path.name}, {_named(cell)} failed"
+        if failure is None:
+            return f"{head}: {error.ename}: {error.evalue}"
+        text = str(failure["text"])
+        if failure["expected"]:
+            return f"{head}: {text}"
+        lines = text.partition("JVM stacktrace:")[0].rstrip().split("\n")
+        short = "\n".join([*lines[:MESSAGE_LINES], "…"] if len(lines) > MESSAGE_LINES else lines)
+        trace = "".join(f"\n  {self._frame_text(frame)}" for frame in failure["frames"])
+        return f"{head}: {failure['name']}: {short}{trace}"
+
+    def _frame_text(self, frame: Mapping[str, Any]) -> str:
+        file, line = str(frame["file"]), int(frame["line"])
+        if frame["cell"] is not None:
+            # Executions are counted as the runnable cells are.
+            cell = self._source.runnable[int(frame["cell"]) - 1]
+            file, line = str(self._source.path), cell.line + line - 1
+        code = linecache.getline(file, line).strip()
+        return f"{file}:{line} in {frame['name']}" + (f"\n    {code}" if code else "")
+
+
+def _named(cell: Cell) -> str:
+    return f"cell {cell.number} '{cell.label}'"
+
+
+def _exit_of(node: nbformat.NotebookNode) -> str | None:
+    for output in node.get("outputs", []):
+        if EXIT_MIME_TYPE in output.get("data", {}):
+            return str(output["data"][EXIT_MIME_TYPE]["value"])
+    return None

@@ -1,0 +1,123 @@
+"""Processes that outlive the command that started them, and that the next command finds again."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+from psutil import Process
+
+from workbench.home import Home, ProcessRecord
+
+#: Creation times are computed from the clock, which may be set while a process runs.
+CREATED_TOLERANCE_SECONDS = 2.0
+GRACE_SECONDS = 20.0
+_ERROR = re.compile(r"\b(ERROR|FATAL|SEVERE)\b|Exception|Error:|^Caused by|[Cc]ould not|[Ii]nvalid|No space")
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def marks(home: Home, service: str) -> list[str]:
+    """Return the JVM options by which a process of this home is recognised, even when no record of it is."""
+    return [f"-Dworkbench.home={home.folder}", f"-Dworkbench.service={service}"]
+
+
+def start(
+    command: Sequence[str], log: Path, cwd: Path, environment: Mapping[str, str] | None = None
+) -> ProcessRecord:
+    """Start a process in its own session, with its output in `log`; the log before is kept beside it."""
+    if log.exists():
+        log.replace(log.with_suffix(".previous.log"))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+    _children[process.pid] = process
+    return ProcessRecord(process.pid, _created(process.pid))
+
+
+def find(record: ProcessRecord, home: Home, service: str) -> Process | None:
+    """Return the recorded process while it runs; None when it ended or its id belongs to another now."""
+    try:
+        process = Process(record.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        if abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS:
+            return process
+        return process if set(marks(home, service)) <= set(process.cmdline()) else None
+    except psutil.Error:
+        return None
+
+
+def marked(home: Home, service: str | None = None) -> list[Process]:
+    """Return the running processes that carry the mark of this home (and service), recorded or not."""
+    wanted = set(marks(home, service)) if service else {marks(home, "")[0]}
+    return [process for process in psutil.process_iter() if wanted <= _arguments(process)]
+
+
+def service_of(process: Process) -> str:
+    """Return the service that a marked process runs; empty when it has just ended."""
+    prefix = "-Dworkbench.service="
+    return next((one.removeprefix(prefix) for one in _arguments(process) if one.startswith(prefix)), "")
+
+
+def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> None:
+    """End processes: SIGTERM, then SIGKILL for those that are left; Ctrl-C while waiting kills at once."""
+    running = list(processes)
+    _signal(running, "terminate")
+    try:
+        _, running = psutil.wait_procs(running, timeout=grace_seconds)
+    finally:
+        _signal(running, "kill")
+        psutil.wait_procs(running, timeout=5)
+
+
+def exit_code(record: ProcessRecord) -> int | None:
+    """Return how a process ended (negative: by that signal), when this very program started it."""
+    child = _children.get(record.pid)
+    return child.poll() if child else None
+
+
+def last_error_line(log: Path) -> str:
+    """Return the last line of a log that tells of an error, else say that there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 200_000))
+            lines = file.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return "it has no log"
+    told = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in told if _ERROR.search(line) and not line.startswith("at ")]
+    if errors or not told:
+        return errors[-1][:400] if errors else "its log is empty"
+    return f"no error in its log, which ends with: {told[-1][:400]}"
+
+
+def _created(pid: int) -> float:
+    try:
+        return float(Process(pid).create_time())
+    except psutil.Error:
+        return 0.0
+
+
+def _arguments(process: Process) -> set[str]:
+    try:
+        return set(process.cmdline())
+    except psutil.Error:
+        return set()
+
+
+def _signal(processes: Iterable[Process], verb: str) -> None:
+    for process in processes:
+        try:
+            getattr(process, verb)()
+        except psutil.NoSuchProcess:
+            continue

@@ -1,0 +1,113 @@
+"""Runs a notebook from top to bottom in a fresh kernel, and keeps what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+
+from workbench.kernel_messages import Context
+from workbench.notebook_execution import (
+    CellFailedError,
+    KernelDiedError,
+    NotebookExecution,
+    NotebookRunError,
+)
+from workbench.notebook_parameters import check_parameters
+from workbench.notebook_source import read_notebook
+from workbench.run_report import RunFacts, make_run_folder, save_run
+
+__all__ = ["CellFailedError", "Home", "KernelDiedError", "NotebookRun", "NotebookRunError", "run_notebook"]
+
+
+class Home(Protocol):
+    """The folders that a run needs."""
+
+    @property
+    def folder(self) -> Path:
+        """The workbench's state."""
+
+    @property
+    def runs(self) -> Path:
+        """Where each run gets a folder."""
+
+    @property
+    def project(self) -> Path:
+        """The folder with conf/, jars/ and notebooks/."""
+
+
+@dataclass(frozen=True)
+class NotebookRun:
+    """A run that succeeded.
+
+    Attributes:
+        exit_value: What `dbutils.notebook.exit` was given, or "".
+        ipynb: The executed notebook.
+        html: The same as a page.
+        seconds: How long it took.
+    """
+
+    exit_value: str
+    ipynb: Path
+    html: Path
+    seconds: float
+
+
+def run_notebook(
+    notebook: Path,
+    parameters: Mapping[str, str],
+    home: Home,
+    environment: Mapping[str, str],
+    console: Console | None = None,
+) -> NotebookRun:
+    """Run a notebook and save it, executed, as .ipynb and .html, also when it fails.
+
+    Args:
+        notebook: A file in Databricks source format; its folder is the working directory.
+        parameters: Values for the notebook's widgets.
+        home: Where state, runs and project are.
+        environment: Variables for the kernel, over those of this process.
+        console: Where progress is shown; standard output by default.
+
+    Raises:
+        ConfigError: The notebook is missing, or no widget takes one of the parameters.
+        NotebookSourceError: The notebook cannot be read.
+        NotebookRunError: A cell failed or the kernel died; the message names the saved page.
+        KeyboardInterrupt: Ctrl-C; kernel and JVM are gone, and the page is saved.
+        SystemExit: SIGTERM, likewise.
+    """
+    source = read_notebook(notebook.absolute())
+    check_parameters(source, parameters)
+    started, clock = datetime.now(timezone.utc), time.monotonic()
+    run_folder = make_run_folder(home.runs, notebook, started)
+    context = Context(str(source.path), str(home.folder.absolute()), str(home.project), dict(parameters))
+    execution = NotebookExecution(source, context, environment, console or Console())
+    failure: BaseException | None = None
+    try:
+        asyncio.run(execution.run())
+    except (NotebookRunError, KeyboardInterrupt, SystemExit) as error:
+        failure = error
+    seconds = time.monotonic() - clock
+    facts = RunFacts(notebook.name, parameters, started, seconds, _result(failure, execution.exit_value))
+    ipynb, page = save_run(execution.notebook, facts, run_folder)
+    if isinstance(failure, NotebookRunError):
+        raise type(failure)(f"{failure.cause}\n  saved: {page}", failure.remedy) from None
+    if failure is not None:
+        raise failure
+    return NotebookRun(execution.exit_value, ipynb, page, seconds)
+
+
+def _result(failure: BaseException | None, exit_value: str) -> str:
+    match failure:
+        case None:
+            return f"succeeded, exit value: {exit_value}" if exit_value else "succeeded"
+        case NotebookRunError():
+            return f"failed: {failure}"
+        case _:
+            return "interrupted"

@@ -1,0 +1,140 @@
+"""The notebook's Spark session, which starts when a cell first names it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from topiclake.session import local_session
+
+#: A cell that reads one of these needs Spark.
+SPARK_NAMES = frozenset({"spark", "SparkSession"})
+
+#: These would make Spark take another Python, another Spark or other settings than the project's.
+FOREIGN_VARIABLES = (
+    "PYSPARK_DRIVER_PYTHON",
+    "PYSPARK_DRIVER_PYTHON_OPTS",
+    "PYSPARK_SUBMIT_ARGS",
+    "PYTHONSTARTUP",
+    "SPARK_CONF_DIR",
+    "SPARK_HOME",
+    "SPARK_REMOTE",
+)
+
+LOG_SETTINGS = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}%n
+"""
+
+STOP_SECONDS = 15.0
+
+
+class NotebookSession:
+    """Starts Spark once, on demand, and stops it with its JVM.
+
+    Args:
+        app_name: Shown by Spark.
+        home_folder: The workbench's state folder; holds the warehouse.
+        project_folder: The project; its jars are used.
+        on_start: Called with the new session, before any cell sees it.
+    """
+
+    def __init__(
+        self,
+        app_name: str,
+        home_folder: Path,
+        project_folder: Path,
+        on_start: Callable[[SparkSession], None] = lambda spark: None,
+    ) -> None:
+        self._app_name = app_name
+        self._home_folder = home_folder
+        self._project_folder = project_folder
+        self._on_start = on_start
+        self._spark: SparkSession | None = None
+
+    @property
+    def live(self) -> SparkSession | None:
+        """The session, or None while there is none."""
+        return self._spark
+
+    def start(self) -> SparkSession:
+        """Return the session; start it if there is none.
+
+        Raises:
+            PlatformError: Java or the jars are missing.
+        """
+        if self._spark is None:
+            prepare_environment(self._home_folder)
+            self._spark = local_session(self._app_name, self._project_folder / "jars", self._conf())
+            self._spark.sparkContext.setLogLevel("ERROR")
+            self._on_start(self._spark)
+        return self._spark
+
+    def stop(self) -> None:
+        """Stop the session and its JVM, if they run."""
+        if self._spark is None:
+            return
+        gateway: Any = SparkContext._gateway
+        try:
+            self._spark.stop()
+        finally:
+            self._spark = None
+            if gateway is not None:
+                gateway.shutdown()
+                _end_jvm(gateway.proc)
+
+    def _conf(self) -> dict[str, str]:
+        return {
+            "spark.ui.enabled": "true" if os.environ.get("WORKBENCH_SPARK_UI") else "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.warehouse.dir": (self._home_folder / "spark" / "warehouse").absolute().as_uri(),
+            "spark.local.dir": str(self._home_folder / "spark" / "tmp"),
+        }
+
+
+def prepare_environment(home_folder: Path) -> None:
+    """Make Spark use this Python, the project's own Spark, and a log that holds errors only."""
+    for name in FOREIGN_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Before the JVM has read this, nothing else keeps its start-up warnings out of the notebook.
+    settings = home_folder / "spark" / "conf"
+    settings.mkdir(parents=True, exist_ok=True)
+    (settings / "log4j2.properties").write_text(LOG_SETTINGS, encoding="utf-8")
+    os.environ["SPARK_CONF_DIR"] = str(settings)
+
+
+def needs_spark(tree: ast.AST) -> bool:
+    """Tell whether code reads `spark`, so that notebooks which never do start no JVM."""
+    return any(
+        isinstance(node, ast.Name) and node.id in SPARK_NAMES and isinstance(node.ctx, ast.Load)
+        for node in ast.walk(tree)
+    )
+
+
+def _end_jvm(process: subprocess.Popen[bytes] | None) -> None:
+    """End the JVM: it exits when its standard input closes; make sure that it does."""
+    if process is None:
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,207 @@
+"""The real broker and registry: up, status, crash, up again, down, Ctrl-C, two homes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from topiclake.errors import PlatformError
+from workbench import processes
+from workbench.home import Home
+from workbench.kafka_broker import KafkaBroker
+from workbench.services import Addresses, addresses, down, start_services, status, up
+
+PROJECT = Path(__file__).parents[2]
+SCHEMA = '{"type": "record", "name": "Event", "fields": [{"name": "x", "type": "int"}]}'
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    home = Home(tmp_path / "wörk bench", PROJECT)
+    yield home
+    down(home)
+    assert processes.marked(home) == []
+
+
+def test_services_survive_a_crash_with_their_ports_records_and_schema_ids(home: Home) -> None:
+    assert addresses(home) is None
+    first = up(home)
+    assert addresses(home) == first
+    assert run(home, "status").returncode == 0
+    produce(first, "events", b"before")
+    schema_id = register(first, "events-value", SCHEMA)
+
+    for one in status(home):  # at once after the id was given out
+        assert one.pid is not None
+        os.kill(one.pid, signal.SIGKILL)
+    told = run(home, "status")
+    assert told.returncode == 1
+    assert "✗ kafka has crashed" in told.stderr
+    assert str(home.log("kafka")) in told.stderr
+    assert "kafka" in run(home, "doctor").stdout
+
+    second = up(home)
+    assert second == first
+    produce(second, "events", b"after", create=False)
+    assert consume(second, "events", 2) == [b"before", b"after"]
+    assert register(second, "events-value", SCHEMA) == schema_id
+    assert register(second, "events-value", SCHEMA.replace('"x"', '"y"')) != schema_id
+    assert_down_leaves_nothing(home)
+    assert {one.state for one in status(home)} == {"stopped"}
+
+
+def test_the_registry_speaks_confluents_api_and_up_is_idempotent(home: Home) -> None:
+    found = up(home)
+    pids = [one.pid for one in status(home)]
+    assert up(home) == found
+    assert [one.pid for one in status(home)] == pids
+
+    client = SchemaRegistryClient({"url": found.schema_registry_url})
+    schema_id = register(found, "events-value", SCHEMA)
+    assert register(found, "others-value", SCHEMA) == schema_id
+    assert client.get_schema(schema_id).schema_str is not None
+    assert client.get_versions("events-value") == [1]
+    assert client.get_latest_version("events-value").schema_id == schema_id
+    with pytest.raises(SchemaRegistryError) as caught:
+        client.get_schema(99999)
+    assert (caught.value.http_status_code, caught.value.error_code) == (404, 40403)
+    answer = requests.get(f"{found.schema_registry_url}/subjects/none-value/versions", timeout=10)
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
+    assert client.get_subjects() == ["events-value", "others-value"]
+
+
+def test_two_homes_side_by_side_do_not_collide(home: Home, tmp_path: Path) -> None:
+    other = Home(tmp_path / "other", PROJECT)
+    try:
+        with ThreadPoolExecutor() as pool:
+            mine, theirs = pool.map(up, (home, other))
+        assert mine.kafka_bootstrap_servers != theirs.kafka_bootstrap_servers
+        assert mine.schema_registry_url != theirs.schema_registry_url
+        produce(mine, "mine", b"1")
+        assert "mine" not in AdminClient(bootstrap(theirs)).list_topics(timeout=10).topics
+        down(home)
+        assert addresses(home) is None
+        assert addresses(other) == theirs
+    finally:
+        down(other)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_start_leaves_no_process(home: Home, how: signal.Signals) -> None:
+    command = [sys.executable, "-m", "workbench", "up"]
+    with subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE, cwd=PROJECT) as starting:
+        wait_for_a_process(home)
+        starting.send_signal(how)
+        assert starting.wait(30) == 130
+    assert processes.marked(home) == []
+    assert home.load().processes == {}
+
+
+def test_down_finds_what_a_killed_start_left(home: Home) -> None:
+    command = [sys.executable, "-m", "workbench", "up"]
+    with subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE, cwd=PROJECT) as starting:
+        wait_for_a_process(home)
+        starting.kill()
+    assert processes.marked(home)
+    assert_down_leaves_nothing(home)
+
+
+def test_a_broker_that_cannot_start_is_named_with_its_exit_code_log_and_error(home: Home) -> None:
+    broker = KafkaBroker(home, {"log.retention.check.interval.ms": "never"})
+    with pytest.raises(PlatformError) as caught:
+        start_services(home, [broker])
+    message = str(caught.value)
+    assert "kafka ended with exit code 1 while it started" in message
+    assert "log.retention.check.interval.ms" in message
+    assert str(home.log("kafka")) in message
+    assert message.endswith("try: python -m workbench logs kafka")
+    assert home.load().processes == {}
+
+
+def test_a_broker_that_takes_logins_only_is_ready_for_the_right_one(home: Home) -> None:
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "s3cret",
+    }
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": f'{module} required user_alice="s3cret";',
+    }
+    broker = KafkaBroker(home, settings, "SASL_PLAINTEXT", login)
+    start_services(home, [broker])
+    ports = home.load().ports
+    assert broker.problem(ports) is None
+    wrong = KafkaBroker(home, settings, "SASL_PLAINTEXT", login | {"sasl.password": "wrong"})
+    assert wrong.problem(ports) is not None
+
+
+def environment(home: Home) -> dict[str, str]:
+    return os.environ | {"WORKBENCH_HOME": str(home.folder)}
+
+
+def run(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "workbench", *arguments]
+    return subprocess.run(
+        command, env=environment(home), cwd=PROJECT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def wait_for_a_process(home: Home) -> None:
+    deadline = time.monotonic() + 30
+    while not home.load().processes:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def assert_down_leaves_nothing(home: Home) -> None:
+    pids = [process.pid for process in processes.marked(home)]
+    assert pids
+    assert run(home, "down").returncode == 0
+    left = [pid for pid in pids if psutil.pid_exists(pid)]
+    assert [pid for pid in left if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE] == []
+
+
+def bootstrap(found: Addresses) -> dict[str, str]:
+    return {"bootstrap.servers": found.kafka_bootstrap_servers}
+
+
+def produce(found: Addresses, topic: str, value: bytes, create: bool = True) -> None:
+    if create:
+        created = AdminClient(bootstrap(found)).create_topics([NewTopic(topic, 1, 1)])
+        created[topic].result(10)
+    producer = Producer(bootstrap(found))
+    producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def consume(found: Addresses, topic: str, count: int) -> list[bytes | None]:
+    settings = {**bootstrap(found), "group.id": "test", "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe([topic])
+        return [message.value() for message in consumer.consume(count, timeout=30)]
+    finally:
+        consumer.close()
+
+
+def register(found: Addresses, subject: str, schema: str) -> int:
+    client = SchemaRegistryClient({"url": found.schema_registry_url})
+    client.set_compatibility(subject, "NONE")
+    return int(client.register_schema(subject, Schema(schema, "AVRO")))

@@ -1,0 +1,171 @@
+"""docker-compose.yaml, checked without Docker: its schema, health, ports, tags."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text("utf-8"))
+
+Compose = dict[str, Any]
+
+
+def violates_specification(file: Path) -> str:
+    """What the compose specification's own schema (vendored, so offline) says against the file."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def is_one_shot(service: Compose) -> bool:
+    """A service that runs and ends: nothing starts it but a profile."""
+    return bool(service.get("profiles"))
+
+
+def images(compose: Compose) -> dict[str, list[str]]:
+    """The images that each service runs or is built from."""
+    return {
+        name: [service["image"]] if "image" in service else base_images(ROOT / service["build"]["dockerfile"])
+        for name, service in compose["services"].items()
+    }
+
+
+def base_images(dockerfile: Path) -> list[str]:
+    return re.findall(r"^FROM (\S+)", dockerfile.read_text("utf-8"), re.MULTILINE)
+
+
+def without_healthcheck(compose: Compose) -> list[str]:
+    services = compose["services"].items()
+    return [
+        name
+        for name, service in services
+        if not is_one_shot(service) and "test" not in service.get("healthcheck", {})
+    ]
+
+
+def reachable_from_outside(compose: Compose) -> list[str]:
+    """Ports that are not bound to 127.0.0.1, in the short or the long spelling."""
+    found = []
+    for name, service in compose["services"].items():
+        if service.get("network_mode") == "host":
+            found.append(f"{name}: network_mode host")
+        for port in service.get("ports", []):
+            address = port.get("host_ip") if isinstance(port, dict) else str(port).partition(":")[0]
+            if address != "127.0.0.1":
+                found.append(f"{name}: {port}")
+    return found
+
+
+def without_version(compose: Compose) -> list[str]:
+    """Images whose tag is missing, or has no digit as `latest` or `stable` have none."""
+    every = [image for found in images(compose).values() for image in found]
+    return [
+        image for image in every if not re.search(r":[^:/]*\d[^:/]*$", image) or image.endswith(":latest")
+    ]
+
+
+def not_waited_for(compose: Compose) -> list[str]:
+    """Dependencies that are only started, not healthy, when the service starts."""
+    found = []
+    for name, service in compose["services"].items():
+        needed = service.get("depends_on", {})
+        conditions = needed if isinstance(needed, dict) else {other: {} for other in needed}
+        for other, details in conditions.items():
+            if details.get("condition") != "service_healthy":
+                found.append(f"{name} needs {other}")
+    return found
+
+
+def anonymous_volumes(compose: Compose) -> list[str]:
+    """Mounts that are neither a named volume nor a folder of the project."""
+    mounts = [str(mount) for service in compose["services"].values() for mount in service.get("volumes", [])]
+    return [m for m in mounts if not m.startswith("./") and m.partition(":")[0] not in compose["volumes"]]
+
+
+def test_the_file_follows_the_compose_specification() -> None:
+    assert violates_specification(ROOT / "docker-compose.yaml") == ""
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        ({"services": {"kafka": {"image": "apache/kafka:4.1.0", "helthcheck": {}}}}, "helthcheck"),
+        ({"services": {"kafka": {"image": "apache/kafka:4.1.0", "restart": 1}}}, "restart"),
+        ({"services": ["kafka"]}, "services"),
+    ],
+)
+def test_a_file_against_the_specification_is_named(tmp_path: Path, broken: Compose, named: str) -> None:
+    file = tmp_path / "docker-compose.yaml"
+    file.write_text(yaml.safe_dump(broken), "utf-8")
+    assert named in violates_specification(file)
+
+
+CHECKS = [without_healthcheck, reachable_from_outside, without_version, not_waited_for, anonymous_volumes]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_every_service_passes(check: Callable[[Compose], list[str]]) -> None:
+    assert check(COMPOSE) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "service", "key", "value"),
+    [
+        (without_healthcheck, "kafka", "healthcheck", {}),
+        (without_healthcheck, "s3", "healthcheck", {"interval": "5s"}),
+        (reachable_from_outside, "kafka", "ports", ["9092:9092"]),
+        (reachable_from_outside, "kafka", "ports", [9092]),
+        (reachable_from_outside, "kafka", "ports", ["0.0.0.0:9092:9092"]),
+        (reachable_from_outside, "s3", "ports", [{"target": 7070, "published": "7070"}]),
+        (reachable_from_outside, "s3", "network_mode", "host"),
+        (without_version, "kafka", "image", "apache/kafka"),
+        (without_version, "kafka", "image", "apache/kafka:latest"),
+        (without_version, "kafka", "image", "localhost:5000/kafka"),
+        (not_waited_for, "schema-registry", "depends_on", ["kafka"]),
+        (not_waited_for, "schema-registry", "depends_on", {"kafka": {"condition": "service_started"}}),
+        (anonymous_volumes, "kafka", "volumes", ["/var/lib/kafka/data"]),
+        (anonymous_volumes, "kafka", "volumes", ["kafak:/var/lib/kafka/data"]),
+    ],
+)
+def test_a_service_that_breaks_a_rule_is_named(
+    check: Callable[[Compose], list[str]], service: str, key: str, value: object
+) -> None:
+    broken = copy.deepcopy(COMPOSE)
+    broken["services"][service][key] = value
+    assert len(check(broken)) == 1
+
+
+def test_the_services_of_the_issue_are_there() -> None:
+    assert set(COMPOSE["services"]) == {"kafka", "schema-registry", "azurite", "s3", "spark"}
+
+
+def test_only_the_spark_service_is_left_out_of_a_plain_up() -> None:
+    assert [name for name, service in COMPOSE["services"].items() if is_one_shot(service)] == ["spark"]
+
+
+def test_spark_gets_every_variable_of_the_local_configuration() -> None:
+    asked = set(re.findall(r"\$\{(WORKBENCH_\w+)\}", (ROOT / "conf" / "local.yaml").read_text("utf-8")))
+    assert asked
+    assert asked <= set(COMPOSE["services"]["spark"]["environment"])
+
+
+def test_spark_runs_a_notebook_that_exists_with_the_local_configuration() -> None:
+    notebook, *options = COMPOSE["services"]["spark"]["command"]
+    assert options == ["-p", "env=local"]
+    assert (ROOT / notebook).is_file()
+
+
+def test_every_folder_that_spark_mounts_exists() -> None:
+    mounts = COMPOSE["services"]["spark"]["volumes"]
+    folders = [ROOT / mount.partition(":")[0] for mount in mounts if mount.startswith("./")]
+    assert folders
+    assert [folder for folder in folders if not folder.is_dir()] == []

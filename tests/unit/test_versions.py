@@ -1,0 +1,205 @@
+"""One place for versions: requirements.txt for Python, jars/pom.xml for the JVM; all else agrees."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    name: (ROOT / name).read_text("utf-8")
+    for name in [
+        "requirements.txt",
+        "requirements-dev.txt",
+        "pyproject.toml",
+        "jars/pom.xml",
+        "jars/spark/pom.xml",
+        "docker-compose.yaml",
+        "deploy/spark/Dockerfile",
+        "Makefile",
+        "CONTRIBUTING.md",
+    ]
+}
+POMS = {path.parent.name: path.read_text("utf-8") for path in sorted(ROOT.glob("jars/*/pom.xml"))}
+#: What Maven itself defines.
+BUILT_IN = ("project.",)
+
+
+def pins(requirements: str) -> dict[str, str]:
+    """Package → version, for the lines that pin one."""
+    found = re.findall(r"^([\w.-]+)(?:\[[\w,]+\])?==([\w.]+)$", requirements, re.MULTILINE)
+    return {name.lower(): version for name, version in found}
+
+
+def unpinned(requirements: str) -> list[str]:
+    lines = [line.strip() for line in requirements.splitlines()]
+    packages = [line for line in lines if line and not line.startswith(("#", "-r "))]
+    return [line for line in packages if not re.fullmatch(r"[\w.-]+(\[[\w,]+\])?==[\w.]+", line)]
+
+
+def elements(pom: str) -> ElementTree.Element:
+    """The pom without its namespace."""
+    return ElementTree.fromstring(re.sub(r'\sxmlns="[^"]+"', "", pom, count=1))
+
+
+def properties(pom: str) -> dict[str, str]:
+    return {entry.tag: (entry.text or "") for entry in elements(pom).iterfind("./properties/*")}
+
+
+def disagreements(files: dict[str, str]) -> list[str]:
+    """Sentences that name two files whose versions differ."""
+    python, jvm = pins(files["requirements.txt"]), properties(files["jars/pom.xml"])
+    scala = jvm["scala.binary.version"]
+    spark_series = ".".join(jvm["spark.version"].split(".")[:2])
+    expected = {
+        "requirements.txt": [f"pyspark=={jvm['spark.version']}\n", f"delta-spark=={jvm['delta.version']}\n"],
+        "jars/spark/pom.xml": [
+            f"<artifactId>delta-spark_{spark_series}_${{scala.binary.version}}</artifactId>"
+        ],
+        "docker-compose.yaml": [f"image: apache/kafka:{jvm['kafka.version']}\n"],
+        "deploy/spark/Dockerfile": [
+            f"FROM apache/spark:{python['pyspark']}-scala{scala}-java17-python3-ubuntu\n"
+        ],
+    }
+    return [
+        f"{name} has no {text.strip()}, as jars/pom.xml and requirements.txt ask"
+        for name, texts in expected.items()
+        for text in texts
+        if text not in files[name]
+    ]
+
+
+def python_floors(files: dict[str, str]) -> dict[str, str]:
+    """Every place that names the oldest Python, and what it names."""
+    patterns = {
+        "requires-python": ("pyproject.toml", r'requires-python = ">=(3\.\d+)"'),
+        "ruff": ("pyproject.toml", r'target-version = "py(3\d+)"'),
+        "mypy": ("pyproject.toml", r'python_version = "(3\.\d+)"'),
+        "make setup": ("Makefile", r"version_info < \((3, \d+)\)"),
+        "make setup's message": ("Makefile", r"needs (3\.\d+) or newer"),
+        "CONTRIBUTING.md": ("CONTRIBUTING.md", r"Python (3\.\d+)"),
+        "README.md": ("README.md", r"Python (3\.\d+)"),
+    }
+    found = {place: re.search(pattern, files.get(name, "")) for place, (name, pattern) in patterns.items()}
+    return {place: re.sub(r"^3\D*", "3.", match[1]) for place, match in found.items() if match}
+
+
+def pom_problems(pom: str, defined: dict[str, str]) -> list[str]:
+    """What keeps a pom from being a lock."""
+    root = elements(pom)
+    return [
+        *(f"version {text} is not pinned" for text in _loose_versions(root, defined)),
+        *(f"{name} brings more than itself" for name in _open_dependencies(root)),
+        *(
+            f"<{entry.tag}> names a place: {entry.text}"
+            for entry in root.iter()
+            if "://" in (entry.text or "")
+        ),
+        *(f"<{entry.tag}> is not for this file" for entry in root.iter() if "epositories" in entry.tag),
+    ]
+
+
+def _loose_versions(root: ElementTree.Element, defined: dict[str, str]) -> list[str]:
+    texts = [(entry.text or "").strip() for entry in root.iter("version")]
+    return [text for text in texts if not _is_pinned(text, defined)]
+
+
+def _is_pinned(text: str, defined: dict[str, str]) -> bool:
+    if name := re.fullmatch(r"\$\{([\w.-]+)\}", text):
+        return name[1] in defined or name[1].startswith(BUILT_IN)
+    return bool(re.fullmatch(r"\d[\w.-]*", text)) and "SNAPSHOT" not in text
+
+
+def _open_dependencies(root: ElementTree.Element) -> list[str]:
+    def excludes_everything(dependency: ElementTree.Element) -> bool:
+        exclusions = dependency.iterfind("./exclusions/exclusion")
+        return any(e.findtext("groupId") == "*" and e.findtext("artifactId") == "*" for e in exclusions)
+
+    found = [entry for entry in root.iter("dependency") if not excludes_everything(entry)]
+    return [str(entry.findtext("artifactId")) for entry in found]
+
+
+def test_versions_agree_everywhere() -> None:
+    assert disagreements(FILES) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("requirements.txt", "pyspark==4.1.1", "pyspark==4.1.2"),
+        ("requirements.txt", "delta-spark==4.4.0", "delta-spark==4.4.1"),
+        ("jars/pom.xml", "<kafka.version>4.1.0<", "<kafka.version>4.1.1<"),
+        ("jars/spark/pom.xml", "delta-spark_4.1_", "delta-spark_4.0_"),
+        ("docker-compose.yaml", "apache/kafka:4.1.0", "apache/kafka:4.0.0"),
+        ("deploy/spark/Dockerfile", "apache/spark:4.1.1-", "apache/spark:4.0.1-"),
+        ("deploy/spark/Dockerfile", "-scala2.13-", "-scala2.12-"),
+    ],
+)
+def test_a_version_that_is_changed_in_one_place_only_is_named(name: str, before: str, after: str) -> None:
+    assert before in FILES[name]
+    assert disagreements(FILES | {name: FILES[name].replace(before, after)})
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_every_python_package_is_pinned(name: str) -> None:
+    assert len(pins(FILES[name])) > 10
+    assert unpinned(FILES[name]) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["requests", "requests>=2", "requests~=2.34", "requests==2.*", "-e ../other"]
+)
+def test_a_python_package_that_is_not_pinned_is_named(line: str) -> None:
+    assert unpinned(f"pyspark==4.1.1\n{line}\n") == [line]
+
+
+def test_the_oldest_python_is_the_same_everywhere() -> None:
+    readme = ROOT / "README.md"
+    floors = python_floors(FILES | ({"README.md": readme.read_text("utf-8")} if readme.is_file() else {}))
+    assert {"requires-python", "ruff", "mypy", "make setup", "CONTRIBUTING.md"} <= set(floors)
+    assert set(floors.values()) == {floors["requires-python"]}, floors
+
+
+def test_another_oldest_python_is_noticed() -> None:
+    raised = FILES["pyproject.toml"].replace(">=3.10", ">=3.11")
+    assert set(python_floors(FILES | {"pyproject.toml": raised}).values()) == {"3.10", "3.11"}
+
+
+def test_there_are_poms_for_what_runs() -> None:
+    assert {"spark", "avro", "kafka", "schema-registry"} <= set(POMS)
+
+
+def test_every_module_of_jars_is_listed_in_its_parent() -> None:
+    listed = {module.text for module in elements(FILES["jars/pom.xml"]).iterfind("./modules/module")}
+    assert listed == set(POMS)
+
+
+@pytest.mark.parametrize("module", POMS)
+def test_the_list_of_jars_is_a_lock(module: str) -> None:
+    assert pom_problems(POMS[module], properties(FILES["jars/pom.xml"])) == []
+
+
+EXCLUDED = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("<version>${avro.version}</version>", "<version>${avor.version}</version>", "avor.version"),
+        ("<version>${avro.version}</version>", "<version>[1.12,)</version>", "[1.12,)"),
+        ("<version>${avro.version}</version>", "<version>LATEST</version>", "LATEST"),
+        ("<version>${avro.version}</version>", "<version>1.13.0-SNAPSHOT</version>", "SNAPSHOT"),
+        (EXCLUDED, "", "avro brings more than itself"),
+        (EXCLUDED, EXCLUDED.replace("<groupId>*<", "<groupId>org.slf4j<"), "avro brings more than itself"),
+        ("<build>", "<repositories/><build>", "<repositories>"),
+        ("<build>", "<url>https://example.org</url><build>", "https://example.org"),
+    ],
+)
+def test_a_pom_that_is_no_lock_is_named(before: str, after: str, named: str) -> None:
+    assert before in POMS["avro"]
+    problems = pom_problems(POMS["avro"].replace(before, after), properties(FILES["jars/pom.xml"]))
+    assert len(problems) == 1
+    assert named in problems[0]

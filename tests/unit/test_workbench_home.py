@@ -1,0 +1,120 @@
+"""The state folder of the workbench."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topiclake.errors import ConfigError, StorageError
+from workbench.home import Home, ProcessRecord, State, find_project, folder_bytes
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home", PROJECT)
+    home.prepare()
+    return home
+
+
+def test_a_saved_state_is_loaded_again(home: Home) -> None:
+    state = State(ports={"kafka": 1234}, processes={"kafka": ProcessRecord(77, 1.5)})
+    home.save(state)
+    assert home.load() == state
+
+
+def test_a_write_that_fails_leaves_the_old_state_and_no_temporary_file(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.save(State(ports={"kafka": 1}))
+
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        home.save(State(ports={"kafka": 2}))
+    assert home.load().ports == {"kafka": 1}
+    assert not list(home.folder.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"ports": {}}', '{"ports": {}, "processes": {"kafka": {}}}']
+)
+def test_a_damaged_state_file_is_an_empty_state(home: Home, text: str) -> None:
+    home.state_file.write_text(text)
+    assert home.load() == State()
+
+
+def test_every_folder_is_readable_by_its_owner_only(home: Home) -> None:
+    for folder in (home.folder, home.logs, home.data, home.datalake, home.runs, home.tmp):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+
+
+def test_a_lock_that_another_process_holds_is_waited_for_and_then_named(home: Home) -> None:
+    code = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print(1, flush=True); input()"
+    command = [sys.executable, "-c", code, str(home.folder / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(StorageError, match="another command"), home.lock(seconds=0.2):
+            pass
+        other.kill()
+    with home.lock(seconds=5):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"cannot be written .*; try: WORKBENCH_HOME="):
+        Home(tmp_path / "file" / "home", PROJECT).prepare()
+
+
+def test_a_folder_name_that_kafka_would_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="comma"):
+        Home(tmp_path / "a,b", PROJECT).prepare()
+
+
+def test_clear_deletes_what_the_workbench_made_and_leaves_what_is_not_its_own(home: Home) -> None:
+    (home.data / "records").write_bytes(b"12345")
+    (home.folder / "mine.txt").write_text("keep")
+    home.clear()
+    assert [path.name for path in home.folder.iterdir()] == ["mine.txt"]
+
+
+def test_clear_removes_an_empty_folder(home: Home) -> None:
+    home.clear()
+    assert not home.folder.exists()
+
+
+def test_sizes_are_counted_through_folders(home: Home) -> None:
+    (home.data / "a").mkdir()
+    (home.data / "a" / "x").write_bytes(b"123")
+    (home.data / "y").write_bytes(b"12")
+    assert folder_bytes(home.data) == 5
+
+
+def test_the_project_is_found_from_a_folder_below_and_from_anywhere(tmp_path: Path) -> None:
+    assert find_project(PROJECT / "tests" / "unit") == PROJECT
+    assert find_project(tmp_path) == PROJECT
+
+
+def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "elsewhere"))
+    assert Home.find().folder == tmp_path / "elsewhere"
+    monkeypatch.delenv("WORKBENCH_HOME")
+    assert Home.find().folder == PROJECT / ".workbench"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="cannot be written"):
+        Home(tmp_path, PROJECT).prepare()
