@@ -5,7 +5,8 @@ What a notebook calls; everything else is a module below.
 
 from topiclake.config import load_settings
 from topiclake.ingest import start_ingest
-from topiclake.pipelines.gps import counts_per_device, last_positions, publish_tracks, track_map
+from topiclake.pipelines.gps import counts_per_device, last_positions, publish_tracks
+from topiclake.pipelines.gps_map import track_map
 from topiclake.progress import await_caught_up
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.storage import mount

@@ -75,6 +75,11 @@ def decoded(value: Column, writer_schemas: Mapping[int, str], reader_schema: str
     return F.when(F.spark_partition_id() >= 0, cases)
 
 
+def is_right(result: Column) -> Column:
+    """Tell whether `decoded` got one whole record and nothing else; false, never null, where it did not."""
+    return result["end"].eqNullSafe(END)
+
+
 def verdict(value: Column, result: Column, schema_ids: Mapping[int, str]) -> Column:
     """Name what became of a record: `ok`, or why it is not (docs/architecture.md, §3).
 
@@ -85,7 +90,7 @@ def verdict(value: Column, result: Column, schema_ids: Mapping[int, str]) -> Col
     """
     is_known = header_of(value).isin([header(schema_id) for schema_id in schema_ids])
     return (
-        F.when(result["end"] == END, "ok")
+        F.when(is_right(result), "ok")
         .when(value.isNull(), "tombstone")
         .when(F.length(value) < 5, "too_short")
         .when(~is_framed(value), "bad_magic")

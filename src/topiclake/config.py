@@ -40,6 +40,11 @@ class Secret:
     def __init__(self, scope: str, key: str, read: SecretReader | None) -> None:
         self._scope, self._key, self._read = scope, key, read
 
+    @property
+    def name(self) -> str:
+        """Scope and key."""
+        return f"{self._scope}/{self._key}"
+
     def reveal(self) -> str:
         """Return the secret's value.
 

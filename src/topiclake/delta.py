@@ -14,14 +14,26 @@ from pyspark.sql.types import StructType
 KAFKA_COLUMN = "_kafka"
 
 
-def ensure_table(
-    spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]
-) -> DeltaTable:
-    """Create the Delta table at `path` where there is none, and return it."""
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
-    for name, value in properties.items():
-        builder = builder.property(name, value)
-    return builder.execute()
+def ensure_table(spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]) -> None:
+    """Create an empty Delta table at `path` where there is none; an existing one is left as it is.
+
+    Args:
+        spark: The session.
+        path: Location of the table.
+        schema: Its columns.
+        properties: Its table properties.
+    """
+    if is_table(spark, path):
+        return
+    spark.createDataFrame([], schema).write.format("delta").mode("ignore").save(path)
+    if properties:
+        pairs = ", ".join(f"{_literal(name)} = {_literal(value)}" for name, value in properties.items())
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})")
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def append_once(

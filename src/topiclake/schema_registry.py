@@ -36,13 +36,13 @@ class SchemaRegistry:
 
     Args:
         url: Address of the REST API, with its path.
-        username: For basic auth; None for a registry without a login.
+        username: For basic auth; None for a registry without a login; never shown.
         password: For basic auth; never shown.
         ca_file: PEM file with the authority that signed the registry's certificate.
     """
 
     url: str
-    username: str | None = None
+    username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
 
@@ -132,14 +132,14 @@ class SchemaRegistry:
         except httpx.TransportError as error:
             raise SchemaRegistryError(
                 f"the schema registry at {self.url} does not answer ({_reason(error)})",
-                "python -m workbench status, or check schema_registry.url and the network",
+                "python -m workbench status, or check schema_registry.url and ca_file, and the network",
             ) from None
 
     def _refused(self, error: ClientError) -> SchemaRegistryError:
         if error.http_status_code in (401, 403):
+            refusal = "wants a login" if self.username is None else "refuses the login"
             return SchemaRegistryError(
-                f"the schema registry at {self.url} refuses the login of user {self.username or '(none)'} "
-                f"(HTTP {error.http_status_code})",
+                f"the schema registry at {self.url} {refusal} (HTTP {error.http_status_code})",
                 "check the secrets schema_registry.username and schema_registry.password",
             )
         return SchemaRegistryError(

@@ -63,10 +63,12 @@ def create_view(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFr
     """Make the pipeline's table a temporary view, without `_kafka`, and return it.
 
     Raises:
-        StorageError: There is no table yet.
+        StorageError: There is no table yet, or the storage refuses to show it.
     """
     path = table_path(settings, dbutils)
-    if not delta.is_table(spark, path):
+    with storage.refusals_named(settings.storage, path):
+        is_table = delta.is_table(spark, path)
+    if not is_table:
         raise StorageError(
             f"there is no Delta table at {settings.pipeline.table_path} ({path})",
             "python -m workbench run notebooks/gps_ingest.py",

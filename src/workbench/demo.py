@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +138,12 @@ def _run(
     from workbench.runner import run_notebook
 
     activity.tell(f"{step} running notebooks/{name}.py")
-    done = run_notebook(notebook, parameters, home, addresses.environment())
+    terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        done = run_notebook(notebook, parameters, home, addresses.environment())
+    finally:
+        # The runner's event loop leaves SIGTERM at its default, which would end us without stopping anything.
+        signal.signal(signal.SIGTERM, terminate)
     activity.tell(f"{step} notebooks/{name}.py took {done.seconds:.1f} s")
     try:
         value = json.loads(done.exit_value)

@@ -24,7 +24,7 @@ _publish = cast("Callable[..., None]", IPython.display.display)  # it carries no
 
 #: Colours come from the page, so that the table is readable on light and dark alike.
 STYLE = (
-    "<style>.topiclake-table{border-collapse:collapse;font-size:13px}"
+    "<style>.topiclake-rows{max-height:420px;overflow:auto}.topiclake-table{border-collapse:collapse;font-size:13px}"
     ".topiclake-table th,.topiclake-table td{border:1px solid rgba(128,128,128,.35);padding:3px 8px;"
     "text-align:left;vertical-align:top}.topiclake-table th small{font-weight:normal;opacity:.65}"
     ".topiclake-table td.number{text-align:right}.topiclake-table td.null{opacity:.5;font-style:italic}"
@@ -129,7 +129,8 @@ def html_table(columns: Columns, rows: Rows, more: bool) -> str:
     lines = ("".join(map(_html_cell, row, kinds)) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return (
-        f'{STYLE}<table class="topiclake-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        f'{STYLE}<div class="topiclake-rows"><table class="topiclake-table"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
         f"<p><small>{_counted(len(rows), more)}</small></p>"
     )
 

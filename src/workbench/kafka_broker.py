@@ -149,12 +149,12 @@ class KafkaBroker:
             cluster_id = "A" + cluster_id[1:]
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties_file)]
         command = [str(java.path), *self._java_options(), *tool, "--ignore-formatted"]
-        log = self.home.log("kafka-format")
+        log = self.home.log(self.name)
         with log.open("wb") as output:
             done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, timeout=120)
         if done.returncode:
             cause = f"Kafka's storage cannot be formatted: {last_error_line(log)} (log: {log})"
-            raise KafkaError(cause, "python -m workbench reset")
+            raise KafkaError(cause, f"python -m workbench logs {self.name}")
 
 
 def properties_text(settings: Mapping[str, str]) -> str:

@@ -6,14 +6,17 @@ It has what a Databricks notebook has: `spark`, `dbutils`, `display`, `displayHT
 from __future__ import annotations
 
 import ast
-import contextlib
+import asyncio
 import os
+import select
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
+import psutil
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
@@ -58,7 +61,7 @@ def failure_report(shell: Shell, error: BaseException) -> dict[str, Any]:
 
 
 def _frames(shell: Shell, trace: TracebackType | None) -> Iterator[dict[str, Any]]:
-    libraries = (sys.prefix, sys.base_prefix, "<")
+    libraries = (sys.prefix, sys.base_prefix, str(Path(__file__).parent), "<")
     while trace is not None:
         code = trace.tb_frame.f_code
         cell = shell.compile._filename_map.get(code.co_filename)
@@ -143,16 +146,32 @@ def _publish_exit(
 
 
 class NotebookKernel(IPythonKernel):
-    """IPython's kernel with the shell above."""
+    """IPython's kernel with the shell above, which stops Spark before it ends."""
 
     shell_class = Type(NotebookShell)
+    workspace: Workspace | None = None
+
+    async def do_shutdown(self, restart: bool) -> dict[str, Any]:
+        """Stop Spark and its JVM, then the kernel.
+
+        Here and not after the last cell: ipykernel ends its children itself, with growing pauses, and
+        takes a JVM that has ended but was not waited for as one that runs.
+        """
+        if self.workspace is not None:
+            await asyncio.to_thread(self.workspace.session.stop)
+        stopped: dict[str, Any] = super().do_shutdown(restart)  # type: ignore[no-untyped-call]
+        return stopped
+
+    def _process_children(self) -> list[psutil.Process]:
+        # Children that have ended but were not waited for would hold up the shutdown for ten seconds.
+        found = super()._process_children()  # type: ignore[no-untyped-call]
+        return [child for child in found if child.status() != psutil.STATUS_ZOMBIE]
 
 
 class NotebookKernelApp(IPKernelApp):
     """The kernel process."""
 
     kernel_class: Any = Type(NotebookKernel, klass="ipykernel.kernelbase.Kernel").tag(config=True)
-    workspace: Workspace | None = None
 
     @default("session")
     def _default_session(self) -> RedactingSession:
@@ -164,29 +183,46 @@ class NotebookKernelApp(IPKernelApp):
         shell = self.kernel.shell
         shell.run_line_magic("colors", "NoColor")
         shell.events.register("post_run_cell", lambda result: self._release_streams())
-        self.workspace = Workspace(
-            Context.load(Path(os.environ.pop(CONTEXT_VARIABLE))), shell, RedactingSession.redactor
-        )
-        self.workspace.install()
+        context = Context.load(Path(os.environ.pop(CONTEXT_VARIABLE)))
+        _silence_log()
+        self.kernel.workspace = Workspace(context, shell, RedactingSession.redactor)
+        self.kernel.workspace.install()
 
     def _release_streams(self) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            _await_pipe(stream)
+            stream.flush()
         for name, text in self.session.release():
             content = {"name": name, "text": text}
             self.session.send(self.iopub_socket, "stream", content, self.kernel.get_parent())
 
 
+def _silence_log() -> None:
+    """Stop the copies that ipykernel makes, in the kernel's log, of what subprocesses write.
+
+    They do not pass the redaction, and the runner shows the log when the kernel dies.
+    """
+    with open(os.devnull, "wb") as nothing:
+        for stream in (sys.stdout, sys.stderr):
+            copy = getattr(stream, "_original_stdstream_copy", None)
+            if copy is not None:
+                os.dup2(nothing.fileno(), copy)
+
+
+def _await_pipe(stream: object, seconds: float = 1.0) -> None:
+    """Wait until what subprocesses and the JVM wrote to a stream's file descriptor has arrived in it."""
+    pipe = getattr(stream, "_fid", None)
+    deadline = time.monotonic() + seconds
+    while pipe is not None and time.monotonic() < deadline and select.select([pipe], [], [], 0)[0]:
+        time.sleep(0.005)
+    time.sleep(0.005)  # what was read is on its way from ipykernel's thread
+
+
 def main() -> None:
-    """Serve until the runner says that it is over; then stop Spark."""
+    """Serve until the runner says that it is over."""
     app: Any = NotebookKernelApp.instance()
     app.initialize()
-    try:
-        app.start()
-    finally:
-        if app.workspace is not None:
-            with contextlib.suppress(KeyboardInterrupt):
-                app.workspace.session.stop()
+    app.start()
 
 
 if __name__ == "__main__":

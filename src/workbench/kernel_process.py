@@ -56,6 +56,8 @@ class KernelProcess:
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
             "PYTHONUNBUFFERED": "1",
         }
+        # ipykernel shows no output of subprocesses and the JVM when it finds this.
+        environment.pop("PYTEST_CURRENT_TEST", None)
         with open(self._log, "wb") as log:
             await self.manager.start_kernel(cwd=str(self._folder), env=environment, stdout=log, stderr=log)
         provisioner: Any = self.manager.provisioner

@@ -76,6 +76,7 @@ class NotebookExecution:
         self._source = source
         self._kernel = KernelProcess(context, source.path.parent, {**os.environ, **environment})
         self._progress = Progress(console, len(source.cells))
+        self._client: Client | None = None
         self._signal: signal.Signals | None = None
         self.notebook = to_notebook(source)
         self.exit_value = ""
@@ -101,6 +102,8 @@ class NotebookExecution:
                 for task in (cells, waiting):
                     task.cancel()
                 await asyncio.gather(cells, waiting, return_exceptions=True)
+                if self._client is not None and self._client.kc is not None:
+                    self._client.kc.stop_channels()
         if self._signal is signal.SIGINT:
             raise KeyboardInterrupt
         if self._signal is not None:
@@ -128,6 +131,7 @@ class NotebookExecution:
 
     async def _execute_cells(self) -> None:
         client = Client(self.notebook, km=self._kernel.manager, startup_timeout=STARTUP_SECONDS)
+        self._client = client
         client.progress = self._progress
         try:
             await self._kernel.start()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -15,7 +18,13 @@ from workbench.home import Home, ProcessRecord
 #: Creation times are computed from the clock, which may be set while a process runs.
 CREATED_TOLERANCE_SECONDS = 2.0
 GRACE_SECONDS = 20.0
-_ERROR = re.compile(r"\b(ERROR|FATAL|SEVERE)\b|Exception|Error:|^Caused by|[Cc]ould not|[Ii]nvalid|No space")
+_ERROR_LINES = 200
+#: What tells most comes first: the root cause of a stack trace, an exception, a line that is marked as error.
+_ERRORS = (
+    re.compile(r"^Caused by:"),
+    re.compile(r"^(Exception in thread .*|[\w.$]+(Exception|Error)\b)"),
+    re.compile(r"\b(ERROR|FATAL|SEVERE)\b|^Error|[Cc]ould not"),
+)
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -30,7 +39,8 @@ def start(
     """Start a process in its own session, with its output in `log`; the log before is kept beside it."""
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))
-    with log.open("wb") as output:
+    # Ctrl-C between fork and exec would leave a process that has neither a record nor a mark yet.
+    with log.open("wb") as output, _signals_held():
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -40,7 +50,7 @@ def start(
             env=environment,
             start_new_session=True,
         )
-    _children[process.pid] = process
+        _children[process.pid] = process
     return ProcessRecord(process.pid, _created(process.pid))
 
 
@@ -95,10 +105,32 @@ def last_error_line(log: Path) -> str:
     except OSError:
         return "it has no log"
     told = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in told if _ERROR.search(line) and not line.startswith("at ")]
-    if errors or not told:
-        return errors[-1][:400] if errors else "its log is empty"
+    if not told:
+        return "its log is empty"
+    for pattern in _ERRORS:
+        errors = [line for line in told[-_ERROR_LINES:] if pattern.search(line)]
+        if errors:
+            return errors[-1][:400]
     return f"no error in its log, which ends with: {told[-1][:400]}"
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the block ends; a mask would be inherited by the child."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda arrived, _: held.append(arrived))
+    try:
+        yield
+    finally:
+        for number, disposition in before.items():
+            signal.signal(number, disposition)
+        for number in held:
+            signal.raise_signal(number)
 
 
 def _created(pid: int) -> float:

@@ -70,9 +70,9 @@ def as_page(notebook: nbformat.NotebookNode, facts: RunFacts) -> str:
     shown.metadata["title"] = facts.notebook
     cells = [_text_cell(_header(facts))]
     for cell in notebook.cells:
-        title = cell.metadata.get(DATABRICKS_METADATA, {}).get("title")
-        if title:
-            cells.append(_text_cell(f"<h4>{html.escape(title)}</h4>"))
+        title = cell.metadata.get(DATABRICKS_METADATA, {})
+        if title.get("showTitle"):
+            cells.append(_text_cell(f"<h4>{html.escape(title['title'])}</h4>"))
         if cell.source.strip():
             cells.append(cell)
     shown.cells = cells

@@ -76,11 +76,9 @@ def run_notebook(
         console: Where progress is shown; standard output by default.
 
     Raises:
-        ConfigError: The notebook is missing, or no widget takes one of the parameters.
-        NotebookSourceError: The notebook cannot be read.
+        ConfigError, NotebookSourceError: The notebook or a parameter is wrong; nothing was started.
         NotebookRunError: A cell failed or the kernel died; the message names the saved page.
-        KeyboardInterrupt: Ctrl-C; kernel and JVM are gone, and the page is saved.
-        SystemExit: SIGTERM, likewise.
+        KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM; kernel and JVM are gone, and the page is saved.
     """
     source = read_notebook(notebook.absolute())
     check_parameters(source, parameters)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from topiclake.session import local_session
@@ -29,6 +30,7 @@ FOREIGN_VARIABLES = (
     "SPARK_REMOTE",
 )
 
+#: The second logger keeps Spark from telling that it sets the level of a shell.
 LOG_SETTINGS = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -37,6 +39,8 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}%n
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 """
 
 STOP_SECONDS = 15.0
@@ -80,6 +84,8 @@ class NotebookSession:
             prepare_environment(self._home_folder)
             self._spark = local_session(self._app_name, self._project_folder / "jars", self._conf())
             self._spark.sparkContext.setLogLevel("ERROR")
+            # It repeats each AnalysisException, which the cell shows anyway, with the JVM's whole stack.
+            PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
             self._on_start(self._spark)
         return self._spark
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from topiclake.errors import PlatformError
+from topiclake.errors import KafkaError, PlatformError
 from workbench import processes
 from workbench.home import Home
 from workbench.kafka_broker import KafkaBroker
@@ -121,15 +121,21 @@ def test_down_finds_what_a_killed_start_left(home: Home) -> None:
 
 
 def test_a_broker_that_cannot_start_is_named_with_its_exit_code_log_and_error(home: Home) -> None:
-    broker = KafkaBroker(home, {"log.retention.check.interval.ms": "never"})
+    broker = KafkaBroker(home, {"metric.reporters": "no.such.Reporter"})
     with pytest.raises(PlatformError) as caught:
         start_services(home, [broker])
     message = str(caught.value)
     assert "kafka ended with exit code 1 while it started" in message
-    assert "log.retention.check.interval.ms" in message
+    assert "no.such.Reporter" in message
     assert str(home.log("kafka")) in message
     assert message.endswith("try: python -m workbench logs kafka")
     assert home.load().processes == {}
+
+
+def test_a_setting_that_kafka_refuses_is_named(home: Home) -> None:
+    with pytest.raises(KafkaError, match=r"log.retention.ms.*; try: python -m workbench logs kafka"):
+        start_services(home, [KafkaBroker(home, {"log.retention.ms": "never"})])
+    assert "log.retention.ms" in home.log("kafka").read_text()
 
 
 def test_a_broker_that_takes_logins_only_is_ready_for_the_right_one(home: Home) -> None:
@@ -184,8 +190,8 @@ def bootstrap(found: Addresses) -> dict[str, str]:
 
 def produce(found: Addresses, topic: str, value: bytes, create: bool = True) -> None:
     if create:
-        created = AdminClient(bootstrap(found)).create_topics([NewTopic(topic, 1, 1)])
-        created[topic].result(10)
+        client = AdminClient(bootstrap(found))
+        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
     producer = Producer(bootstrap(found))
     producer.produce(topic, value)
     assert producer.flush(20) == 0
@@ -203,5 +209,4 @@ def consume(found: Addresses, topic: str, count: int) -> list[bytes | None]:
 
 def register(found: Addresses, subject: str, schema: str) -> int:
     client = SchemaRegistryClient({"url": found.schema_registry_url})
-    client.set_compatibility(subject, "NONE")
     return int(client.register_schema(subject, Schema(schema, "AVRO")))

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 #: Each layer may import what stands below it; modules of one layer don't import each other.
 LAYERS = [
     {"pipelines"},
-    {"ingest"},
+    {"ingest", "tables"},
     {"kafka", "delta", "quarantine", "sinks", "storage", "progress"},
     {"avro"},
     {"schema_registry", "wire_format"},
@@ -23,7 +23,7 @@ LAYERS = [
 ALLOWED = {name: set().union(*LAYERS[depth + 1 :]) for depth, layer in enumerate(LAYERS) for name in layer}
 #: Stands beside config. Only what starts a pipeline needs it.
 ALLOWED["session"] = {"config", "errors"}
-for _name in ("pipelines", "ingest"):
+for _name in ("pipelines", "ingest", "tables"):
     ALLOWED[_name].add("session")
 #: What the workbench may use of the library.
 OPEN_TO_WORKBENCH = {"config", "errors", "session"}

@@ -48,6 +48,25 @@ def test_a_started_process_is_found_and_lives_in_its_own_session(home: Home) -> 
     assert processes.find(record, home, "kafka") is None
 
 
+def test_ctrl_c_while_a_process_starts_waits_until_it_can_be_found(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def interrupted(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+        signal.raise_signal(signal.SIGINT)
+        process: subprocess.Popen[bytes] = real(*arguments, **options)  # type: ignore[call-overload]
+        started.append(process.pid)
+        return process
+
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        processes.start([*SLEEP, *processes.marks(home, "kafka")], home.log("kafka"), home.folder)
+    assert [process.pid for process in processes.marked(home)] == started
+    processes.stop(processes.marked(home))
+
+
 def test_a_process_id_that_belongs_to_another_program_now_is_stale(home: Home) -> None:
     mine = psutil.Process()
     assert processes.find(ProcessRecord(mine.pid, mine.create_time()), home, "kafka") is not None
@@ -94,6 +113,24 @@ def test_a_recorded_process_that_is_gone_is_a_crash_with_the_last_error_line(hom
     kafka, registry = status(home)
     assert (kafka.state, kafka.detail) == ("crashed", "ERROR disk is full")
     assert registry.state == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("INFO a\nERROR b\njava.lang.X: c\nCaused by: java.lang.Y: d\nERROR e", "Caused by: java.lang.Y: d"),
+        ("ERROR b\njava.io.IOException: full\n\tat a.b\nINFO bye", "java.io.IOException: full"),
+        (
+            "Error: Could not create the Java Virtual Machine.\n",
+            "Error: Could not create the Java Virtual Machine.",
+        ),
+        ("INFO ready\n", "no error in its log, which ends with: INFO ready"),
+        ("", "its log is empty"),
+    ],
+)
+def test_the_line_of_a_log_that_tells_most_is_found(tmp_path: Path, log: str, line: str) -> None:
+    (tmp_path / "x.log").write_text(log)
+    assert processes.last_error_line(tmp_path / "x.log") == line
 
 
 def test_down_without_anything_started_makes_nothing(tmp_path: Path) -> None:

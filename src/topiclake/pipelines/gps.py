@@ -13,7 +13,6 @@ from itertools import cycle, islice, zip_longest
 from pathlib import Path
 
 import fastavro
-import plotly.graph_objects as go
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.error import KafkaError as ClientError
 from pyspark.sql import DataFrame
@@ -228,34 +227,3 @@ def last_positions(gps_events: DataFrame) -> DataFrame:
     newest_first = Window.partitionBy("deviceId").orderBy(F.desc("timestamp"))
     ranked = gps_events.withColumn("rank", F.row_number().over(newest_first))
     return ranked.where("rank = 1").drop("rank").orderBy("deviceId")
-
-
-def track_map(gps_events: DataFrame, *, max_points: int = 20_000) -> str:
-    """Draw the tracks, one panel a region, as HTML that needs no network.
-
-    Args:
-        gps_events: `deviceId, latitude, longitude, speed, timestamp`; at most `max_points` rows are drawn.
-        max_points: Rows that the driver takes.
-    """
-    columns = ["deviceId", "timestamp", "latitude", "longitude", "altitude", "speed"]
-    points = gps_events.select(*columns).distinct().orderBy("deviceId", "timestamp").limit(max_points)
-    tracks: dict[str, list[tuple[float, float, float]]] = {}
-    for row in points.collect():
-        tracks.setdefault(row["deviceId"], []).append((row["longitude"], row["latitude"], row["speed"]))
-    figure = go.Figure([_track(device, positions) for device, positions in tracks.items()])
-    figure.update_layout(title="GPS tracks", height=560, xaxis_title="longitude", yaxis_title="latitude")
-    figure.update_yaxes(scaleanchor="x", scaleratio=1.4)
-    return str(figure.to_html(full_html=False, include_plotlyjs=True))
-
-
-def _track(device: str, positions: list[tuple[float, float, float]]) -> go.Scatter:
-    longitudes, latitudes, speeds = zip(*positions, strict=True)
-    return go.Scatter(
-        x=longitudes,
-        y=latitudes,
-        mode="lines+markers",
-        marker={"size": 4},
-        name=device,
-        customdata=speeds,
-        hovertemplate="%{y:.5f}, %{x:.5f}<br>%{customdata:.1f} km/h",
-    )

@@ -1,0 +1,524 @@
+"""The notebooks against a broker with SASL_SSL and a registry behind TLS and basic auth; no secret shows."""
+
+import base64
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from tests.integration.certificates import Certificate, make_certificate
+from tests.integration.nginx import tls_proxy
+from topiclake import kafka
+from topiclake.config import Settings, load_settings
+from topiclake.errors import KafkaError, SchemaRegistryError
+from topiclake.ingest import Target, start_ingest
+from topiclake.progress import await_caught_up
+from topiclake.schema_registry import SchemaRegistry as RegistryClient
+from topiclake.session import local_session
+from topiclake.storage import mount
+from workbench import processes, services
+from workbench.dbutils import DBUtils
+from workbench.home import Home
+from workbench.kafka_broker import KafkaBroker
+from workbench.schema_registry import SchemaRegistry
+
+PROJECT = Path(__file__).parents[2]
+RECORDS = 993  # in data/gps_tracks.csv
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+#: Kafka's clients print their whole configuration at INFO, and Spark the options of its sources.
+CHATTY_LOG = """\
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = debug
+logger.source.name = org.apache.spark.sql.kafka010
+logger.source.level = debug
+logger.planner.name = org.apache.spark.sql.catalyst
+logger.planner.level = info
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c{{1}}: %m%n%ex
+"""
+
+
+# ---------------------------------------------------------------------------------------------- secrets
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A secret with characters that quoting gets wrong, between two cores that survive any quoting."""
+
+    cores: tuple[str, str] = field(default_factory=lambda: (secrets.token_hex(9), secrets.token_hex(9)))
+    between: str = ""
+
+    def __str__(self) -> str:
+        return self.between.join(self.cores)
+
+    @cached_property
+    def spellings(self) -> list[bytes]:
+        """Each core as it is, and as base64 writes it at each of the three places it can begin at."""
+        return [spelling for core in self.cores for spelling in (core.encode(), *_in_base64(core.encode()))]
+
+
+def _in_base64(core: bytes) -> Iterator[bytes]:
+    for before in range(3):
+        # Only characters that depend on the core alone: the neighbours reach into the first and the last.
+        first, last = -(-before * 4 // 3), (before + len(core)) * 8 // 6
+        yield base64.b64encode(b"\0" * before + core)[first:last]
+
+
+def _password() -> Secret:
+    return Secret(between="""é"\\ :'%$<&>/+#{}@;=,\\n""")
+
+
+KAFKA_USERNAME, REGISTRY_USERNAME = Secret(), Secret(between=" '\"")
+KAFKA_PASSWORD, REGISTRY_PASSWORD, SAS_TOKEN = _password(), _password(), _password()
+PASSWORDS = [KAFKA_PASSWORD, REGISTRY_PASSWORD, SAS_TOKEN]
+SECRETS = {
+    "kafka-username": KAFKA_USERNAME,
+    "kafka-password": KAFKA_PASSWORD,
+    "registry-username": REGISTRY_USERNAME,
+    "registry-password": REGISTRY_PASSWORD,
+    "storage-sas": SAS_TOKEN,
+}
+
+
+def read_secret(scope: str, key: str) -> str:
+    """Play `dbutils.secrets.get`, without the workbench's redaction of what a notebook shows."""
+    return os.environ[_variable(key)] if scope == "topiclake" else ""
+
+
+def _variable(key: str) -> str:
+    return f"TOPICLAKE_SECRET_TOPICLAKE_{key.replace('-', '_').upper()}"
+
+
+def leaks(folder: Path, wanted: list[Secret], *, but: tuple[Path, ...] = ()) -> list[str]:
+    """Return the files below `folder` that hold a secret, or whose name does; `but` are not looked at."""
+    spellings = [spelling for secret in wanted for spelling in secret.spellings]
+    files = [file for file in folder.rglob("*") if file.is_file() and file not in but]
+    assert files, f"nothing to look at in {folder}"
+    return [
+        str(file.relative_to(folder))
+        for file in files
+        if any(spelling in os.fsencode(file) + b"\n" + file.read_bytes() for spelling in spellings)
+    ]
+
+
+# --------------------------------------------------------------------------------------------- services
+
+
+@dataclass(frozen=True)
+class Secure:
+    """The running services."""
+
+    home: Home
+    nginx: Path
+    kafka: str
+    registry: str
+    certificate: Certificate
+
+    @property
+    def server_properties(self) -> Path:
+        return KafkaBroker(self.home).properties_file
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    folder = tmp_path_factory.mktemp("secure")
+    certificate = make_certificate(folder / "certificates", "localhost", "127.0.0.1")
+    home = Home(folder / "services", PROJECT)
+    try:
+        found = services.start_services(home, [broker(home, certificate), SchemaRegistry(home)])
+        upstream = urlsplit(found["schema-registry"])
+        login = str(REGISTRY_USERNAME), str(REGISTRY_PASSWORD)
+        with tls_proxy(folder / "nginx", f"http://{upstream.netloc}", certificate, *login) as port:
+            registry = f"https://localhost:{port}{upstream.path}"
+            yield Secure(home, folder / "nginx", found["kafka"], registry, certificate)
+    finally:
+        services.down(home)
+    assert processes.marked(home) == []
+
+
+def broker(home: Home, certificate: Certificate) -> KafkaBroker:
+    keystore = certificate.key.with_name("keystore.pem")
+    keystore.write_bytes(certificate.key.read_bytes() + certificate.certificate.read_bytes())
+    escaped = str(KAFKA_PASSWORD).replace("\\", "\\\\").replace('"', '\\"')
+    properties = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keystore),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": (
+            f'{LOGIN_MODULE} required user_{KAFKA_USERNAME}="{escaped}";'
+        ),
+    }
+    client = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(certificate.authority),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": str(KAFKA_USERNAME),
+        "sasl.password": str(KAFKA_PASSWORD),
+    }
+    return KafkaBroker(home, properties, "SASL_SSL", client)
+
+
+# ------------------------------------------------------------------------------------- a user's project
+
+
+@dataclass(frozen=True)
+class Project:
+    """A user's checkout, with `conf/azure.yaml` for the services above, and all that its runs leave."""
+
+    folder: Path
+    services: Secure
+    changed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def datalake(self) -> Path:
+        return self.folder / "datalake"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        (self.folder / "tmp").mkdir(exist_ok=True)
+        own = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
+        return own | {
+            "WORKBENCH_HOME": str(self.home),
+            "TMPDIR": str(self.folder / "tmp"),
+            "PYTHONPATH": str(PROJECT),
+            "COLUMNS": "500",
+            "TOPICLAKE_KAFKA": self.services.kafka.replace("127.0.0.1", "localhost"),
+            "TOPICLAKE_SCHEMA_REGISTRY": self.services.registry,
+            "TOPICLAKE_STORAGE": self.datalake.as_uri(),
+            **{_variable(key): str(secret) for key, secret in SECRETS.items()},
+            **self.changed,
+        }
+
+    def run(self, notebook: str, *parameters: str) -> subprocess.CompletedProcess[str]:
+        """Run a notebook as a user does, and keep what the terminal showed."""
+        given = [part for parameter in ("env=azure", *parameters) for part in ("-p", parameter)]
+        return self.python("-m", "workbench", "run", f"notebooks/{notebook}.py", *given)
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        number = len(list(self.folder.glob("terminal-*")))
+        (self.folder / f"terminal-{number}.log").write_text(done.stdout + done.stderr, "utf-8")
+        return done
+
+
+def make_project(folder: Path, secure: Secure, *, trusting: bool = True, **changed: str) -> Project:
+    """Copy the project's notebooks and configuration; `changed` are secrets by key, with underscores."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("notebooks", "conf"):
+        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("secrets.yaml"))
+    for name in ("jars", "data"):
+        (folder / name).symlink_to(PROJECT / name)
+    if trusting:
+        file = folder / "conf" / "azure.yaml"
+        conf = yaml.safe_load(file.read_text("utf-8"))
+        for section in ("kafka", "schema_registry"):
+            conf[section]["ca_file"] = str(secure.certificate.authority)
+        file.write_text(yaml.safe_dump(conf), "utf-8")
+    return Project(folder, secure, {_variable(key): value for key, value in changed.items()})
+
+
+def exit_value(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"^exit value +(\{.*\})$", done.stdout, re.MULTILINE)
+    assert found, done.stdout
+    value: dict[str, Any] = json.loads(found[1])
+    return value
+
+
+@pytest.fixture(scope="module")
+def project(secure: Secure, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with an event log of every Spark that its notebooks start."""
+    made = make_project(tmp_path_factory.mktemp("project"), secure)
+    events, conf = made.folder / "spark-events", made.home / "spark" / "conf"
+    events.mkdir()
+    conf.mkdir(parents=True)
+    (conf / "spark-defaults.conf").write_text(_event_log(events), "utf-8")
+    return made
+
+
+def _event_log(folder: Path) -> str:
+    settings = {"enabled": "true", "dir": folder.as_uri(), "compress": "false"}
+    return "".join(f"spark.eventLog.{name} {value}\n" for name, value in settings.items())
+
+
+@pytest.fixture(scope="module")
+def published(project: Project) -> dict[str, Any]:
+    return exit_value(project.run("gps_publish"))
+
+
+@pytest.fixture(scope="module")
+def ingested(project: Project, published: dict[str, Any]) -> dict[str, Any]:
+    return exit_value(project.run("gps_ingest"))
+
+
+# ---------------------------------------------------------------------------------------- what is proven
+
+
+def test_the_notebooks_publish_and_ingest_with_sasl_ssl_and_a_registry_behind_basic_auth(
+    published: dict[str, Any], ingested: dict[str, Any]
+) -> None:
+    assert published["records"] == RECORDS
+    assert (ingested["rows_written"], ingested["quarantined"]) == (RECORDS, {})
+    assert (ingested["table"]["rows"], ingested["quarantine"]["rows"]) == (RECORDS, 0)
+
+
+def test_a_registry_that_wants_a_login_says_so(secure: Secure) -> None:
+    anonymous = RegistryClient(secure.registry, ca_file=str(secure.certificate.authority))
+    with pytest.raises(SchemaRegistryError, match=r"wants a login \(HTTP 401\).*schema_registry\.username"):
+        anonymous.subjects()
+
+
+@pytest.mark.usefixtures("ingested")
+def test_no_secret_is_in_what_the_runs_showed_and_left(project: Project, secure: Secure) -> None:
+    left = [file.relative_to(project.folder).as_posix() for file in project.folder.rglob("*")]
+    for expected in (
+        r"terminal-1\.log",
+        r"home/runs/[^/]*/gps_publish\.html",
+        r"home/runs/[^/]*/gps_ingest\.ipynb",
+        r"home/mounts\.json",
+        r"spark-events/.*local-.*",
+        r"datalake/checkpoints/gps/offsets/0",
+        r"datalake/delta/gps/_delta_log/0*1\.json",
+        r"datalake/delta/gps_quarantine/_delta_log/0*\.json",
+    ):
+        assert [name for name in left if re.fullmatch(expected, name)], expected
+    assert leaks(project.folder, list(SECRETS.values())) == []
+
+    # The broker's own configuration has to hold the password; its owner alone reads it.
+    own = secure.server_properties
+    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+    assert leaks(secure.home.folder, PASSWORDS, but=(own,)) == []
+    assert leaks(secure.nginx, PASSWORDS) == []
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        str,
+        lambda secret: json.dumps(json.dumps({"jaas": f'password="{secret}"'})),
+        lambda secret: repr(str(secret)),
+        lambda secret: str(secret)[: len(secret.cores[0]) + 3],
+        *(
+            lambda secret, user="u" * n: base64.b64encode(f"{user}:{secret}".encode()).decode()
+            for n in (1, 2, 3)
+        ),
+    ],
+    ids=["as it is", "in JSON", "repr", "the first half", "basic auth", "basic auth, 2", "basic auth, 3"],
+)
+def test_a_planted_secret_is_found(tmp_path: Path, spelled: Any) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "clean.log").write_text(f"Basic {base64.b64encode(b'nobody:nothing').decode()}")
+    assert leaks(tmp_path, PASSWORDS) == []
+    for secret in PASSWORDS:
+        (tmp_path / "deep" / "part-0").write_text(f"before {spelled(secret)} after", "utf-8")
+        assert leaks(tmp_path, PASSWORDS) == ["deep/part-0"]
+
+
+def test_a_planted_secret_is_found_in_a_files_name(tmp_path: Path) -> None:
+    (tmp_path / f"user={KAFKA_USERNAME}").touch()
+    assert len(leaks(tmp_path, [KAFKA_USERNAME])) == 1
+
+
+def look_into_spark(folder: str) -> None:
+    """Run the ingest in a Spark that logs all it can, and print every view of it; for its own process."""
+    probe, tell = Path(folder), partial(print, flush=True)
+    settings = load_settings(
+        "gps",
+        {
+            "env": "azure",
+            "trigger": "1 second",
+            "table_path": "/mnt/datalake/delta/probe",
+            "checkpoint_path": "/mnt/datalake/checkpoints/probe",
+        },
+        secrets=read_secret,
+    )
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": probe.as_uri(),
+        "spark.ui.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.warehouse.dir": (probe / "warehouse").as_uri(),
+        "spark.local.dir": str(probe / "local"),
+        "spark.sql.planChangeLog.level": "INFO",
+    }
+    spark = local_session("probe", PROJECT / "jars", conf)
+    dbutils = DBUtils(probe, Path.cwd())
+    mount(dbutils, settings.storage)
+    query = start_ingest(spark, settings, dbutils)
+    query.processAllAvailable()
+    tell("== plan of the query")
+    query.explain(extended=True)
+    tell(query.lastProgress.json)
+    for mode in ("extended", "codegen", "cost", "formatted"):
+        tell(f"== {mode} plan of the source")
+        kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=False).explain(mode)
+    options = kafka.reader_options(settings.kafka, settings.pipeline, shaded=False)
+    batch = spark.read.format("kafka").options(**options).load()
+    batch.explain("extended")
+    tell("== batch rows", batch.count())
+    for row in spark.sql("SET -v").collect() + spark.sql("SET").collect():
+        tell(row["key"], row["value"])
+    tell("== ui")
+    for page in _ui_pages(str(spark.sparkContext.uiWebUrl), str(spark.sparkContext.applicationId)):
+        tell(page)
+    query.stop()
+    tell("== refused:", _login_lost(spark, settings))
+    spark.stop()
+
+
+def _ui_pages(url: str, application: str) -> Iterator[str]:
+    paths = ["environment/", "SQL/", "StreamingQuery/", "jobs/", "stages/"]
+    paths += [f"SQL/execution/?id={number}" for number in range(3)]
+    paths += [f"api/v1/applications/{application}/{name}" for name in ("environment", "sql?details=true")]
+    for path in paths:
+        with urlopen(f"{url}/{path}", timeout=20) as answer:
+            yield f"== {path}\n{answer.read().decode()}"
+
+
+def _login_lost(spark: Any, settings: Settings) -> str:
+    """Let the broker refuse the query itself, as when a password is changed while it runs."""
+    os.environ[_variable("kafka-password")] = str(SECRETS["storage-sas"])
+    records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=False)
+    query = records.writeStream.format("noop").queryName("lost").trigger(availableNow=True).start()
+    try:
+        await_caught_up(query, "availableNow")
+    except Exception as error:  # noqa: BLE001 (its text is what the test looks at)
+        return f"{type(error).__name__}: {error}"
+    return "never"
+
+
+@pytest.mark.usefixtures("published")
+def test_no_secret_is_in_plans_progress_settings_ui_and_logs_of_spark(project: Project) -> None:
+    probe = project.folder / "probe"
+    (probe / "conf").mkdir(parents=True)
+    (probe / "conf" / "log4j2.properties").write_text(CHATTY_LOG.format(file=probe / "driver.log"))
+    imported = "from tests.integration.test_secure_services import look_into_spark"
+    code = f"import os; os.environ['SPARK_CONF_DIR'] = {str(probe / 'conf')!r}"
+    done = project.python("-c", f"{code}; {imported}; look_into_spark({str(probe)!r})")
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    # The views are there, and know of the login, so that they could have shown it.
+    shown, log = done.stdout, (probe / "driver.log").read_text("utf-8")
+    assert "== Analyzed Logical Plan ==" in shown
+    assert f"== batch rows {RECORDS}" in shown
+    assert '"numInputRows"' in shown
+    assert "kafka.sasl.jaas.config" in shown
+    assert "sasl.jaas.config = [hidden]" in log
+    assert next(probe.glob("*local-*"))
+    refused = next(line for line in shown.splitlines() if line.startswith("== refused:"))
+    assert "Authentication failed" in refused
+
+    assert leaks(project.folder, list(SECRETS.values())) == []
+
+
+def test_settings_and_what_is_made_of_them_show_no_secret(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in project.environment.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings("gps", {"env": "azure"}, secrets=read_secret, conf=project.folder / "conf")
+    target = Target.from_settings(
+        settings.model_copy(
+            update={
+                "pipeline": settings.pipeline.model_copy(update={"table_path": "/t", "checkpoint_path": "/c"})
+            }
+        ),
+        None,
+    )
+    assert settings.kafka.password is not None
+    assert settings.kafka.password.reveal() == str(KAFKA_PASSWORD)
+    shown = [
+        *(
+            show(thing)
+            for thing in (settings, settings.kafka, target, target.registry)
+            for show in (repr, str)
+        ),
+        settings.model_dump_json(),
+        repr(settings.model_dump()),
+        repr(settings.kafka.password),
+    ]
+    text = "\n".join(shown).encode()
+    assert b"Secret(topiclake/kafka-password, [REDACTED])" in text
+    assert [
+        spelling for secret in SECRETS.values() for spelling in secret.spellings if spelling in text
+    ] == []
+
+
+def test_a_wrong_broker_password_ends_the_notebook_with_one_sentence(secure: Secure, tmp_path: Path) -> None:
+    wrong = make_project(tmp_path / "p", secure, kafka_password=str(SAS_TOKEN))
+    assert_refused(wrong, r"the broker at localhost:\d+ refuses the login \(PLAIN\)", r"kafka\.password")
+
+
+def test_a_wrong_registry_password_ends_the_notebook_with_one_sentence(
+    secure: Secure, tmp_path: Path
+) -> None:
+    wrong = make_project(tmp_path / "p", secure, registry_password=str(SAS_TOKEN))
+    assert_refused(wrong, rf"{secure.registry} refuses the login \(HTTP 401\)", r"schema_registry\.password")
+
+
+def assert_refused(project: Project, cause: str, remedy: str) -> None:
+    """Run gps_ingest; expect one sentence, no traceback, and neither table nor checkpoint nor secret."""
+    done = project.run("gps_ingest", "topic=gps")
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if line.startswith("✗")]
+    assert len(told) == 1
+    assert re.search(rf"gps_ingest\.py, cell \d+ .* failed: .*{cause}; try: check .*{remedy}", told[0])
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not project.datalake.exists() or list(project.datalake.rglob("*")) == []
+    assert leaks(project.folder, list(SECRETS.values())) == []
+
+
+@pytest.fixture
+def untrusting(secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The right logins, without the authority that signed the certificates."""
+    made = make_project(tmp_path / "p", secure, trusting=False)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return load_settings("gps", {"env": "azure"}, secrets=read_secret, conf=made.folder / "conf")
+
+
+def test_an_untrusted_certificate_of_the_broker_is_named(untrusting: Settings) -> None:
+    with pytest.raises(KafkaError) as caught:
+        kafka.require_topic(untrusting.kafka, "gps")
+    assert re.search(r"no TLS connection to the broker at localhost:\d+: .*certificate", caught.value.cause)
+    assert "kafka.ca_file" in caught.value.remedy
+
+
+def test_an_untrusted_certificate_of_the_registry_is_named(untrusting: Settings, secure: Secure) -> None:
+    with pytest.raises(SchemaRegistryError) as caught:
+        RegistryClient.from_settings(untrusting.schema_registry).latest("gps-value")
+    assert re.search(rf"{secure.registry} .*certificate", caught.value.cause)
+    assert "schema_registry.ca_file" in caught.value.remedy

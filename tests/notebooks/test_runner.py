@@ -1,0 +1,310 @@
+"""Tiny notebooks, run for real; two of them start Spark."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from rich.console import Console
+
+from topiclake.errors import ConfigError
+from workbench.runner import CellFailedError, KernelDiedError, run_notebook
+
+REPOSITORY = Path(__file__).parents[2]
+CELL = "\n# COMMAND ----------\n"
+SECRET = "s3cr<et>\"&'x/+ 1"
+
+
+@dataclass(frozen=True)
+class Home:
+    folder: Path
+    project: Path
+
+    @property
+    def runs(self):
+        return self.folder / "runs"
+
+
+@pytest.fixture
+def home(tmp_path):
+    project = tmp_path / "project"
+    (project / "notebooks").mkdir(parents=True)
+    (project / "jars").symlink_to(REPOSITORY / "jars")
+    return Home(tmp_path / "home", project)
+
+
+@pytest.fixture
+def terminal():
+    return io.StringIO()
+
+
+@pytest.fixture
+def write(home):
+    def written(*cells):
+        path = home.project / "notebooks" / "tiny.py"
+        path.write_text("# Databricks notebook source\n" + CELL.join(cells) + "\n")
+        return path
+
+    return written
+
+
+@pytest.fixture
+def run(home, write, terminal):
+    def ran(*cells, parameters=None, environment=None):
+        console = Console(file=terminal, width=200)
+        return run_notebook(write(*cells), parameters or {}, home, environment or {}, console)
+
+    return ran
+
+
+def saved(home):
+    (folder,) = home.runs.iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == ["tiny.html", "tiny.ipynb"]
+    return folder / "tiny.ipynb", folder / "tiny.html"
+
+
+def children():
+    return [child for child in psutil.Process().children(recursive=True) if child.is_running()]
+
+
+def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_value(run, terminal):
+    before = set(children())
+    result = run(
+        "# MAGIC %md\n# MAGIC # Heading here",
+        "# DBTITLE 1,Make <rows>\nimport os, sys\n"
+        "df = spark.range(3).selectExpr('id', \"'<b>' AS name\")\n"
+        "df.createOrReplaceTempView('rows')\nprint(os.getcwd())\ndisplay(df)",
+        "# MAGIC %sql\n# MAGIC SELECT sum(id) AS total FROM rows",
+        "from pyspark.sql import functions as F\n"
+        "worker = F.udf(lambda _: __import__('sys').executable, 'string')\n"
+        "assert df.select(worker('id')).first()[0] == sys.executable\n"
+        "dbutils.notebook.exit(str(_sqldf.first()['total']))",
+        "raise Exception('not reached')",
+    )
+    assert result.exit_value == "3"
+    page = result.html.read_text()
+    for expected in (
+        "Heading here",
+        "Make &lt;rows&gt;",
+        "<small>bigint</small>",
+        "<td>&lt;b&gt;</td>",
+        "succeeded",
+    ):
+        assert expected in page
+    assert re.findall(r"""(?:src|href)=["']?(?:https?:)?//|@import|url\(["']?https?:|import\(""", page) == []
+    cells = nbformat.read(result.ipynb, as_version=4).cells
+    assert "total\n-----\n3" in cells[2].outputs[0].data["text/plain"]
+    assert cells[4].outputs == []
+    output = terminal.getvalue()
+    assert str(REPOSITORY) not in output
+    assert "[2/5] Make <rows>" in output
+    assert "WARN" not in output
+    assert set(children()) == before
+
+
+def test_a_notebook_that_never_names_spark_starts_no_jvm(run, terminal):
+    result = run("import psutil\nprint('children:', psutil.Process().children())")
+    assert "      children: []\n" in terminal.getvalue()
+    assert result.exit_value == ""
+
+
+def test_the_working_directory_is_the_notebooks_folder_and_parameters_reach_widgets(run, home, terminal):
+    run(
+        "import os\ndbutils.widgets.text('who', 'nobody')\nprint(os.getcwd(), dbutils.widgets.get('who'))",
+        parameters={"who": "me"},
+    )
+    assert f"{home.project / 'notebooks'} me\n" in terminal.getvalue()
+    assert "who=me" in saved(home)[1].read_text()
+
+
+def test_a_failing_cell_is_named_with_number_title_reason_and_place(run, home, terminal):
+    with pytest.raises(CellFailedError) as caught:
+        run(
+            "def divide(x):\n    return 1 / x",
+            "# MAGIC %md\n# MAGIC text",
+            "# DBTITLE 1,The division\n\nprint('before')\ndivide(0)",
+            "print('after')",
+        )
+    page = saved(home)[1]
+    lines = str(caught.value).split("\n")
+    assert lines[0] == "tiny.py, cell 3 'The division' failed: ZeroDivisionError: division by zero"
+    assert [line.strip() for line in lines[1:]] == [
+        f"{home.project}/notebooks/tiny.py:11 in <module>",
+        "divide(0)",
+        f"{home.project}/notebooks/tiny.py:3 in divide",
+        "return 1 / x",
+        f"saved: {page}",
+    ]
+    assert "ZeroDivisionError" in page.read_text()
+    assert "✗ [3/4] The division" in terminal.getvalue()
+    assert "after" not in terminal.getvalue()
+
+
+def test_an_expected_error_is_one_sentence(run):
+    with pytest.raises(CellFailedError) as caught:
+        run("from topiclake.errors import KafkaError\nraise KafkaError('no broker', 'make services-up')")
+    first, second = str(caught.value).split("\n")
+    assert first.endswith("failed: no broker; try: make services-up")
+    assert second.startswith("  saved: ")
+
+
+def test_a_syntax_error_is_a_failed_cell(run):
+    with pytest.raises(CellFailedError, match=r"cell 2 'x ==' failed: SyntaxError: "):
+        run("x = 1", "x ==")
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        "print(token); print(repr(token), [token])",
+        "import sys; print(token, file=sys.stderr)",
+        "display(token); displayHTML(f'<b>{token}</b>'); token",
+        "import html; displayHTML(html.escape(token))",
+        "print(token[:5], end='', flush=True); print(token[5:])",
+        "import os; os.write(1, b'x' * 996 + token.encode())",
+        "raise Exception(token)",
+        "raise Exception({'nested': token})",
+        "dbutils.notebook.exit(token)",
+    ],
+)
+def test_a_secret_is_in_nothing_that_a_run_leaves(run, home, terminal, show):
+    shown = ""
+    try:
+        result = run(
+            "token = dbutils.secrets.get('s', 'k')",
+            show,
+            environment={"TOPICLAKE_SECRET_S_K": SECRET},
+        )
+        shown = repr(result)
+    except CellFailedError as error:
+        shown = repr(error)
+    left = [terminal.getvalue(), shown, *(path.read_text() for path in saved(home))]
+    assert any("[REDACTED]" in text for text in left)
+    for text in left:
+        assert "s3cr" not in text
+
+
+def test_a_parameter_that_no_widget_takes_is_refused_before_anything_runs(run, home):
+    with pytest.raises(ConfigError, match="has no widget 'topics'; it has topic; try: -p topic=x"):
+        run("dbutils.widgets.text('topic', 'gps')", parameters={"topics": "x"})
+    assert not home.runs.exists()
+
+
+def test_a_kernel_that_dies_is_named_with_its_signal_and_saved(run, home):
+    with pytest.raises(KernelDiedError, match=r"tiny.py: the Python kernel died in cell 2 .*signal SIGKILL"):
+        run("x = 1", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert "died" in saved(home)[1].read_text()
+
+
+def test_the_last_words_of_a_kernel_hold_no_secret(run, home, terminal):
+    with pytest.raises(KernelDiedError) as caught:
+        run(
+            "import os, time\ntoken = dbutils.secrets.get('s', 'k')",
+            "os.write(2, token.encode() + b'\\n')\ntime.sleep(1)\nos.write(2, token.encode())\nos._exit(3)",
+            environment={"TOPICLAKE_SECRET_S_K": SECRET},
+        )
+    assert "exit code 3" in str(caught.value)
+    assert "[REDACTED]" in terminal.getvalue()
+    for text in (str(caught.value), terminal.getvalue(), *(path.read_text() for path in saved(home))):
+        assert "s3cr" not in text
+
+
+def test_a_kernel_that_cannot_start_is_named_with_its_last_words(run, tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "ipykernel.py").write_text("raise ImportError('broken package')")
+    with pytest.raises(KernelDiedError, match=r"before the first cell \(exit code 1: .*broken package"):
+        run("x = 1", environment={"PYTHONPATH": str(tmp_path / "broken")})
+
+
+def test_processes_that_a_cell_leaves_behind_are_ended(run, terminal):
+    run(
+        "import subprocess\n"
+        "for own_session in (False, True):\n"
+        "    made = subprocess.Popen(['sleep', '600'], start_new_session=own_session)\n"
+        "    print('pid:', made.pid)"
+    )
+    pids = [int(pid) for pid in re.findall(r"pid: (\d+)", terminal.getvalue())]
+    assert len(pids) == 2
+    assert not any(map(psutil.pid_exists, pids))
+
+
+RUNNER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_runner import Home
+from workbench.runner import run_notebook
+run_notebook(Path({notebook!r}), {{}}, Home(Path({folder!r}), Path({project!r})), {{}})
+"""
+
+
+@pytest.fixture
+def start(home, write):
+    """Start a runner in its own process; return it and the kernel's processes once the cell says `ready`."""
+    started = []
+
+    def run_in_process(*cells):
+        code = RUNNER.format(
+            tests=str(Path(__file__).parent),
+            notebook=str(write(*cells)),
+            folder=str(home.folder),
+            project=str(home.project),
+        )
+        runner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        started.append(runner)
+        assert any(line.strip() == "ready" for line in runner.stdout)
+        return runner, psutil.Process(runner.pid).children(recursive=True)
+
+    yield run_in_process
+    for runner in started:
+        runner.kill()
+        runner.wait()
+        runner.stdout.close()
+
+
+def test_ctrl_c_ends_kernel_and_jvm_and_saves_the_page(start, home):
+    runner, processes = start(
+        "spark.range(1).count()\nprint('ready')\nspark.range(10**15).selectExpr('sum(id % 7)').collect()"
+    )
+    assert any("java" in process.name() for process in processes)
+    runner.send_signal(signal.SIGINT)
+    runner.wait(30)
+    assert runner.returncode == -signal.SIGINT
+    assert not any(process.is_running() for process in processes)
+    assert "interrupted" in saved(home)[1].read_text()
+
+
+def test_sigterm_ends_a_cell_that_ignores_interrupts(start, home):
+    runner, processes = start(
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready')\ntime.sleep(600)"
+    )
+    runner.terminate()
+    runner.wait(30)
+    assert runner.returncode == 128 + signal.SIGTERM
+    assert not any(process.is_running() for process in processes)
+    assert "interrupted" in saved(home)[1].read_text()
+
+
+def test_a_kernel_does_not_outlive_a_killed_runner(start):
+    runner, processes = start("import time\nprint('ready')\ntime.sleep(600)")
+    os.kill(runner.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(processes, timeout=15)
+    assert alive == []
+
+
+def test_output_appears_while_the_cell_runs(start):
+    runner, _ = start("import time\nprint('ready')\ntime.sleep(600)")
+    assert runner.poll() is None
+    started = time.monotonic()
+    runner.send_signal(signal.SIGINT)
+    runner.wait(30)
+    assert time.monotonic() - started < 15

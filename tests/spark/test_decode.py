@@ -1,0 +1,396 @@
+import contextlib
+import copy
+import io
+import json
+import random
+from functools import reduce
+
+import fastavro
+import pytest
+from pyspark.errors import SparkRuntimeException
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from topiclake import avro, ingest, progress, wire_format
+from topiclake.errors import DecodeError
+from topiclake.schema_registry import SubjectVersion
+from topiclake.wire_format import frame
+
+
+def version(schema_id, schema, number=1):
+    return SubjectVersion("gps-value", number, schema_id, "AVRO", schema)
+
+
+def record(*fields, name="Reading"):
+    fields = [dict(zip(("name", "type", "default"), field, strict=False)) for field in fields]
+    return json.dumps({"type": "record", "name": name, "namespace": "io.topiclake.test", "fields": fields})
+
+
+V1 = record(("id", "int"), ("total", "long"), ("name", "string"))
+V2 = record(("id", "int"), ("total", "long"), ("name", "string"), ("unit", "string", "km"))
+V3 = record(("id", "long"), ("total", "double"), ("name", "string"), ("unit", "string", "km"))
+VERSIONS = [version(1, V1, 1), version(70_000, V2, 2), version(3, V3, 3)]
+
+MIXED = record(
+    ("id", "long"),
+    ("count", "int"),
+    ("name", "string"),
+    ("note", ["null", "string"]),
+    ("ratio", "double"),
+    ("share", "float"),
+    ("counts", {"type": "array", "items": "long"}),
+    ("blob", "bytes"),
+    ("tags", {"type": "map", "values": "string"}),
+    ("colour", {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]}),
+)
+ONE_OF_EACH = {
+    "id": -5,
+    "count": 300,
+    "name": "čaršija",
+    "note": "n",
+    "ratio": 2.5,
+    "share": 0.5,
+    "counts": [1, -70_000],
+    "blob": b"\x00\xff",
+    "tags": {"k": "v"},
+    "colour": "GREEN",
+}
+
+
+def verdicts(records, versions):
+    rows = ingest.judge(records, versions, failfast=False).orderBy("offset").select("verdict").collect()
+    return [row["verdict"] for row in rows]
+
+
+def events(records, versions):
+    """The rows of the table in the order of their offsets, without where they came from."""
+    judged = ingest.judge(records, versions, failfast=False)
+    rows = ingest.table_rows(judged, versions[-1], kafka_column=True).orderBy("_kafka.offset")
+    return [tuple(row) for row in rows.drop("_kafka").collect()]
+
+
+def plan(rows):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        rows.explain()
+    return text.getvalue()
+
+
+# Each record by its own writer schema
+
+
+def test_three_versions_interleaved_decode_to_the_newest(kafka_records, avro_bytes):
+    values, expected = [], []
+    for number in range(-30, 30):
+        old = {"id": number, "total": number * 2**40, "name": f"n{number}"}
+        values.append(frame(1, avro_bytes(V1, old)))
+        values.append(frame(70_000, avro_bytes(V2, old | {"unit": "m"})))
+        values.append(frame(3, avro_bytes(V3, old | {"id": 2**40 + number, "total": 0.1, "unit": "cm"})))
+        expected.append((number, float(number * 2**40), f"n{number}", "km"))
+        expected.append((number, float(number * 2**40), f"n{number}", "m"))
+        expected.append((2**40 + number, 0.1, f"n{number}", "cm"))
+    random.Random(7).shuffle(order := list(range(len(values))))
+
+    found = events(kafka_records([values[place] for place in order]), VERSIONS)
+
+    assert found == [expected[place] for place in order]
+
+
+def test_columns_and_types_are_those_of_the_newest_version(kafka_records):
+    judged = ingest.judge(kafka_records([]), VERSIONS, failfast=False)
+    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
+    assert rows.schema.simpleString() == (
+        "struct<id:bigint,total:double,name:string,unit:string,_kafka:struct<partition:int,offset:bigint>>"
+    )
+    without = ingest.table_rows(judged, VERSIONS[-1], kafka_column=False)
+    assert without.columns == ["id", "total", "name", "unit"]
+
+
+def test_rows_carry_partition_and_offset(kafka_records, avro_bytes):
+    good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
+    judged = ingest.judge(kafka_records([None, good, b"", good]), VERSIONS, failfast=False)
+    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True).select("_kafka.*").collect()
+    assert sorted(map(tuple, rows)) == [(3, 1), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ('"string"', "žito", "žito"),
+        ('{"type": "string"}', "", ""),
+        ('"long"', -(2**63), -(2**63)),
+        ('{"type": "array", "items": "int"}', [3, 1], [3, 1]),
+        ('{"type": "map", "values": "double"}', {"a": 0.1}, {"a": 0.1}),
+    ],
+)
+def test_a_schema_that_is_no_record_becomes_the_column_value(
+    kafka_records, avro_bytes, schema, value, expected
+):
+    versions = [version(5, schema)]
+    whole = frame(5, avro_bytes(schema, value))
+    records = kafka_records([whole, whole + b"\0"])
+    judged = ingest.judge(records, versions, failfast=False)
+    assert ingest.table_rows(judged, versions[0], kafka_column=False).columns == ["value"]
+    assert events(records, versions) == [(expected,)]
+    assert verdicts(records, versions) == ["ok", "undecodable"]
+
+
+# Every verdict
+
+
+def test_a_record_without_a_value_is_a_tombstone(kafka_records):
+    assert verdicts(kafka_records([None]), VERSIONS) == ["tombstone"]
+
+
+def test_values_shorter_than_the_header_are_too_short(kafka_records):
+    header = wire_format.header(1)
+    values = [header[:length] for length in range(5)] + [b"\x01", b"\xff\xff\xff\xff"]
+    assert verdicts(kafka_records(values), VERSIONS) == ["too_short"] * 7
+
+
+def test_a_first_byte_other_than_zero_is_bad_magic(kafka_records, avro_bytes):
+    whole = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
+    values = [bytes([first]) + whole[1:] for first in (1, 0x7B, 0x80, 0xFF)]
+    assert verdicts(kafka_records(values), VERSIONS) == ["bad_magic"] * 4
+
+
+def test_ids_that_the_subject_does_not_have_are_unknown(kafka_records, avro_bytes):
+    payload = avro_bytes(V1, {"id": 1, "total": 2, "name": "x"})
+    ids = [0, 2, 4, 256, 2**24 + 1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1]
+    assert verdicts(kafka_records([frame(each, payload) for each in ids]), VERSIONS) == (
+        ["unknown_schema_id"] * len(ids)
+    )
+
+
+def test_an_id_with_the_top_bit_set_decodes_when_the_subject_has_it(kafka_records, avro_bytes):
+    value = {"id": 1, "total": 2, "name": "x"}
+    versions = [version(1, V1), version(2**31 + 1, V1, 2)]
+    records = kafka_records([frame(each, avro_bytes(V1, value)) for each in (1, 2**31 + 1, 2**31)])
+    assert verdicts(records, versions) == ["ok", "ok", "unknown_schema_id"]
+
+
+def test_a_record_cut_at_any_byte_is_undecodable(kafka_records, avro_bytes):
+    payload = avro_bytes(MIXED, ONE_OF_EACH)
+    values = [frame(9, payload[:length]) for length in range(len(payload) + 1)]
+    found = verdicts(kafka_records(values), [version(9, MIXED)])
+    assert found == ["undecodable"] * len(payload) + ["ok"]
+
+
+@pytest.mark.parametrize("trailing", [b"\0", b"\xff", b"\x02", avro.END_BYTES, avro.END_BYTES * 2])
+def test_bytes_behind_the_record_are_undecodable(kafka_records, avro_bytes, trailing):
+    payload = avro_bytes(MIXED, ONE_OF_EACH)
+    values = [frame(9, payload), frame(9, payload + trailing)]
+    assert verdicts(kafka_records(values), [version(9, MIXED)]) == ["ok", "undecodable"]
+
+
+def test_a_union_branch_that_does_not_exist_is_undecodable(kafka_records):
+    schema = record(("note", ["null", "string"]))
+    values = [frame(9, payload) for payload in (b"\x00", b"\x02\x02a", b"\x04\x02a", b"\x01\x02a")]
+    found = verdicts(kafka_records(values), [version(9, schema)])
+    assert found == ["ok", "ok", "undecodable", "undecodable"]
+
+
+@pytest.mark.parametrize("length", [-1, -2, -(2**31), -(2**63), 2, 2**24, 2**31 - 1, 2**31, 2**40, 2**63 - 1])
+@pytest.mark.parametrize(
+    "field", ["string", "bytes", {"type": "array", "items": "long"}, {"type": "map", "values": "long"}]
+)
+def test_a_length_that_is_negative_or_longer_than_the_record_is_undecodable(kafka_records, field, length):
+    """Six bytes that claim 2 GiB would end the JVM, were it not for the limits in `session.AVRO_LIMITS`."""
+    versions = [version(9, record(("text", field)))]
+    claimed = frame(9, avro.zigzag(length) + b"a")
+    assert verdicts(kafka_records([claimed]), versions) == ["undecodable"]
+
+
+def test_an_array_that_claims_many_items_without_bytes_is_undecodable(kafka_records):
+    versions = [version(9, record(("nothings", {"type": "array", "items": "null"})))]
+    values = [frame(9, avro.zigzag(count) + b"\0") for count in (3, 2**31 - 1, 2**40)]
+    assert verdicts(kafka_records(values), versions) == ["ok", "undecodable", "undecodable"]
+
+
+def test_a_record_whose_fields_are_all_null_is_ok(kafka_records):
+    schema = record(("a", ["null", "string"]), ("b", ["null", "long"]))
+    records = kafka_records([frame(9, b"\0\0"), frame(9, b"\0")])
+    assert verdicts(records, [version(9, schema)]) == ["ok", "undecodable"]
+    assert events(records, [version(9, schema)]) == [(None, None)]
+
+
+def test_a_record_without_fields_is_ok(kafka_records):
+    records = kafka_records([frame(9, b""), frame(9, b"\0")])
+    assert verdicts(records, [version(9, record())]) == ["ok", "undecodable"]
+
+
+def test_names_that_the_frame_uses_may_stand_in_the_schema(kafka_records, avro_bytes):
+    schema = record(("event", "string"), ("end", "long"), ("verdict", "string"), ("decoded", "int"))
+    value = {"event": "e", "end": 1, "verdict": "bad", "decoded": 2}
+    assert events(kafka_records([frame(9, avro_bytes(schema, value))]), [version(9, schema)]) == [
+        ("e", 1, "bad", 2)
+    ]
+
+
+# 500 records with random damage, against fastavro
+
+
+def as_bytes(schema):
+    """The same schema with bytes for string: fastavro refuses text that is not UTF-8, Spark keeps it."""
+    if isinstance(schema, dict):
+        return {key: value if key == "name" else as_bytes(value) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [as_bytes(each) for each in schema]
+    return "bytes" if schema == "string" else schema
+
+
+FUZZED = record(
+    ("id", "long"),
+    ("name", "string"),
+    ("note", ["null", "string"]),
+    ("ratio", "double"),
+    ("counts", {"type": "array", "items": "long"}),
+    ("blob", "bytes"),
+    ("colour", {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]}),
+)
+ORACLE = fastavro.parse_schema(as_bytes(json.loads(FUZZED)))
+
+
+def oracle(payload):
+    """What fastavro reads, if it reads all of it; else None."""
+    stream = io.BytesIO(payload)
+    try:
+        event = fastavro.schemaless_reader(stream, copy.deepcopy(ORACLE))
+    except Exception:
+        return None
+    return event if stream.tell() == len(payload) else None
+
+
+def damaged(chance, payload):
+    mutable = bytearray(payload)
+    for _ in range(chance.choice([0, 1, 1, 2])):
+        place = chance.randrange(len(mutable))
+        match chance.randrange(4):
+            case 0:
+                mutable[place] ^= 1 << chance.randrange(8)
+            case 1:
+                mutable[place] = chance.randrange(256)
+            case 2:
+                del mutable[place]
+            case 3:
+                mutable.insert(place, chance.randrange(256))
+    return bytes(mutable)
+
+
+def test_500_damaged_records_come_out_as_fastavro_reads_them(kafka_records, avro_bytes):
+    chance = random.Random(20260102)
+    payloads = []
+    for _ in range(500):
+        event = {
+            "id": chance.randrange(-(2**40), 2**40),
+            "name": "ab€"[: chance.randrange(4)],
+            "note": chance.choice([None, "n"]),
+            "ratio": chance.random(),
+            "counts": [chance.randrange(1000) for _ in range(chance.randrange(3))],
+            "blob": chance.randbytes(chance.randrange(3)),
+            "colour": chance.choice(["RED", "GREEN"]),
+        }
+        payloads.append(damaged(chance, avro_bytes(FUZZED, event)))
+    judged = ingest.judge(
+        kafka_records([frame(9, payload) for payload in payloads]), [version(9, FUZZED)], failfast=False
+    )
+    text = ["CAST({0}.name AS BINARY) name", "CAST({0}.note AS BINARY) note"]
+    rest = ["{0}.id", "{0}.ratio", "{0}.counts", "{0}.blob", "{0}.colour"]
+    columns = [column.format("decoded.event") for column in text + rest]
+    rows = judged.orderBy("offset").selectExpr("verdict", "offset", *columns).collect()
+
+    differences = []
+    for row in rows:
+        expected = oracle(payloads[row["offset"]])
+        found = row.asDict()
+        kind = found.pop("verdict")
+        del found["offset"]
+        if kind != ("undecodable" if expected is None else "ok") or (expected and not same(found, expected)):
+            differences.append((payloads[row["offset"]].hex(), kind, found, expected))
+
+    assert differences == []
+    kinds = [row["verdict"] for row in rows]
+    assert min(kinds.count("ok"), kinds.count("undecodable")) > 100, "the damage tests one side only"
+
+
+def same(found, expected):
+    """Equal, and a NaN is equal to itself."""
+    return repr(sorted(normal(found).items())) == repr(sorted(normal(expected).items()))
+
+
+def normal(event):
+    return {key: bytes(value) if isinstance(value, bytearray) else value for key, value in event.items()}
+
+
+def test_text_that_is_not_utf_8_keeps_its_bytes(kafka_records):
+    """Avro says UTF-8; neither Java's Avro nor Spark checks it, fastavro does."""
+    schema = record(("name", "string"))
+    records = kafka_records([frame(9, b"\x04\xff\xfe")])
+    assert verdicts(records, [version(9, schema)]) == ["ok"]
+    judged = ingest.judge(records, [version(9, schema)], failfast=False)
+    assert judged.selectExpr("CAST(decoded.event.name AS BINARY)").collect()[0][0] == b"\xff\xfe"
+    with pytest.raises(UnicodeDecodeError):
+        fastavro.schemaless_reader(io.BytesIO(b"\x04\xff\xfe"), json.loads(schema))
+
+
+# The plan
+
+
+@pytest.mark.parametrize("failfast", [False, True])
+def test_each_schema_is_decoded_once_in_the_plan(kafka_records, failfast):
+    judged = ingest.judge(kafka_records([]), VERSIONS, failfast=failfast)
+    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
+    assert plan(rows).count("from_avro(") == len(VERSIONS)
+
+
+def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
+    """The failing twin of the test above: the same expression, with nothing that stops the push-down."""
+    schemas = {each.schema_id: each.schema for each in VERSIONS}
+    payload = F.concat(wire_format.payload_of(F.col("value")), F.lit(avro.END_BYTES))
+    options = {"mode": "PERMISSIVE", "avroSchema": avro.framed(V3)}
+    unguarded = reduce(
+        lambda case, each: case.when(
+            wire_format.header_of(F.col("value")) == F.lit(wire_format.header(each.schema_id)),
+            from_avro(payload, avro.framed(each.schema), options),
+        ),
+        VERSIONS,
+        F.when(F.lit(False), None),
+    )
+    decoded = kafka_records([]).withColumn("decoded", unguarded)
+    judged = decoded.withColumn("verdict", avro.verdict(F.col("value"), F.col("decoded"), schemas))
+    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
+    assert plan(rows).count("from_avro(") > len(VERSIONS)
+
+
+# FAILFAST
+
+
+@pytest.mark.parametrize(
+    ("value", "schema_id", "reason"),
+    [
+        (None, "none", "tombstone"),
+        (b"\0\0", "none", "too_short"),
+        (b"{json}", "none", "bad_magic"),
+        (frame(12, b"\0"), "12", "unknown_schema_id"),
+        (frame(2**31, b"\0"), "-2147483648", "unknown_schema_id"),
+        (frame(3, b"\0"), "3", "undecodable"),
+    ],
+)
+def test_failfast_names_the_record_and_the_reason(kafka_records, avro_bytes, value, schema_id, reason):
+    good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
+    judged = ingest.judge(kafka_records([good, good, value]), VERSIONS, failfast=True)
+    with pytest.raises(SparkRuntimeException) as raised:
+        ingest.table_rows(judged, VERSIONS[-1], kafka_column=True).collect()
+    error = progress.failure("gps", str(raised.value))
+    assert type(error) is DecodeError
+    assert error.cause == (
+        "query gps met a record that does not decode: "
+        f"topic gps, partition 3, offset 2, schema id {schema_id}, reason {reason}"
+    )
+
+
+def test_failfast_lets_good_records_pass(kafka_records, avro_bytes):
+    good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
+    judged = ingest.judge(kafka_records([good]), VERSIONS, failfast=True)
+    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=False).collect()
+    assert [tuple(row) for row in rows] == [(1, 2.0, "x", "km")]

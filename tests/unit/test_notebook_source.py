@@ -1,0 +1,129 @@
+import pytest
+
+from topiclake.errors import ConfigError
+from workbench.notebook_parameters import check_parameters, widget_names
+from workbench.notebook_source import (
+    DATABRICKS_METADATA,
+    NotebookSourceError,
+    read_notebook,
+    to_notebook,
+)
+
+NOTEBOOK = """\
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Tracks
+# MAGIC
+# MAGIC of *devices*
+
+# COMMAND ----------
+
+# DBTITLE 1,Read the <table>
+rows = 3
+
+print(rows)  # MAGIC in a comment stays
+
+# COMMAND ----------
+
+# DBTITLE 0,Hidden
+# MAGIC %sql SELECT 1
+# MAGIC   AS one
+
+# COMMAND ----------
+
+# COMMAND ----------
+
+# MAGIC %python
+# MAGIC x = 1
+"""
+
+
+@pytest.fixture
+def parse(tmp_path):
+    def written(text):
+        path = tmp_path / "notebook.py"
+        path.write_text(text)
+        return read_notebook(path)
+
+    return written
+
+
+def test_cells_have_their_language_text_title_number_and_line(parse):
+    cells = parse(NOTEBOOK).cells
+    assert [(c.number, c.language, c.line, c.title, c.title_shown, c.source) for c in cells] == [
+        (1, "md", 3, "", False, "# Tracks\n\nof *devices*"),
+        (2, "python", 10, "Read the <table>", True, "rows = 3\n\nprint(rows)  # MAGIC in a comment stays"),
+        (3, "sql", 17, "Hidden", False, "SELECT 1\n  AS one"),
+        (4, "python", 21, "", False, ""),
+        (5, "python", 25, "", False, "x = 1"),
+    ]
+
+
+def test_a_cells_line_is_the_line_of_the_file_that_holds_its_first_words(parse):
+    lines = NOTEBOOK.split("\n")
+    for cell in parse(NOTEBOOK).runnable:
+        assert cell.source.split("\n")[0] in lines[cell.line - 1]
+
+
+def test_the_notebook_has_one_cell_for_one_cell_and_keeps_titles(parse):
+    cells = to_notebook(parse(NOTEBOOK)).cells
+    assert [cell.cell_type for cell in cells] == ["markdown", "code", "code", "code", "code"]
+    assert cells[2].source == "%%sql\nSELECT 1\n  AS one"
+    assert cells[1].metadata[DATABRICKS_METADATA] == {"title": "Read the <table>", "showTitle": True}
+    assert cells[1].metadata["workbench"] == {"number": 2, "line": 10, "language": "python"}
+
+
+def test_only_cells_with_code_are_run(parse):
+    assert [cell.number for cell in parse(NOTEBOOK).runnable] == [2, 3, 5]
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_read_alike(tmp_path):
+    path = tmp_path / "notebook.py"
+    path.write_bytes(b"\xef\xbb\xbf" + NOTEBOOK.replace("\n", "\r\n").encode())
+    assert [cell.number for cell in read_notebook(path).runnable] == [2, 3, 5]
+
+
+@pytest.mark.parametrize("text", ["", "print(1)\n", "-- Databricks notebook source\nSELECT 1\n"])
+def test_a_file_without_the_first_line_is_refused_by_name(parse, text):
+    with pytest.raises(NotebookSourceError, match=r"notebook\.py is not a notebook in Databricks source"):
+        parse(text)
+
+
+@pytest.mark.parametrize("magic", ["scala", "r", "sh", "fs", "pip", "run"])
+def test_an_unsupported_cell_is_named_with_file_cell_and_line(parse, magic):
+    text = f"# Databricks notebook source\nx = 1\n# COMMAND ----------\n# MAGIC %{magic} y\n"
+    with pytest.raises(NotebookSourceError, match=rf"notebook\.py, cell 2, line 4: %{magic} cells"):
+        parse(text)
+
+
+def test_python_below_a_magic_is_refused_with_its_line(parse):
+    with pytest.raises(NotebookSourceError, match="cell 1, line 3: a line without '# MAGIC'"):
+        parse("# Databricks notebook source\n# MAGIC %md text\nx = 1\n")
+
+
+def test_a_missing_notebook_is_a_configuration_error(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        read_notebook(tmp_path / "none.py")
+
+
+WIDGETS = """\
+# Databricks notebook source
+dbutils.widgets.text("topic", "gps")
+dbutils.widgets.dropdown(name="mode", defaultValue="a", choices=["a"])
+"""
+
+
+def test_widgets_are_found_in_the_text(parse):
+    assert widget_names(parse(WIDGETS)) == {"topic", "mode"}
+
+
+def test_a_parameter_that_no_widget_takes_is_refused_with_those_that_exist(parse):
+    check_parameters(parse(WIDGETS), {"topic": "x"})
+    with pytest.raises(ConfigError, match=r"has no widget 'topics'; it has mode, topic; try: -p topic=x"):
+        check_parameters(parse(WIDGETS), {"topics": "x"})
+
+
+def test_a_computed_widget_name_makes_every_parameter_possible(parse):
+    source = parse(WIDGETS + "dbutils.widgets.text(prefix + 'x', '')\n")
+    assert widget_names(source) is None
+    check_parameters(source, {"anything": "x"})
