@@ -13,10 +13,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from bench.gps_ingest import PROJECT, cpu_seconds
+from bench.gps_ingest import PROJECT, TOPIC, WARM_UP_TOPIC, cpu_seconds, load
 from topiclake import ingest, progress, session
-from topiclake.config import Settings, load_settings
+from topiclake.config import Settings
 from topiclake.schema_registry import SchemaRegistry
+
+#: What the article's session has; everything else is Spark's and Delta's default.
+ARTICLE_CONF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")
 
 MountInfo = namedtuple("MountInfo", "mountPoint source encryptionType")
 
@@ -74,15 +77,27 @@ def sums(spark: SparkSession, folder: Path) -> list[Any]:
     return list(rows.agg(F.count("*"), *hashes).collect()[0])
 
 
-def main(side: str, folder: Path) -> None:
-    """Start Spark, drain, verify, print."""
-    settings = load_settings("gps", {"env": "local"}, conf=PROJECT / "conf")
-    # The article's session: Delta and the jars, nothing else. Databricks' and Spark's defaults hold.
-    spark = session.local_session("bench", PROJECT / "jars", {"spark.ui.enabled": "false"})
+def start_spark(side: str) -> SparkSession:
+    """Start Spark: for the article with Delta, the jars and Spark's defaults; for us as the workbench does."""
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if side == "article":
+        conf = {key: value for key, value in session.spark_conf().items() if key in ARTICLE_CONF}
+        jars = ",".join(str(jar) for jar in sorted(PROJECT.glob("jars/spark/target/jars/*.jar")))
+        builder = SparkSession.builder.master("local[*]").config(map=conf | quiet | {"spark.jars": jars})
+        spark = builder.getOrCreate()
+    else:
+        spark = session.local_session("bench", PROJECT / "jars", quiet)
     spark.sparkContext.setLogLevel("ERROR")
-    spark.range(1).count()
+    return spark
+
+
+def main(side: str, folder: Path) -> None:
+    """Start Spark, drain a small topic to warm the JVM up, drain the big one, verify, print."""
+    drain = {"article": article, "topiclake": topiclake}[side]
+    spark = start_spark(side)
+    drain(spark, load(WARM_UP_TOPIC), folder / "warm-up")
     used, started = cpu_seconds(), time.monotonic()
-    {"article": article, "topiclake": topiclake}[side](spark, settings, folder)
+    drain(spark, load(TOPIC), folder)
     cost = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
     print(json.dumps(cost | {"sums": sums(spark, folder)}))
     spark.stop()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -67,9 +64,8 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
         extra_conf: Settings on top of `spark_conf()`.
 
     Raises:
-        PlatformError: Java is missing or too old, or the jars were not fetched.
+        PlatformError: The jars were not fetched.
     """
-    require_java()
     jars, avro = (
         sorted(jars_folder.glob("spark/target/jars/*.jar")),
         sorted(jars_folder.glob("avro/target/jars/*.jar")),
@@ -86,22 +82,3 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
     for key, value in (conf | (extra_conf or {})).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def require_java(minimum: int = 17) -> int:
-    """Return the major version of the Java that Spark will use.
-
-    Raises:
-        PlatformError: There is none, or it is older than `minimum`.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    remedy = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17"
-    if java is None or not Path(java).exists():
-        raise PlatformError(f"Java {minimum} or newer is needed, found none", remedy)
-    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', text)
-    if found is None or int(found[1]) < minimum:
-        version = found[1] if found else "one that does not tell its version"
-        raise PlatformError(f"Java {minimum} or newer is needed, found {version} at {java}", remedy)
-    return int(found[1])

@@ -129,8 +129,8 @@ def _signals_held() -> Iterator[None]:
     finally:
         for number, disposition in before.items():
             signal.signal(number, disposition)
-        for number in held:
-            signal.raise_signal(number)
+        for arrived in held:
+            signal.raise_signal(arrived)
 
 
 def _created(pid: int) -> float:

@@ -57,14 +57,23 @@ ONE_OF_EACH = {
 }
 
 
+def verdict(versions):
+    """What became of a record, as the quarantine tells it."""
+    return avro.verdict(F.col("value"), F.col("decoded"), {each.schema_id: each.schema for each in versions})
+
+
 def verdicts(records, versions):
-    rows = ingest.judge(records, versions, failfast=False).orderBy("offset").select("verdict").collect()
-    return [row["verdict"] for row in rows]
+    """Each record's verdict in the order of offsets; the table takes those that are `ok`, and no others."""
+    judged = ingest.judge(records, versions).withColumn("is_row", avro.is_right(F.col("decoded")))
+    rows = judged.withColumn("verdict", verdict(versions)).orderBy("offset").select("verdict", "is_row")
+    found = rows.collect()
+    assert all(row["is_row"] is (row["verdict"] == "ok") for row in found)
+    return [row["verdict"] for row in found]
 
 
 def events(records, versions):
     """The rows of the table in the order of their offsets, without where they came from."""
-    judged = ingest.judge(records, versions, failfast=False)
+    judged = ingest.judge(records, versions)
     rows = ingest.table_rows(judged, versions[-1], kafka_column=True).orderBy("_kafka.offset")
     return [tuple(row) for row in rows.drop("_kafka").collect()]
 
@@ -97,7 +106,7 @@ def test_three_versions_interleaved_decode_to_the_newest(kafka_records, avro_byt
 
 
 def test_columns_and_types_are_those_of_the_newest_version(kafka_records):
-    judged = ingest.judge(kafka_records([]), VERSIONS, failfast=False)
+    judged = ingest.judge(kafka_records([]), VERSIONS)
     rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
     assert rows.schema.simpleString() == (
         "struct<id:bigint,total:double,name:string,unit:string,_kafka:struct<partition:int,offset:bigint>>"
@@ -108,7 +117,7 @@ def test_columns_and_types_are_those_of_the_newest_version(kafka_records):
 
 def test_rows_carry_partition_and_offset(kafka_records, avro_bytes):
     good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
-    judged = ingest.judge(kafka_records([None, good, b"", good]), VERSIONS, failfast=False)
+    judged = ingest.judge(kafka_records([None, good, b"", good]), VERSIONS)
     rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True).select("_kafka.*").collect()
     assert sorted(map(tuple, rows)) == [(3, 1), (3, 3)]
 
@@ -129,7 +138,7 @@ def test_a_schema_that_is_no_record_becomes_the_column_value(
     versions = [version(5, schema)]
     whole = frame(5, avro_bytes(schema, value))
     records = kafka_records([whole, whole + b"\0"])
-    judged = ingest.judge(records, versions, failfast=False)
+    judged = ingest.judge(records, versions)
     assert ingest.table_rows(judged, versions[0], kafka_column=False).columns == ["value"]
     assert events(records, versions) == [(expected,)]
     assert verdicts(records, versions) == ["ok", "undecodable"]
@@ -291,9 +300,9 @@ def test_500_damaged_records_come_out_as_fastavro_reads_them(kafka_records, avro
             "colour": chance.choice(["RED", "GREEN"]),
         }
         payloads.append(damaged(chance, avro_bytes(FUZZED, event)))
-    judged = ingest.judge(
-        kafka_records([frame(9, payload) for payload in payloads]), [version(9, FUZZED)], failfast=False
-    )
+    versions = [version(9, FUZZED)]
+    judged = ingest.judge(kafka_records([frame(9, payload) for payload in payloads]), versions)
+    judged = judged.withColumn("verdict", verdict(versions))
     text = ["CAST({0}.name AS BINARY) name", "CAST({0}.note AS BINARY) note"]
     rest = ["{0}.id", "{0}.ratio", "{0}.counts", "{0}.blob", "{0}.colour"]
     columns = [column.format("decoded.event") for column in text + rest]
@@ -327,7 +336,7 @@ def test_text_that_is_not_utf_8_keeps_its_bytes(kafka_records):
     schema = record(("name", "string"))
     records = kafka_records([frame(9, b"\x04\xff\xfe")])
     assert verdicts(records, [version(9, schema)]) == ["ok"]
-    judged = ingest.judge(records, [version(9, schema)], failfast=False)
+    judged = ingest.judge(records, [version(9, schema)])
     assert judged.selectExpr("CAST(decoded.event.name AS BINARY)").collect()[0][0] == b"\xff\xfe"
     with pytest.raises(UnicodeDecodeError):
         fastavro.schemaless_reader(io.BytesIO(b"\x04\xff\xfe"), json.loads(schema))
@@ -336,16 +345,15 @@ def test_text_that_is_not_utf_8_keeps_its_bytes(kafka_records):
 # The plan
 
 
-@pytest.mark.parametrize("failfast", [False, True])
-def test_each_schema_is_decoded_once_in_the_plan(kafka_records, failfast):
-    judged = ingest.judge(kafka_records([]), VERSIONS, failfast=failfast)
+@pytest.mark.parametrize("or_fail", [lambda judged, _: judged, ingest._or_fail])
+def test_each_schema_is_decoded_once_in_the_plan(kafka_records, or_fail):
+    judged = or_fail(ingest.judge(kafka_records([]), VERSIONS), VERSIONS)
     rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
     assert plan(rows).count("from_avro(") == len(VERSIONS)
 
 
 def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
     """The failing twin of the test above: the same expression, with nothing that stops the push-down."""
-    schemas = {each.schema_id: each.schema for each in VERSIONS}
     payload = F.concat(wire_format.payload_of(F.col("value")), F.lit(avro.END_BYTES))
     options = {"mode": "PERMISSIVE", "avroSchema": avro.framed(V3)}
     unguarded = reduce(
@@ -356,8 +364,7 @@ def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
         VERSIONS,
         F.when(F.lit(False), None),
     )
-    decoded = kafka_records([]).withColumn("decoded", unguarded)
-    judged = decoded.withColumn("verdict", avro.verdict(F.col("value"), F.col("decoded"), schemas))
+    judged = kafka_records([]).withColumn("decoded", unguarded)
     rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
     assert plan(rows).count("from_avro(") > len(VERSIONS)
 
@@ -378,7 +385,7 @@ def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
 )
 def test_failfast_names_the_record_and_the_reason(kafka_records, avro_bytes, value, schema_id, reason):
     good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
-    judged = ingest.judge(kafka_records([good, good, value]), VERSIONS, failfast=True)
+    judged = ingest._or_fail(ingest.judge(kafka_records([good, good, value]), VERSIONS), VERSIONS)
     with pytest.raises(SparkRuntimeException) as raised:
         ingest.table_rows(judged, VERSIONS[-1], kafka_column=True).collect()
     error = progress.failure("gps", str(raised.value))
@@ -391,6 +398,6 @@ def test_failfast_names_the_record_and_the_reason(kafka_records, avro_bytes, val
 
 def test_failfast_lets_good_records_pass(kafka_records, avro_bytes):
     good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
-    judged = ingest.judge(kafka_records([good]), VERSIONS, failfast=True)
+    judged = ingest._or_fail(ingest.judge(kafka_records([good]), VERSIONS), VERSIONS)
     rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=False).collect()
     assert [tuple(row) for row in rows] == [(1, 2.0, "x", "km")]

@@ -63,7 +63,7 @@ def track_map(gps_events: DataFrame, *, max_points: int = 20_000) -> str:
         height=420, showlegend=False, template="plotly_white", margin={"t": 50, "b": 50, "l": 70, "r": 20},
         coloraxis={"colorscale": "Viridis", "cmin": 0, "cmax": fastest, "colorbar": {"title": "km/h"}},
     )  # fmt: skip
-    return str(figure.to_html(full_html=False, include_plotlyjs=True))
+    return str(figure.to_html(full_html=False, include_plotlyjs=True, config={"displayModeBar": False}))
 
 
 def _tracks(gps_events: DataFrame, max_points: int) -> list[Track]:

@@ -1,0 +1,91 @@
+"""README.md is true: its commands run, its links lead somewhere, its Python is the notebook's."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+README = (PROJECT / "README.md").read_text("utf-8")
+PAGES = [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("data/*.md")]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    return [line for block in blocks("bash") for line in block.splitlines()]
+
+
+@pytest.fixture
+def shell(tmp_path: Path):
+    """Run a script as a new user would: in the project, with a home of its own."""
+
+    def run(script: str, seconds: int = 420) -> str:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
+        environment |= {"WORKBENCH_HOME": str(tmp_path / "home")}
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=PROJECT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout[-4000:]}"
+        return done.stdout
+
+    yield run
+    run("source .venv/bin/activate; python -m workbench down")
+
+
+def test_the_two_commands_come_first() -> None:
+    assert blocks("bash")[0].splitlines() == ["make demo", "make test"]
+
+
+def test_make_demo_shows_rows_and_can_be_run_twice(shell) -> None:
+    first, second = shell("make demo"), shell("make demo")
+    assert "all 993 records of this run arrived" in first
+    assert "all 993 records of this run arrived" in second
+    assert re.search(r"rows in the table\W+993\b", first)
+    assert re.search(r"rows in the table\W+1,986\b", second)
+    page = Path(re.search(r"executed notebook: (\S+\.html)", second)[1])
+    assert "GPS events from Kafka into a Delta table" in page.read_text("utf-8")
+
+
+def test_make_test_is_a_target_that_sets_itself_up(shell) -> None:
+    # Running it here would run this test again.
+    assert "pytest" in shell("make -n test")
+
+
+def test_the_further_five_minutes_run_as_they_are_written(shell) -> None:
+    printed = shell(blocks("bash")[1])
+    assert "✗" not in printed
+    assert '"rows_written": 3163' in printed
+
+
+def test_the_python_of_the_readme_stands_in_the_notebook() -> None:
+    notebook = (PROJECT / "notebooks" / "gps_ingest.py").read_text("utf-8").splitlines()
+    (shown,) = blocks("python")
+    assert [line for line in shown.splitlines() if line not in notebook] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8"))
+    local = [link for link in links if not link.startswith("http")]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_a_command_is_never_only_shown() -> None:
+    # Whatever the README tells to type stands in a block that the tests above execute.
+    assert len(blocks("bash")) == 2
+    assert not re.search(r"^```(sh|shell|console)?$\n\w+ ", README, re.MULTILINE)
+    assert all(command.startswith(("make ", "python -m workbench ", "source ")) for command in commands())

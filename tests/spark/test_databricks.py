@@ -1,0 +1,86 @@
+"""What the ingest hands to Spark's Kafka source on Databricks. No Databricks is here: these are the options, read
+back from the plan that Spark makes of them, not a run there."""
+
+import pytest
+from pyspark.sql.types import StructType
+
+from topiclake import ingest, kafka, storage
+from topiclake.config import load_settings
+from topiclake.ingest import Target
+from topiclake.quarantine import RECORD_SCHEMA
+from topiclake.session import is_databricks
+
+CONF = """
+kafka:
+  bootstrap_servers: broker:9093
+  security_protocol: SASL_SSL
+  username: "{{secrets/s/user}}"
+  password: "{{secrets/s/password}}"
+schema_registry: {url: "https://registry"}
+storage: {source: "wasbs://raw@account.blob.core.windows.net/gps", mount_point: /mnt/lake}
+pipelines:
+  gps: {topic: gps, view: gps, table_path: /mnt/lake/gps, checkpoint_path: /mnt/lake/checkpoint}
+"""
+
+
+class NoDbutils:
+    """On Databricks a path is Spark's own business: nobody asks for mounts."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"dbutils.{name} was asked for")
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    (tmp_path / "base.yaml").write_text(CONF)
+    (tmp_path / "local.yaml").write_text("")
+    return load_settings("gps", {}, secrets=lambda scope, key: f"{key} of {scope}", conf=tmp_path)
+
+
+def test_the_target_keeps_the_paths_of_the_configuration(settings):
+    target = Target.from_settings(settings, NoDbutils())
+    assert (target.table, target.quarantine, target.checkpoint) == (
+        "/mnt/lake/gps",
+        "/mnt/lake/gps_quarantine",
+        "/mnt/lake/checkpoint",
+    )
+
+
+def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
+    """start_ingest up to the stream itself; from there on it needs a broker."""
+    asked = {}
+
+    class Started(Exception):
+        pass
+
+    def read_topic(_spark, kafka_settings, pipeline, *, shaded):
+        asked.update(kafka.reader_options(kafka_settings, pipeline, shaded=shaded))
+        raise Started
+
+    monkeypatch.setattr(ingest.kafka, "read_topic", read_topic)
+    monkeypatch.setattr(ingest.kafka, "require_topic", lambda *_: 1)
+    monkeypatch.setattr(ingest, "create_tables", lambda *_: None)
+    monkeypatch.setattr(ingest.SchemaRegistry, "latest", lambda *_: None)
+    with pytest.raises(Started):
+        ingest.start_ingest(None, settings, NoDbutils())
+    assert asked["kafka.sasl.jaas.config"] == (
+        "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="user of s" password="password of s";'
+    )
+
+
+def test_sparks_source_takes_the_options(spark, settings):
+    """Spark checks the source's own options here; the login is not tried before the stream starts."""
+    stream = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
+    assert stream.isStreaming
+    wanted = {field.name: field.dataType for field in StructType.fromDDL(RECORD_SCHEMA)}
+    found = {field.name: field.dataType for field in stream.schema}
+    assert found.items() >= wanted.items()
+
+
+def test_a_mount_point_without_mounts_is_refused_only_elsewhere(settings):
+    path = settings.pipeline.table_path
+    assert storage.resolve(NoDbutils(), path, databricks=True) == path
+    with pytest.raises(AssertionError, match="dbutils.fs was asked for"):
+        storage.resolve(NoDbutils(), path, databricks=False)

@@ -1,0 +1,129 @@
+import json
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
+from pyspark.testing import assertDataFrameEqual
+
+from topiclake import delta
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "table")
+
+
+@pytest.fixture
+def rows(spark):
+    return spark.createDataFrame([(1, 46.434981), (2, -0.1)], "id INT, latitude DOUBLE")
+
+
+def append(rows, path, batch_id, writer="gps/1", **commit):
+    delta.append_once(rows, path, writer=writer, batch_id=batch_id, commit=commit)
+
+
+def test_a_batch_that_is_repeated_is_appended_once(spark, rows, path):
+    append(rows, path, 0)
+    append(rows, path, 1)
+    version = delta.latest_version(spark, path)
+    append(rows, path, 1)
+    append(rows, path, 0)
+    assert delta.latest_version(spark, path) == version
+    assertDataFrameEqual(delta.read(spark, path), rows.union(rows), rtol=0, atol=0)
+
+
+def test_another_writer_appends_the_same_batch_id_again(spark, rows, path):
+    append(rows, path, 0, writer="gps/1")
+    append(rows, path, 0, writer="gps/2")
+    append(rows, path, 0, writer="gps/1")
+    assertDataFrameEqual(delta.read(spark, path), rows.union(rows), rtol=0, atol=0)
+
+
+def test_a_new_column_is_added_and_null_in_older_rows(spark, rows, path):
+    append(rows, path, 0)
+    append(spark.createDataFrame([(3, 0.5, "new")], "id INT, latitude DOUBLE, note STRING"), path, 1)
+    expected = spark.createDataFrame(
+        [(1, 46.434981, None), (2, -0.1, None), (3, 0.5, "new")], "id INT, latitude DOUBLE, note STRING"
+    )
+    assertDataFrameEqual(delta.read(spark, path), expected, rtol=0, atol=0)
+
+
+def test_a_column_of_another_type_is_refused_and_nothing_is_written(spark, rows, path):
+    append(rows, path, 0)
+    with pytest.raises(AnalysisException):
+        append(
+            spark.createDataFrame([("x", {"a": 1})], "id INT, latitude MAP<STRING, INT>", verifySchema=False),
+            path,
+            1,
+        )
+    assert delta.latest_version(spark, path) == 0
+
+
+def test_the_history_names_version_rows_and_what_was_committed(spark, rows, path):
+    append(rows, path, 0, run="r0", schema_ids=[1, 2])
+    append(rows.limit(1), path, 1, run="r1", note='"quoted", ünïcode')
+    history = delta.history(spark, path)
+    assert [(row["version"], row["operation"], row["rows"]) for row in history.collect()] == [
+        (1, "WRITE", 1),
+        (0, "WRITE", 2),
+    ]
+    assert [json.loads(row["batch"]) for row in history.collect()] == [
+        {"run": "r1", "note": '"quoted", ünïcode'},
+        {"run": "r0", "schema_ids": [1, 2]},
+    ]
+    types = [(field.name, field.dataType.simpleString()) for field in history.schema]
+    assert types == [
+        ("version", "bigint"),
+        ("timestamp", "timestamp"),
+        ("operation", "string"),
+        ("rows", "bigint"),
+        ("batch", "string"),
+    ]
+
+
+def test_a_table_is_read_as_it_was_at_a_version(spark, rows, path):
+    append(rows, path, 0)
+    append(rows, path, 1)
+    assert [delta.read(spark, path, version).count() for version in (0, 1, None)] == [2, 4, 4]
+
+
+def properties(spark, path):
+    return spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]["properties"]
+
+
+def test_a_new_table_is_empty_and_gets_schema_and_properties(spark, path):
+    wanted = {"delta.logRetentionDuration": "interval 9 days", "note's": "a\\b 'c' \"d\""}
+    schema = StructType.fromDDL("id INT, origin STRUCT<partition: INT, offset: BIGINT>")
+    delta.ensure_table(spark, path, schema, wanted)
+    assertDataFrameEqual(delta.read(spark, path), spark.createDataFrame([], schema), rtol=0, atol=0)
+    assert delta.read(spark, path).schema == schema
+    assert properties(spark, path).items() >= wanted.items()
+
+
+def test_an_existing_table_is_left_as_it_is(spark, rows, path):
+    append(rows, path, 0)
+    delta.ensure_table(spark, path, StructType.fromDDL("other STRING"), {"note": "x"})
+    assert delta.latest_version(spark, path) == 0
+    assert "note" not in properties(spark, path)
+    assertDataFrameEqual(delta.read(spark, path), rows, rtol=0, atol=0)
+
+
+def test_a_folder_without_a_delta_log_is_no_table(spark, rows, path):
+    assert delta.is_table(spark, path) is False
+    rows.write.parquet(path)
+    assert delta.is_table(spark, path) is False
+
+
+def test_a_view_leaves_out_where_the_rows_came_from(spark, path):
+    rows = spark.sql("SELECT 1 AS id, struct(0 AS partition, 5L AS offset) AS _kafka")
+    append(rows, path, 0)
+    returned = delta.create_view(spark, path, "without_origin")
+    expected = spark.sql("SELECT 1 AS id")
+    assertDataFrameEqual(spark.table("without_origin"), expected, rtol=0, atol=0)
+    assertDataFrameEqual(returned, expected, rtol=0, atol=0)
+    assert "_kafka" in delta.read(spark, path).columns
+
+
+def test_a_table_without_that_column_makes_a_view_too(spark, rows, path):
+    append(rows, path, 0)
+    assertDataFrameEqual(delta.create_view(spark, path, "plain"), rows, rtol=0, atol=0)
