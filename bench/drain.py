@@ -78,8 +78,8 @@ def sums(spark: SparkSession, folder: Path) -> list[Any]:
 
 
 def start_spark(side: str) -> SparkSession:
-    """Start Spark: for the article with Delta, the jars and Spark's defaults; for us as the workbench does."""
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    """Start Spark: for the article with Delta and Spark's defaults, for us as the workbench does."""
+    quiet: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if side == "article":
         conf = {key: value for key, value in session.spark_conf().items() if key in ARTICLE_CONF}
         jars = ",".join(str(jar) for jar in sorted(PROJECT.glob("jars/spark/target/jars/*.jar")))

@@ -2,8 +2,8 @@
 
 Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4), drains it in pairs, each side in
 a process of its own, and prints rows/s, CPU seconds of Spark per million rows, and the ratio with its spread.
-Not counted: the start of the JVM, and a first drain of 500,000 records by the same code, which warms it up. The
-broker runs on the same cores.
+Not counted: the start of the JVM, and a first drain of 500,000 records by the same code, which warms it up.
+The broker runs on the same cores.
 
     python -m bench.gps_ingest --records 5000000 --pairs 3
 """
@@ -122,7 +122,7 @@ def report(results: dict[str, list[dict[str, Any]]], records: int) -> float:
     console.print(table)
     pairs = zip(results["article"], results["topiclake"], strict=True)
     ratios = [article["seconds"] / ours["seconds"] for article, ours in pairs]
-    median = statistics.median(ratios)
+    median = float(statistics.median(ratios))
     console.print(
         f"ratio topiclake / article: {median:.2f} (pairs: {min(ratios):.2f} – {max(ratios):.2f}); "
         "counts and sums of both tables agree"

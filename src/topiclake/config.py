@@ -83,6 +83,14 @@ def _parse_offsets(value: object) -> object:
     return value
 
 
+def _check_offsets(value: object, info: ValidationInfo) -> object:
+    """Spark takes the offsets of the topic that it reads, and of no other."""
+    topic = info.data.get("topic")
+    if isinstance(value, dict) and topic is not None and set(value) != {topic}:
+        raise ValueError(f"must be those of topic {topic} alone")
+    return value
+
+
 def _check_trigger(value: str) -> str:
     if value != "availableNow" and not re.fullmatch(r"\d+ (second|minute|hour)s?", value):
         raise ValueError("must be availableNow or an interval such as '10 seconds'")
@@ -91,7 +99,9 @@ def _check_trigger(value: str) -> str:
 
 SecretReference = Annotated[Secret, BeforeValidator(_parse_secret), PlainSerializer(repr)]
 StartingOffsets = Annotated[
-    Literal["earliest", "latest"] | dict[str, dict[str, int]], BeforeValidator(_parse_offsets)
+    Literal["earliest", "latest"] | dict[str, dict[str, int]],
+    BeforeValidator(_parse_offsets),
+    AfterValidator(_check_offsets),
 ]
 Trigger = Annotated[str, AfterValidator(_check_trigger)]
 Text = Annotated[str, Field(min_length=1)]
@@ -201,15 +211,15 @@ def load_settings(
     merged: dict[str, Any] = {}
     for file in files:
         merged = _merge(merged, _read_yaml(file))
-    pipelines = merged.pop("pipelines", {})
+    pipelines = merged.pop("pipelines", None) or {}
     if name not in pipelines:
         raise ConfigError(
             f"pipeline '{name}' is not in {folder}; there are: {', '.join(pipelines) or 'none'}",
             "add it under `pipelines` in base.yaml",
         )
     if "storage" in given:
-        merged["storage"] = merged.get("storage", {}) | {"source": given.pop("storage")}
-    merged |= {"env": env, "name": name, "pipeline": pipelines[name] | given}
+        merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
+    merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: given})[name]}
     return _validate(_expand(merged, files), files, set(given), secrets)
 
 
@@ -232,8 +242,12 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         )
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}", "mend that line") from None
+    except yaml.MarkedYAMLError as error:
+        # Without the line's text, which str(error) has: a password may stand in it.
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{file}, line {line} is not YAML: {error.problem}", "mend that line") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not YAML: {type(error).__name__}", "mend the file") from None
     if not isinstance(content or {}, dict):
         raise ConfigError(f"{file} must hold keys and values, not {type(content).__name__}")
     return content or {}
@@ -258,7 +272,7 @@ def _expand(value: Any, files: list[Path], key: str = "") -> Any:  # noqa: ANN40
         found = os.environ.get(match[1], match[2])
         if found is None:
             raise ConfigError(
-                f"{key} in {files[1]} needs the environment variable {match[1]}, which is not set",
+                f"{key} in {' or '.join(map(str, files))} needs the environment variable {match[1]}, which is not set",
                 "python -m workbench up, and run the notebook with python -m workbench run"
                 if match[1].startswith("WORKBENCH_")
                 else f"export {match[1]}=…",

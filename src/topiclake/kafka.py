@@ -147,6 +147,7 @@ def _topics(kafka: KafkaSettings) -> dict[str, int]:
     try:
         found = client.list_topics(timeout=TIMEOUT_SECONDS).topics
     except KafkaException as error:
+        client.poll(0)  # hands over what went wrong before the time was up: it fills `problems`
         raise unreachable(kafka, [*problems, error.args[0]]) from None
     return {name: len(topic.partitions) for name, topic in found.items()}
 

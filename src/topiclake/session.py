@@ -21,6 +21,9 @@ AVRO_LIMITS = {
 #: Options and settings whose value Spark must not show in its UI, logs and plans.
 REDACTION = r"(?i)secret|password|token|access[.]?key|account\.key|fs\.azure\.sas|jaas|basic\.auth"
 
+#: The login within a text: the plan of a stream prints the options of its source as they are.
+LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
+
 
 def is_databricks() -> bool:
     """Tell whether this is Databricks (clusters and serverless set DATABRICKS_RUNTIME_VERSION)."""
@@ -46,6 +49,7 @@ def spark_conf() -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.redaction.regex": REDACTION,
         "spark.sql.redaction.options.regex": REDACTION,
+        "spark.sql.redaction.string.regex": LOGIN_TEXT,
         "spark.hadoop.fs.wasb.impl": "org.apache.hadoop.fs.azure.NativeAzureFileSystem",
         "spark.hadoop.fs.wasbs.impl": "org.apache.hadoop.fs.azure.NativeAzureFileSystem$Secure",
         "spark.delta.logStore.wasb.impl": "io.delta.storage.AzureLogStore",

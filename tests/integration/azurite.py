@@ -213,7 +213,10 @@ def install() -> Path:
     )
     CACHE.mkdir(parents=True, exist_ok=True)
     command = [npm, "install", "--prefix", CACHE, "--no-audit", "--no-fund", f"azurite@{VERSION}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"npm did not install azurite@{VERSION} within {INSTALL_SECONDS} s") from None
     if done.returncode != 0 or not program.is_file():
         raise RuntimeError(f"npm could not install azurite@{VERSION}: {done.stderr.strip()[-1500:]}")
     return program

@@ -1,5 +1,7 @@
-"""What the ingest hands to Spark's Kafka source on Databricks. No Databricks is here: these are the options, read
-back from the plan that Spark makes of them, not a run there."""
+"""What the ingest hands to Spark's Kafka source on Databricks.
+
+No Databricks is here: these are the options, and that Spark's own source takes them, not a run there.
+"""
 
 import pytest
 from pyspark.sql.types import StructType
@@ -51,18 +53,18 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     """start_ingest up to the stream itself; from there on it needs a broker."""
     asked = {}
 
-    class Started(Exception):
+    class StartedError(Exception):
         pass
 
     def read_topic(_spark, kafka_settings, pipeline, *, shaded):
         asked.update(kafka.reader_options(kafka_settings, pipeline, shaded=shaded))
-        raise Started
+        raise StartedError
 
     monkeypatch.setattr(ingest.kafka, "read_topic", read_topic)
     monkeypatch.setattr(ingest.kafka, "require_topic", lambda *_: 1)
     monkeypatch.setattr(ingest, "create_tables", lambda *_: None)
     monkeypatch.setattr(ingest.SchemaRegistry, "latest", lambda *_: None)
-    with pytest.raises(Started):
+    with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())
     assert asked["kafka.sasl.jaas.config"] == (
         "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -82,5 +84,5 @@ def test_sparks_source_takes_the_options(spark, settings):
 def test_a_mount_point_without_mounts_is_refused_only_elsewhere(settings):
     path = settings.pipeline.table_path
     assert storage.resolve(NoDbutils(), path, databricks=True) == path
-    with pytest.raises(AssertionError, match="dbutils.fs was asked for"):
+    with pytest.raises(AssertionError, match=r"dbutils\.fs was asked for"):
         storage.resolve(NoDbutils(), path, databricks=False)

@@ -185,11 +185,18 @@ def test_a_record_cut_at_any_byte_is_undecodable(kafka_records, avro_bytes):
     assert found == ["undecodable"] * len(payload) + ["ok"]
 
 
-@pytest.mark.parametrize("trailing", [b"\0", b"\xff", b"\x02", avro.END_BYTES, avro.END_BYTES * 2])
+@pytest.mark.parametrize("trailing", [b"\0", b"\xff", b"\x02", avro.END_BYTES[:-1], b"\0" + avro.END_BYTES])
 def test_bytes_behind_the_record_are_undecodable(kafka_records, avro_bytes, trailing):
     payload = avro_bytes(MIXED, ONE_OF_EACH)
     values = [frame(9, payload), frame(9, payload + trailing)]
     assert verdicts(kafka_records(values), [version(9, MIXED)]) == ["ok", "undecodable"]
+
+
+def test_only_the_end_itself_behind_a_record_goes_unnoticed(kafka_records, avro_bytes):
+    """The known limit: ten bytes that no serializer writes look like the end of the frame."""
+    payload = avro_bytes(MIXED, ONE_OF_EACH)
+    values = [frame(9, payload), frame(9, payload + avro.END_BYTES)]
+    assert verdicts(kafka_records(values), [version(9, MIXED)]) == ["ok", "ok"]
 
 
 def test_a_union_branch_that_does_not_exist_is_undecodable(kafka_records):
@@ -239,12 +246,21 @@ def test_names_that_the_frame_uses_may_stand_in_the_schema(kafka_records, avro_b
 # 500 records with random damage, against fastavro
 
 
-def as_bytes(schema):
-    """The same schema with bytes for string: fastavro refuses text that is not UTF-8, Spark keeps it."""
+COLOURS = ["RED", "GREEN"]
+
+
+def for_oracle(schema):
+    """The same binary form, without the two types that fastavro reads otherwise than Avro says.
+
+    It refuses text that is not UTF-8, where Java's Avro and Spark keep the bytes; and it takes a negative
+    index of an enum, as Python does, where Java's Avro refuses it.
+    """
+    if isinstance(schema, dict) and schema["type"] == "enum":
+        return "int"
     if isinstance(schema, dict):
-        return {key: value if key == "name" else as_bytes(value) for key, value in schema.items()}
+        return {key: value if key == "name" else for_oracle(value) for key, value in schema.items()}
     if isinstance(schema, list):
-        return [as_bytes(each) for each in schema]
+        return [for_oracle(each) for each in schema]
     return "bytes" if schema == "string" else schema
 
 
@@ -255,9 +271,9 @@ FUZZED = record(
     ("ratio", "double"),
     ("counts", {"type": "array", "items": "long"}),
     ("blob", "bytes"),
-    ("colour", {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]}),
+    ("colour", {"type": "enum", "name": "Colour", "symbols": COLOURS}),
 )
-ORACLE = fastavro.parse_schema(as_bytes(json.loads(FUZZED)))
+ORACLE = fastavro.parse_schema(for_oracle(json.loads(FUZZED)))
 
 
 def oracle(payload):
@@ -265,9 +281,11 @@ def oracle(payload):
     stream = io.BytesIO(payload)
     try:
         event = fastavro.schemaless_reader(stream, copy.deepcopy(ORACLE))
-    except Exception:
+    except Exception:  # noqa: BLE001 (whatever it says: it does not read this)
         return None
-    return event if stream.tell() == len(payload) else None
+    if stream.tell() != len(payload) or event["colour"] not in range(len(COLOURS)):
+        return None
+    return event | {"colour": COLOURS[event["colour"]]}
 
 
 def damaged(chance, payload):
@@ -297,7 +315,7 @@ def test_500_damaged_records_come_out_as_fastavro_reads_them(kafka_records, avro
             "ratio": chance.random(),
             "counts": [chance.randrange(1000) for _ in range(chance.randrange(3))],
             "blob": chance.randbytes(chance.randrange(3)),
-            "colour": chance.choice(["RED", "GREEN"]),
+            "colour": chance.choice(COLOURS),
         }
         payloads.append(damaged(chance, avro_bytes(FUZZED, event)))
     versions = [version(9, FUZZED)]

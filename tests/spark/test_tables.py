@@ -70,7 +70,7 @@ def whole(avro_bytes):
 @pytest.fixture
 def mixed(whole):
     """Six records: two that decode, four that do not."""
-    return [whole(0), None, whole(1), b"{}", frame(9, b"\0"), whole(2) + b"\0"]
+    return [whole(0), None, whole(1), b"{json}", frame(9, b"\0"), whole(2) + b"\0"]
 
 
 def offsets(spark, target):
@@ -264,7 +264,7 @@ def settings(target, tmp_path, monkeypatch):
         schema_registry: {{url: "http://localhost:1"}}
         storage: {{source: "file://{tmp_path}", mount_point: /mnt/lake}}
         pipelines:
-          gps: {{topic: gps, view: gps_view, table_path: /mnt/lake/gps, checkpoint_path: /mnt/lake/checkpoint}}
+          gps: {{topic: gps, view: gps_view, table_path: /mnt/lake/gps, checkpoint_path: /mnt/lake/c}}
         """
     )
     (tmp_path / "conf" / "local.yaml").write_text("")
@@ -278,7 +278,7 @@ def dbutils(tmp_path):
 
 
 def test_a_view_of_a_table_that_is_not_there_names_the_notebook_to_run(spark, settings, dbutils):
-    with pytest.raises(StorageError, match="there is no Delta table at /mnt/lake/gps .*gps_ingest"):
+    with pytest.raises(StorageError, match=r"there is no Delta table at /mnt/lake/gps .*gps_ingest"):
         tables.create_view(spark, settings, dbutils)
 
 

@@ -69,11 +69,12 @@ def read_tracks(file: Path) -> list[list[GpsEvent]]:
         raise ConfigError(f"the tracks {file} are missing", "git checkout -- data/gps_tracks.csv")
     tracks: dict[str, list[GpsEvent]] = {}
     with file.open(encoding="utf-8", newline="") as lines:
-        for number, row in enumerate(csv.DictReader(lines), start=2):
+        rows = csv.DictReader(lines)
+        for row in rows:
             try:
                 event = _event(row)
             except (KeyError, TypeError, ValueError) as error:
-                raise ConfigError(f"{file}, line {number} is not a track point ({error!r})") from None
+                raise ConfigError(f"{file}, line {rows.line_num} is not a track point ({error!r})") from None
             tracks.setdefault(row["track"], []).append(event)
     return list(tracks.values())
 
@@ -132,7 +133,7 @@ def publish_tracks(
         KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """
     number_of_devices, rate = (
-        _at_least(1, "devices", devices),
+        _at_least(1, "devices", devices, whole=True),
         _at_least(0, "records_per_second", records_per_second),
     )
     tracks = read_tracks(Path(file))
@@ -144,13 +145,14 @@ def publish_tracks(
     return Published(topic, records, int(number_of_devices), schema_id)
 
 
-def _at_least(minimum: float, name: str, value: float | str) -> float:
+def _at_least(minimum: float, name: str, value: float | str, *, whole: bool = False) -> float:
     try:
         number = float(value)
     except ValueError:
         number = math.nan
-    if not number >= minimum or math.isinf(number):
-        raise ConfigError(f"{name} is {value!r}; allowed: a number, at least {minimum:g}")
+    if not number >= minimum or math.isinf(number) or (whole and not number.is_integer()):
+        kind = "whole number" if whole else "number"
+        raise ConfigError(f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}")
     return number
 
 

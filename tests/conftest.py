@@ -1,0 +1,59 @@
+"""What all tests share: the project's folder, one plain broker and registry, one Spark session."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from topiclake.session import local_session
+from workbench import processes, services
+from workbench.home import Home
+from workbench.services import Addresses
+
+PROJECT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Addresses]]:
+    """A home whose broker and registry run, without TLS and logins; tests take topics of their own."""
+    home = Home(tmp_path_factory.mktemp("embedded"), PROJECT)
+    addresses = services.up(home)
+    yield home, addresses
+    services.down(home)
+    assert processes.marked(home) == []
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session, with the settings that the library asks for; its files are in a temporary folder."""
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = local_session(
+        "tests",
+        PROJECT / "jars",
+        {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(folder / "tmp"),
+            "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+        },
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A loopback port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,269 @@
+"""The GPS notebooks, run as a user runs them; then their tables, and every way to get them wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from topiclake import kafka, wire_format
+from topiclake.config import KafkaSettings
+from topiclake.schema_registry import SchemaRegistry
+
+PROJECT = Path(__file__).parents[2]
+NOT_CONFLUENT_AVRO = {
+    None: "tombstone",
+    b"": "too_short",
+    b"\0\0\0\0": "too_short",
+    b'{"deviceId": "a"}': "bad_magic",
+    wire_format.frame(987_654, b"abc"): "unknown_schema_id",
+}
+
+
+@dataclass(frozen=True)
+class Notebooks:
+    """The project's notebooks on the embedded services, each test with a topic and tables of its own."""
+
+    topic: str
+    folder: Path
+    environment: dict[str, str]
+    kafka: KafkaSettings
+    registry: SchemaRegistry
+    ingest_parameters: dict[str, str] = field(default_factory=dict)
+
+    def run(self, notebook: str, **parameters: str) -> subprocess.CompletedProcess[str]:
+        given = [part for name, value in parameters.items() for part in ("-p", f"{name}={value}")]
+        return subprocess.run(
+            [sys.executable, "-m", "workbench", "run", f"notebooks/{notebook}.py", *given],
+            cwd=PROJECT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    def result(self, notebook: str, **parameters: str):
+        done = self.run(notebook, **parameters)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(re.search(r"^exit value +(.*)$", done.stdout, re.MULTILINE)[1])
+
+    def publish(self, **parameters: str):
+        return self.result("gps_publish", topic=self.topic, **parameters)
+
+    def ingest(self, **parameters: str):
+        return self.result("gps_ingest", **(self.ingest_parameters | parameters))
+
+    def refused(self, notebook: str, **parameters: str) -> str:
+        """Run what must fail, and return the one sentence that says why."""
+        done = self.run(notebook, **parameters)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        (sentence,) = re.findall(r"^✗ \w+\.py.*$", done.stderr, re.MULTILINE)
+        assert "try: " in sentence
+        return sentence
+
+    def produce(self, values: list[bytes | None], partition: int = 0) -> None:
+        producer = Producer(kafka.client_settings(self.kafka))
+        for value in values:
+            producer.produce(self.topic, value=value, partition=partition)
+        assert producer.flush(30) == 0
+
+
+@pytest.fixture
+def notebooks(embedded, request, tmp_path) -> Notebooks:
+    _, addresses = embedded
+    topic = re.sub(r"\W+", "-", request.node.name)[:80]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
+    return Notebooks(
+        topic,
+        tmp_path,
+        environment | addresses.environment(),
+        KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers),
+        SchemaRegistry(addresses.schema_registry_url),
+        {
+            "topic": topic,
+            "table_path": f"/mnt/datalake/delta/{topic}",
+            "checkpoint_path": f"/mnt/datalake/checkpoints/{topic}",
+        },
+    )
+
+
+def recorded_points() -> list[tuple[object, ...]]:
+    with (PROJECT / "data" / "gps_tracks.csv").open(encoding="utf-8") as lines:
+        return sorted(
+            (
+                int(row["timestamp_ms"]),
+                row["track"],
+                float(row["latitude"]),
+                float(row["longitude"]),
+                float(row["altitude_m"]),
+                float(row["speed_kmh"]),
+            )
+            for row in csv.DictReader(lines)
+        )
+
+
+def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(notebooks, spark) -> None:
+    published = notebooks.publish()
+    assert (published["topic"], published["records"], published["devices"]) == (notebooks.topic, 993, 3)
+    first = notebooks.ingest()
+    assert (first["rows_written"], first["quarantined"], first["table"]["rows"]) == (993, {}, 993)
+
+    table = spark.read.format("delta").load(first["table"]["path"])
+    assert table.schema.simpleString() == (
+        "struct<timestamp:timestamp,deviceId:string,latitude:double,longitude:double,altitude:double,"
+        "speed:double,_kafka:struct<partition:int,offset:bigint>>"
+    )
+    rows = table.selectExpr(
+        "unix_millis(timestamp)", "deviceId", "latitude", "longitude", "altitude", "speed"
+    )
+    assert sorted(tuple(row) for row in rows.collect()) == recorded_points()
+    assert table.select("_kafka").distinct().count() == 993
+
+    notebooks.publish(devices="4")
+    second = notebooks.ingest()
+    assert (second["rows_written"], second["table"]["rows"]) == (1177, 993 + 1177)
+    assert second["query_id"] == first["query_id"]
+    third = notebooks.ingest()
+    assert (third["rows_written"], third["table"]["version"]) == (0, second["table"]["version"])
+    then = notebooks.result("gps_query", table_path=notebooks.ingest_parameters["table_path"], version="1")
+    assert then == 993
+
+
+def test_values_that_are_not_confluent_avro_are_counted_and_kept(notebooks, spark) -> None:
+    notebooks.publish()
+    notebooks.produce(list(NOT_CONFLUENT_AVRO), partition=1)
+    summary = notebooks.ingest()
+    assert summary["rows_written"] == 993
+    assert summary["quarantined"] == {
+        "bad_magic": 1,
+        "tombstone": 1,
+        "too_short": 2,
+        "unknown_schema_id": 1,
+    }
+    kept = spark.read.format("delta").load(summary["quarantine"]["path"]).orderBy("partition", "offset")
+    found = [(row["value"] and bytes(row["value"]), row["reason"]) for row in kept.collect()]
+    assert found == [*NOT_CONFLUENT_AVRO.items()]
+
+
+def test_failfast_names_topic_partition_and_offset_and_writes_nothing(notebooks, spark) -> None:
+    notebooks.publish()
+    notebooks.produce([b"not Avro"], partition=3)
+    sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters, mode="FAILFAST")
+    found = re.search(r"topic (\S+), partition (\d+), offset (\d+), schema id (\S+), reason (\w+)", sentence)
+    assert (found[1], found[2], found[5]) == (notebooks.topic, "3", "bad_magic")
+    assert "mode=PERMISSIVE" in sentence
+    table = Path(
+        notebooks.environment["WORKBENCH_DATALAKE"].removeprefix("file://"), "delta", notebooks.topic
+    )
+    assert spark.read.format("delta").load(str(table)).count() == 0
+
+
+def test_offsets_for_each_partition_are_obeyed(notebooks) -> None:
+    kafka.ensure_topic(notebooks.kafka, notebooks.topic, 2)
+    notebooks.publish()
+    assert notebooks.ingest()["rows_written"] == 993
+    offsets = json.dumps({notebooks.topic: {"0": 3, "1": -1}})
+    elsewhere = {name: f"{notebooks.ingest_parameters[name]}-2" for name in ("table_path", "checkpoint_path")}
+    later = notebooks.ingest(**elsewhere, starting_offsets=offsets)
+    latest = notebooks.ingest(
+        table_path=f"{elsewhere['table_path']}-3",
+        checkpoint_path=f"{elsewhere['checkpoint_path']}-3",
+        starting_offsets="latest",
+    )
+    assert 0 < later["rows_written"] < 993
+    assert latest["rows_written"] == 0
+
+
+def test_an_empty_topic_gives_an_empty_table_and_an_interval_ends_with_what_was_there(notebooks) -> None:
+    kafka.ensure_topic(notebooks.kafka, notebooks.topic, 1)
+    schema = (PROJECT / "tests" / "notebooks" / "gps.avsc").read_text("utf-8")
+    notebooks.registry.register(f"{notebooks.topic}-value", schema)
+    empty = notebooks.ingest()
+    assert (empty["rows_written"], empty["table"]["rows"], empty["preview"]) == (0, 0, [])
+    notebooks.publish()
+    assert notebooks.ingest(trigger="1 second")["rows_written"] == 993
+
+
+def test_a_missing_subject_lists_those_that_exist(notebooks) -> None:
+    notebooks.registry.register("some-other-value", '"string"')
+    sentence = notebooks.refused("gps_ingest", topic="nowhere")
+    assert "subject nowhere-value is not in the schema registry" in sentence
+    assert "some-other-value" in sentence
+
+
+def test_a_missing_topic_lists_those_that_exist(notebooks) -> None:
+    kafka.ensure_topic(notebooks.kafka, "some-other-topic", 1)
+    notebooks.registry.register(f"{notebooks.topic}-value", '"string"')
+    sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters)
+    assert f"topic {notebooks.topic} is not on the broker" in sentence
+    assert "some-other-topic" in sentence
+
+
+@pytest.mark.parametrize("notebook", ["gps_publish", "gps_ingest"])
+def test_an_unreachable_broker_is_named(notebooks, notebook, free_port) -> None:
+    notebooks.registry.register(f"{notebooks.topic}-value", '"string"')
+    notebooks.environment["WORKBENCH_KAFKA"] = f"127.0.0.1:{free_port}"
+    sentence = notebooks.refused(notebook, topic=notebooks.topic)
+    assert f"the broker at 127.0.0.1:{free_port} does not answer" in sentence
+
+
+def test_an_unreachable_registry_is_named(notebooks, free_port) -> None:
+    notebooks.environment["WORKBENCH_SCHEMA_REGISTRY"] = f"http://127.0.0.1:{free_port}"
+    sentence = notebooks.refused("gps_ingest", topic=notebooks.topic)
+    assert f"the schema registry at http://127.0.0.1:{free_port} does not answer" in sentence
+
+
+def test_a_mount_of_something_else_is_refused_with_both_sources(notebooks) -> None:
+    notebooks.publish()
+    notebooks.ingest()
+    elsewhere = (notebooks.folder / "elsewhere").as_uri()
+    sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters, storage=elsewhere)
+    assert elsewhere in sentence
+    assert notebooks.environment["WORKBENCH_DATALAKE"] in sentence
+    assert not (notebooks.folder / "elsewhere").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_written(notebooks) -> None:
+    notebooks.publish()
+    notebooks.environment["WORKBENCH_HOME"] = str(notebooks.folder / "home")
+    # Not even root may make a folder there.
+    sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters, storage="file:///proc/datalake")
+    assert "/proc/datalake" in sentence
+
+
+def test_a_broken_parameter_is_named_with_what_is_allowed(notebooks) -> None:
+    assert "availableNow or an interval" in notebooks.refused("gps_ingest", trigger="now and then")
+    assert "earliest, latest or JSON" in notebooks.refused("gps_ingest", starting_offsets="{")
+    assert "devices is 'many'" in notebooks.refused("gps_publish", devices="many")
+
+
+def test_the_wrong_java_is_named(notebooks) -> None:
+    java = notebooks.folder / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    notebooks.environment["JAVA_HOME"] = str(notebooks.folder)
+    done = notebooks.run("gps_ingest")
+    assert done.returncode == 1
+    assert "Java 17 or newer is needed, found 11" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_times_are_shown_in_utc(notebooks) -> None:
+    notebooks.environment["TZ"] = "America/New_York"
+    notebooks.publish(devices="1")
+    (first, *_) = notebooks.ingest()["preview"]
+    points = [point for point in recorded_points() if point[2] == first["latitude"]]
+    shown = datetime.fromisoformat(first["timestamp"]).replace(tzinfo=timezone.utc)
+    assert shown.timestamp() * 1000 in [point[0] for point in points]

@@ -1,0 +1,86 @@
+"""The part of topiclake.avro that needs no Spark."""
+
+import io
+import json
+import random
+
+import fastavro
+import pytest
+
+from topiclake import avro
+
+EXTREMES = [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**31, 2**62, -(2**62), 2**63 - 1, -(2**63)]
+RECORD = {"type": "record", "name": "E", "namespace": "n", "fields": [{"name": "a", "type": "long"}]}
+
+
+def encoded(schema, value):
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return stream.getvalue()
+
+
+def test_zigzag_is_avros_long_at_the_edges():
+    assert [avro.zigzag(number) for number in EXTREMES] == [encoded("long", number) for number in EXTREMES]
+
+
+def test_zigzag_is_avros_long_for_numbers_of_every_length():
+    chance = random.Random(1)
+    numbers = [chance.getrandbits(bits) * chance.choice([1, -1]) for bits in range(64) for _ in range(50)]
+    assert [avro.zigzag(number) for number in numbers] == [encoded("long", number) for number in numbers]
+
+
+def test_the_end_is_a_long_of_ten_bytes_that_no_short_record_holds():
+    assert avro.END_BYTES == encoded("long", avro.END)
+    assert len(avro.END_BYTES) == 10
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (RECORD, {"a": 5}),
+        ("string", "x"),
+        (["null", "long"], None),
+        ({"type": "array", "items": RECORD}, [{"a": 1}, {"a": 2}]),
+        ({"type": "map", "values": "bytes"}, {"k": b"v"}),
+    ],
+)
+def test_a_framed_schema_reads_the_payload_and_the_end(schema, value):
+    framed = fastavro.parse_schema(json.loads(avro.framed(json.dumps(schema))))
+    stream = io.BytesIO(encoded(schema, value) + avro.END_BYTES)
+    assert fastavro.schemaless_reader(stream, framed) == {"event": value, "end": avro.END}
+    assert stream.read() == b""
+
+
+@pytest.mark.parametrize("namespace", [None, "io.topiclake.gps"])
+def test_names_inside_a_framed_schema_mean_what_they_meant(namespace):
+    inner = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
+    schema = {
+        "type": "record",
+        "name": "Way",
+        "fields": [{"name": "start", "type": inner}, {"name": "end", "type": "Point"}],
+    }
+    if namespace:
+        schema["namespace"] = namespace
+    framed = json.loads(avro.framed(json.dumps(schema)))
+    assert framed["fields"][0]["type"] == schema
+    assert "namespace" not in framed
+    prefix = f"{namespace}." if namespace else ""
+    parsed = fastavro.parse_schema(framed)
+    way = parsed["fields"][0]["type"]
+    assert way["name"] == f"{prefix}Way"
+    assert way["fields"][1]["type"] == f"{prefix}Point"
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (RECORD, True),
+        ("string", False),
+        ({"type": "string"}, False),
+        (["null", RECORD], False),
+        ({"type": "array", "items": RECORD}, False),
+        ({"type": "enum", "name": "record", "symbols": ["record"]}, False),
+    ],
+)
+def test_only_a_record_has_fields_that_become_columns(schema, expected):
+    assert avro.is_record(json.dumps(schema)) is expected

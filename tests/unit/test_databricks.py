@@ -1,0 +1,133 @@
+"""The library with Databricks' switch on. No Databricks is here: these are the decisions, not a run there."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topiclake import kafka, storage
+from topiclake.config import KafkaSettings, PipelineSettings
+from topiclake.session import is_databricks
+
+PROJECT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.py"))
+
+
+@pytest.fixture
+def databricks(monkeypatch):
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+
+
+@pytest.fixture
+def laptop(monkeypatch):
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+
+
+class NoDbutils:
+    def __getattr__(self, name):
+        raise AssertionError(f"dbutils.{name} was asked for")
+
+
+def login_of_the_reader():
+    broker = {
+        "bootstrap_servers": "b:9093",
+        "security_protocol": "SASL_SSL",
+        "username": "{{secrets/s/u}}",
+        "password": "{{secrets/s/p}}",
+    }
+    pipeline = {"topic": "gps", "view": "gps", "table_path": "/t", "checkpoint_path": "/c"}
+    options = kafka.reader_options(
+        KafkaSettings.model_validate(broker, context={"secrets": lambda _scope, key: key}),
+        PipelineSettings.model_validate(pipeline),
+        shaded=is_databricks(),
+    )
+    return options["kafka.sasl.jaas.config"]
+
+
+def test_the_switch_is_the_platforms_own_variable(databricks):
+    assert is_databricks()
+
+
+def test_without_the_variable_it_is_not_databricks(laptop):
+    assert not is_databricks()
+
+
+def test_the_login_has_databricks_prefix_there(databricks):
+    assert login_of_the_reader().startswith(
+        "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule "
+    )
+
+
+def test_the_login_has_no_prefix_elsewhere(laptop):
+    assert login_of_the_reader().startswith("org.apache.kafka.common.security.plain.PlainLoginModule ")
+
+
+def test_mounts_are_left_to_the_platform(databricks):
+    path = "/mnt/datalake/delta/gps"
+    assert storage.resolve(NoDbutils(), path, databricks=is_databricks()) == path
+
+
+def test_mounts_are_resolved_elsewhere(laptop):
+    with pytest.raises(AssertionError, match="was asked for"):
+        storage.resolve(NoDbutils(), "/mnt/datalake/delta/gps", databricks=is_databricks())
+
+
+WITHOUT_WORKBENCH = """
+import importlib.abc, importlib, pkgutil, sys
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "workbench":
+            raise ImportError("workbench is not on Databricks")
+
+sys.meta_path.insert(0, Refuse())
+import topiclake as tl
+for module in pkgutil.walk_packages(tl.__path__, "topiclake."):
+    importlib.import_module(module.name)
+for name in {names!r}:
+    getattr(tl, name)
+assert not [name for name in sys.modules if name.partition(".")[0] == "workbench"]
+print("imported", len({names!r}))
+"""
+
+
+def library_names(notebook):
+    """What a notebook takes from the library: `tl.<name>`."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(notebook.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tl"
+    }
+
+
+def test_the_library_and_all_that_notebooks_call_need_no_workbench():
+    names = sorted(set().union(*map(library_names, NOTEBOOKS)))
+    assert {"load_settings", "mount", "start_ingest", "publish_tracks"} <= set(names)
+    code = WITHOUT_WORKBENCH.replace("{names!r}", repr(names))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, f"imported {len(names)}"), done.stderr
+
+
+def test_a_module_of_the_workbench_would_be_refused():
+    """The failing twin: the way that the test above looks for imports does notice one."""
+    code = WITHOUT_WORKBENCH.replace("{names!r}", "[]") + "\nimport workbench\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode != 0
+    assert "workbench is not on Databricks" in done.stderr
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_imports_the_library_alone(notebook):
+    imported = {
+        (node.module if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
+        for node in ast.walk(ast.parse(notebook.read_text("utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    assert imported <= {"topiclake"} | set(sys.stdlib_module_names)

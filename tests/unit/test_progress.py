@@ -1,0 +1,117 @@
+"""Texts of real StreamingQueryExceptions of Spark 4.1.1, shortened where "…" stands; tests/spark meets them live."""
+
+import pytest
+
+from topiclake import progress
+from topiclake.errors import (
+    DecodeError,
+    IngestError,
+    OffsetsLostError,
+    SchemaRegistryError,
+    StorageError,
+)
+
+TRACEBACK = """\
+[STREAM_FAILED] Query [id = 4b90d631-9e4c-4a3a-a676-ef32a6a2aea5, runId = 003d3cb5-e621-4e50-815c-30901e5b5418] \
+terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in \
+foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent \
+call last):
+  File "…/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "…/pyspark/sql/utils.py", line 165, in call
+    raise e
+  File "…/ingest.py", line 43, in write_batch
+    raise SchemaRegistryError("the registry at x does not answer","check it")
+%s
+ SQLSTATE: 39000 SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: gps [id = 4b90d631-9e4c-4a3a-a676-ef32a6a2aea5, runId = 003d3cb5-e621-4e50-815c-30901e5b5418]
+Current Committed Offsets: {}
+Current Available Offsets: {DeltaSource[file:/tmp/src]: {"sourceVersion":1,"index":-1,"isStartingVersion":false}}
+
+Current State: ACTIVE
+Thread State: RUNNABLE
+
+Logical Plan:
+~WriteToMicroBatchDataSourceV1 ForeachBatchSink, 4b90d631-9e4c-4a3a-a676-ef32a6a2aea5, [queryName=gps], Append
+"""
+CAPTURED = "pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAISED_EXCEPTION] "
+
+
+def failure(last_line):
+    return progress.failure("gps", TRACEBACK % last_line)
+
+
+def test_failfast_becomes_a_decode_error_that_names_the_record():
+    error = failure(
+        f"{CAPTURED}FAILFAST: topic gps, partition 0, offset 17, schema id 7, reason undecodable (end of record) "
+        "SQLSTATE: P0001"
+    )
+    assert type(error) is DecodeError
+    assert error.cause == (
+        "query gps met a record that does not decode: "
+        "topic gps, partition 0, offset 17, schema id 7, reason undecodable"
+    )
+    assert error.remedy.startswith("mode=PERMISSIVE")
+
+
+def test_an_error_of_ours_keeps_its_class_cause_and_remedy():
+    error = failure("topiclake.errors.SchemaRegistryError: the registry at x does not answer; try: check it")
+    assert type(error) is SchemaRegistryError
+    assert error.cause == "query gps stopped: the registry at x does not answer"
+    assert error.remedy == "check it"
+
+
+def test_an_error_of_ours_without_a_remedy_has_none():
+    error = failure("topiclake.errors.StorageError: no remedy here")
+    assert type(error) is StorageError
+    assert (error.cause, error.remedy) == ("query gps stopped: no remedy here", "")
+
+
+def test_an_error_class_that_we_do_not_know_is_an_ingest_error():
+    assert type(failure("topiclake.errors.FutureError: x")) is IngestError
+
+
+def test_any_other_error_is_named_by_its_last_cause():
+    error = failure("ZeroDivisionError: division by zero")
+    assert type(error) is IngestError
+    assert error.cause == "query gps stopped: division by zero"
+    assert error.remedy == "look at the log of the driver"
+
+
+def test_an_error_of_spark_is_named_by_its_message():
+    error = failure(f"{CAPTURED}Boom SQLSTATE: P0001")
+    assert error.cause == "query gps stopped: [USER_RAISED_EXCEPTION] Boom SQLSTATE: P0001"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost because they are not available in Kafka "
+        "any more; either the data was aged out by Kafka or the topic may have been deleted before all the data in "
+        "the topic was processed.",
+        "java.lang.IllegalStateException: Partition gps-0's offset was changed from 500 to 3. Some data may have "
+        "been lost.",
+    ],
+)
+def test_offsets_that_kafka_dropped_are_called_lost(text):
+    error = progress.failure(
+        "gps", f"[STREAM_FAILED] Query terminated with exception: {text} SQLSTATE: XXKST"
+    )
+    assert type(error) is OffsetsLostError
+    assert "Kafka no longer holds offsets that its checkpoint asks for" in error.cause
+    assert error.remedy.startswith("a new checkpoint_path")
+
+
+def test_a_text_without_a_cause_is_shown_itself_on_one_line():
+    assert progress.failure(None, "first\n  second").cause == "query None stopped: first second"
+
+
+def test_a_very_long_cause_is_cut():
+    assert len(failure("ValueError: " + "x" * 5000).cause) < 600
+
+
+def test_the_cause_of_a_java_stack_is_the_innermost():
+    text = "org.apache.spark.SparkException: Job aborted\nCaused by: java.io.IOException: disk full\n\tat a.b.c\n"
+    assert progress.failure("gps", text).cause == "query gps stopped: java.io.IOException: disk full"
