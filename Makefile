@@ -7,7 +7,8 @@ N ?= 5000000
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo test test-unit check format typecheck bench services-up services-down clean
+
+.PHONY: help setup jars nginx demo test test-unit check format typecheck bench services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,13 +34,19 @@ jars/target/.ready: jars/pom.xml $(wildcard jars/*/pom.xml)
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup  ## every test (under 25 minutes)
+test: setup nginx  ## every test (under 25 minutes)
 	$(PY) -m pytest
+
+nginx:
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { \
+	  echo "== nginx, for the tests with TLS and basic auth"; \
+	  [ "$$(id -u)" = 0 ] || { echo "nginx is missing; try: sudo apt-get install nginx-light"; exit 1; }; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx-light; }
 
 test-unit: setup  ## the quick tests: no JVM, under 30 seconds
 	$(PY) -m pytest tests/unit
 
-check: setup  ## ruff, strict types, tests
+check: setup nginx  ## ruff, strict types, tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -49,7 +56,7 @@ format: setup  ## format and mend what ruff can mend
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-typecheck: setup  ## strict types
+typecheck: setup nginx  ## strict types
 	$(VENV)/bin/mypy
 
 bench: setup  ## the article's code against ours on N records (N=20000000 for figures)
@@ -61,6 +68,6 @@ services-up: setup  ## start the embedded broker and registry, and leave them ru
 services-down: setup  ## stop them
 	@$(PY) -m workbench down
 
-clean: services-down  ## remove .venv, jars and everything the workbench made
-	@$(PY) -m workbench reset --yes
-	rm -rf $(VENV) jars/target jars/*/target .pytest_cache .mypy_cache .ruff_cache
+clean:  ## remove .venv, jars and everything the workbench made
+	@[ ! -x $(PY) ] || $(PY) -m workbench reset --yes
+	rm -rf $(VENV) jars/target jars/*/target .cache .pytest_cache .mypy_cache .ruff_cache

@@ -272,7 +272,8 @@ def _expand(value: Any, files: list[Path], key: str = "") -> Any:  # noqa: ANN40
         found = os.environ.get(match[1], match[2])
         if found is None:
             raise ConfigError(
-                f"{key} in {' or '.join(map(str, files))} needs the environment variable {match[1]}, which is not set",
+                f"{key} in {' or '.join(map(str, files))} needs the environment variable {match[1]}, "
+                "which is not set",
                 "python -m workbench up, and run the notebook with python -m workbench run"
                 if match[1].startswith("WORKBENCH_")
                 else f"export {match[1]}=…",

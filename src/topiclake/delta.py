@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from uuid import uuid4
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +39,7 @@ def _literal(text: str) -> str:
 
 def append_once(
     rows: DataFrame, path: str, *, writer: str, batch_id: int, commit: Mapping[str, object]
-) -> None:
+) -> bool:
     """Append `rows` to the table at `path`, unless `writer` has appended batch `batch_id` already.
 
     Delta keeps the last version of each writer (`txnAppId`, `txnVersion`), so a batch that Spark repeats
@@ -49,17 +50,24 @@ def append_once(
         path: Location of the Delta table; created where there is none.
         writer: Name of the writer; must change when batch ids start again from 0.
         batch_id: Rises with each batch of the writer.
-        commit: Kept as JSON in the table's history (`userMetadata`).
+        commit: Kept as JSON in the table's history (`userMetadata`), with an id of this attempt.
+
+    Returns:
+        True where this call appended; False where the batch was there already. Then nothing was executed,
+        and an Observation on `rows` never gets its metrics: to ask for them would wait for ever.
     """
+    note = json.dumps({**commit, "attempt": uuid4().hex})
     (
         rows.write.format("delta")
         .mode("append")
         .option("mergeSchema", "true")
         .option("txnAppId", writer)
         .option("txnVersion", str(batch_id))
-        .option("userMetadata", json.dumps(commit))
+        .option("userMetadata", note)
         .save(path)
     )
+    newest = DeltaTable.forPath(rows.sparkSession, path).history(10)
+    return not newest.where(F.col("userMetadata") == note).isEmpty()
 
 
 def is_table(spark: SparkSession, path: str) -> bool:

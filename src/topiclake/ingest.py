@@ -131,8 +131,9 @@ def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
             "schema_ids": [version.schema_id for version in versions],
         },
     )
-    append(rows.observe(written, F.count(F.lit(1)).alias("records")), target.table)
-    if arrived.get["records"] > written.get["records"]:
+    appended = append(rows.observe(written, F.count(F.lit(1)).alias("records")), target.table)
+    # A repeated batch counted nothing, and its first attempt may have ended before the quarantine.
+    if not appended or arrived.get["records"] > written.get["records"]:
         append(quarantine_rows(judge(records, versions), versions, target, batch_id), target.quarantine)
 
 

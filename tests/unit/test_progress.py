@@ -1,4 +1,7 @@
-"""Texts of real StreamingQueryExceptions of Spark 4.1.1, shortened where "…" stands; tests/spark meets them live."""
+"""The frame is the text of a real StreamingQueryException of Spark 4.1.1, shortened where "…" stands.
+
+The texts about lost data and the Java stack are not from a run: they are written after Spark's messages.
+"""
 
 import pytest
 
@@ -12,10 +15,10 @@ from topiclake.errors import (
 )
 
 TRACEBACK = """\
-[STREAM_FAILED] Query [id = 4b90d631-9e4c-4a3a-a676-ef32a6a2aea5, runId = 003d3cb5-e621-4e50-815c-30901e5b5418] \
-terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in \
-foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent \
-call last):
+[STREAM_FAILED] Query [id = 4b90d631-9e4c-4a3a-a676-ef32a6a2aea5, runId = 003d3cb5-e621-4e50] \
+terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided \
+function in foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: \
+Traceback (most recent call last):
   File "…/py4j/clientserver.py", line 644, in _call_proxy
     return_value = getattr(self.pool[obj_id], method)(*params)
                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -28,7 +31,7 @@ call last):
 === Streaming Query ===
 Identifier: gps [id = 4b90d631-9e4c-4a3a-a676-ef32a6a2aea5, runId = 003d3cb5-e621-4e50-815c-30901e5b5418]
 Current Committed Offsets: {}
-Current Available Offsets: {DeltaSource[file:/tmp/src]: {"sourceVersion":1,"index":-1,"isStartingVersion":false}}
+Current Available Offsets: {DeltaSource[file:/tmp/src]: {"sourceVersion":1,"index":-1}}
 
 Current State: ACTIVE
 Thread State: RUNNABLE
@@ -45,8 +48,8 @@ def failure(last_line):
 
 def test_failfast_becomes_a_decode_error_that_names_the_record():
     error = failure(
-        f"{CAPTURED}FAILFAST: topic gps, partition 0, offset 17, schema id 7, reason undecodable (end of record) "
-        "SQLSTATE: P0001"
+        f"{CAPTURED}FAILFAST: topic gps, partition 0, offset 17, schema id 7, reason undecodable "
+        "(end of record) SQLSTATE: P0001"
     )
     assert type(error) is DecodeError
     assert error.cause == (
@@ -88,11 +91,11 @@ def test_an_error_of_spark_is_named_by_its_message():
 @pytest.mark.parametrize(
     "text",
     [
-        "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost because they are not available in Kafka "
-        "any more; either the data was aged out by Kafka or the topic may have been deleted before all the data in "
-        "the topic was processed.",
-        "java.lang.IllegalStateException: Partition gps-0's offset was changed from 500 to 3. Some data may have "
-        "been lost.",
+        "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost because they are not available "
+        "in Kafka any more; either the data was aged out by Kafka or the topic may have been deleted before "
+        "all the data in the topic was processed.",
+        "java.lang.IllegalStateException: Partition gps-0's offset was changed from 500 to 3. Some data may "
+        "have been lost.",
     ],
 )
 def test_offsets_that_kafka_dropped_are_called_lost(text):
@@ -113,5 +116,5 @@ def test_a_very_long_cause_is_cut():
 
 
 def test_the_cause_of_a_java_stack_is_the_innermost():
-    text = "org.apache.spark.SparkException: Job aborted\nCaused by: java.io.IOException: disk full\n\tat a.b.c\n"
+    text = "org.apache.spark.SparkException: Aborted\nCaused by: java.io.IOException: disk full\n\tat a.b.c\n"
     assert progress.failure("gps", text).cause == "query gps stopped: java.io.IOException: disk full"

@@ -89,9 +89,7 @@ def test_the_setting_of_a_token_names_container_and_host(source, key):
     assert storage.mount_configs(settings(source, token=TOKEN)) == {key: TOKEN}
 
 
-@pytest.mark.parametrize(
-    "source", ["ftp://h/x", "wasbs://container/x", "wasbs://@a/x", "lake"]
-)
+@pytest.mark.parametrize("source", ["ftp://h/x", "wasbs://container/x", "wasbs://@a/x", "lake"])
 def test_a_source_of_another_form_is_refused_with_those_allowed(source):
     dbutils = FakeDbutils()
     with pytest.raises(StorageError) as raised:
@@ -105,7 +103,7 @@ def test_a_source_of_another_form_is_refused_with_those_allowed(source):
 
 def test_a_container_without_a_token_is_refused():
     dbutils = FakeDbutils()
-    with pytest.raises(StorageError, match="needs a SAS token; try: storage.sas_token"):
+    with pytest.raises(StorageError, match=r"needs a SAS token; try: storage\.sas_token"):
         storage.mount(dbutils, settings(WASBS))
     assert dbutils.calls == []
 
