@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from uuid import uuid4
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +38,7 @@ def _literal(text: str) -> str:
 
 def append_once(
     rows: DataFrame, path: str, *, writer: str, batch_id: int, commit: Mapping[str, object]
-) -> bool:
+) -> None:
     """Append `rows` to the table at `path`, unless `writer` has appended batch `batch_id` already.
 
     Delta keeps the last version of each writer (`txnAppId`, `txnVersion`), so a batch that Spark repeats
@@ -50,24 +49,27 @@ def append_once(
         path: Location of the Delta table; created where there is none.
         writer: Name of the writer; must change when batch ids start again from 0.
         batch_id: Rises with each batch of the writer.
-        commit: Kept as JSON in the table's history (`userMetadata`), with an id of this attempt.
-
-    Returns:
-        True where this call appended; False where the batch was there already. Then nothing was executed,
-        and an Observation on `rows` never gets its metrics: to ask for them would wait for ever.
+        commit: Kept as JSON in the table's history (`userMetadata`).
     """
-    note = json.dumps({**commit, "attempt": uuid4().hex})
     (
         rows.write.format("delta")
         .mode("append")
         .option("mergeSchema", "true")
         .option("txnAppId", writer)
         .option("txnVersion", str(batch_id))
-        .option("userMetadata", note)
+        .option("userMetadata", json.dumps(commit))
         .save(path)
     )
-    newest = DeltaTable.forPath(rows.sparkSession, path).history(10)
-    return not newest.where(F.col("userMetadata") == note).isEmpty()
+
+
+def is_committed(spark: SparkSession, path: str, attempt: str) -> bool:
+    """Tell whether one of the last commits of the table at `path` names this `attempt`.
+
+    After `append_once`, False means that the batch was there already. Then nothing was executed, and an
+    Observation on its rows never gets its metrics: to ask for them would wait for ever.
+    """
+    newest = DeltaTable.forPath(spark, path).history(10)
+    return not newest.where(F.get_json_object("userMetadata", "$.attempt") == attempt).isEmpty()
 
 
 def is_table(spark: SparkSession, path: str) -> bool:

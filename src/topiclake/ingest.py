@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +17,9 @@ from topiclake.config import Settings
 from topiclake.schema_registry import SchemaRegistry, SubjectVersion
 from topiclake.session import is_databricks
 from topiclake.wire_format import schema_id_of
+
+#: Names of the writers that have written a batch in this process, by the start of their query.
+_writers: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Target:
         quarantine: Resolved location of the quarantine table.
         checkpoint: Resolved location of the checkpoint.
         kafka_column: Whether rows carry `_kafka`.
+        start: Names this start of the query.
     """
 
     pipeline: str
@@ -43,6 +48,7 @@ class Target:
     quarantine: str
     checkpoint: str
     kafka_column: bool
+    start: str = field(default_factory=lambda: uuid4().hex)
 
     @classmethod
     def from_settings(cls, settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401
@@ -114,6 +120,8 @@ def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
 
     A batch that is repeated after a crash changes nothing: both tables know the last batch of this writer.
     """
+    spark, attempt = records.sparkSession, uuid4().hex
+    writer = _writers.get(target.start) or f"{target.pipeline}/{checkpoint_id(spark, target.checkpoint)}"
     versions = target.registry.versions(target.subject)
     # Two counts at the ends of the plan cost less than one in its middle, which would break its code in two.
     arrived, written = Observation(), Observation()
@@ -122,19 +130,23 @@ def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
     rows = table_rows(good, versions[-1], kafka_column=target.kafka_column)
     append = partial(
         delta.append_once,
-        writer=f"{target.pipeline}/{checkpoint_id(records.sparkSession, target.checkpoint)}",
+        writer=writer,
         batch_id=batch_id,
         commit={
             "pipeline": target.pipeline,
             "run": target.run,
             "batch_id": batch_id,
+            "attempt": attempt,
             "schema_ids": [version.schema_id for version in versions],
         },
     )
-    appended = append(rows.observe(written, F.count(F.lit(1)).alias("records")), target.table)
-    # A repeated batch counted nothing, and its first attempt may have ended before the quarantine.
-    if not appended or arrived.get["records"] > written.get["records"]:
+    append(rows.observe(written, F.count(F.lit(1)).alias("records")), target.table)
+    # Only the first batch after a start can be a repeated one. That counted nothing, and its first attempt
+    # may have ended before the quarantine.
+    repeated = target.start not in _writers and not delta.is_committed(spark, target.table, attempt)
+    if repeated or arrived.get["records"] > written.get["records"]:
         append(quarantine_rows(judge(records, versions), versions, target, batch_id), target.quarantine)
+    _writers[target.start] = writer
 
 
 def judge(records: DataFrame, versions: list[SubjectVersion]) -> DataFrame:

@@ -25,7 +25,7 @@ class Certificate:
 def make_certificate(folder: Path, *hosts: str) -> Certificate:
     """Make an authority and a server certificate for `hosts` (names or addresses), valid for a day."""
     folder.mkdir(parents=True, exist_ok=True)
-    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Topiclake test authority")])
     authority = (
         _builder(authority_name, authority_name, authority_key)

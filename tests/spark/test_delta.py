@@ -1,4 +1,5 @@
 import json
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -19,7 +20,10 @@ def rows(spark):
 
 
 def append(rows, path, batch_id, writer="gps/1", **commit):
-    return delta.append_once(rows, path, writer=writer, batch_id=batch_id, commit=commit)
+    attempt = uuid4().hex
+    commit |= {"attempt": attempt}
+    delta.append_once(rows, path, writer=writer, batch_id=batch_id, commit=commit)
+    return delta.is_committed(rows.sparkSession, path, attempt)
 
 
 def test_a_batch_that_is_repeated_is_appended_once(spark, rows, path):
