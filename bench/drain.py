@@ -15,8 +15,8 @@ from pyspark.sql.avro.functions import from_avro
 
 from bench.gps_ingest import PROJECT, TOPIC, WARM_UP_TOPIC, cpu_seconds, load
 from topiclake import ingest, progress, session
-from topiclake.config import Settings
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import Settings
 
 #: What the article's session has; everything else is Spark's and Delta's default.
 ARTICLE_CONF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")

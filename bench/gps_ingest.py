@@ -31,9 +31,10 @@ from rich.console import Console
 from rich.table import Table
 
 from topiclake import avro, kafka, wire_format
-from topiclake.config import Settings, load_settings
+from topiclake.config import load_settings
 from topiclake.pipelines import gps
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import Settings
 
 PROJECT = Path(__file__).resolve().parent.parent
 SEED = 20190101

@@ -18,6 +18,9 @@ from workbench.services import Addresses
 
 PROJECT = Path(__file__).parents[1]
 
+# The JVMs of the tests are short-lived: the second compiler would cost more time than it saves.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Addresses]]:

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import avro, delta, kafka, quarantine, storage
-from topiclake.config import Settings
 from topiclake.schema_registry import SchemaRegistry, SubjectVersion
 from topiclake.session import is_databricks
+from topiclake.settings import Settings
 from topiclake.wire_format import schema_id_of
 
 #: Names of the writers that have written a batch in this process, by the start of their query.

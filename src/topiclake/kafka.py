@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.error import KafkaError as ClientError
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake.config import KafkaSettings, PipelineSettings
 from topiclake.errors import KafkaError, TopicNotFoundError
+from topiclake.settings import KafkaSettings, PipelineSettings
 
 #: Seconds until a broker that does not answer counts as unreachable.
 TIMEOUT_SECONDS = 10

@@ -57,7 +57,10 @@ def failure(query: str | None, text: str) -> TopiclakeError:
             f"query {query} stopped: the broker refuses the login",
             "check the secrets kafka.username and kafka.password",
         )
-    return IngestError(f"query {query} stopped: {_last_cause(text)}", "look at the log of the driver")
+    return IngestError(
+        f"query {query} stopped: {_last_cause(text)}",
+        "python -m workbench logs spark, or the log of the driver",
+    )
 
 
 def _last_cause(text: str) -> str:

@@ -10,8 +10,8 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the client's own choice of httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError as ClientError
 
-from topiclake.config import SchemaRegistrySettings
 from topiclake.errors import SchemaRegistryError, SubjectNotFoundError
+from topiclake.settings import SchemaRegistrySettings
 
 Answer = TypeVar("Answer")
 

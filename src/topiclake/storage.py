@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from topiclake.config import StorageSettings
 from topiclake.errors import StorageError
+from topiclake.settings import StorageSettings
 
 _WASBS = re.compile(
     r"^wasbs?://(?P<container>[^@/]+)@(?P<account>[^/.]+)(?P<suffix>\.[^/]+)?(?P<folder>/.*)?$"

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import delta, storage
-from topiclake.config import Settings
 from topiclake.errors import StorageError
 from topiclake.session import is_databricks
+from topiclake.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RunSummary:
         quarantined: Records that this run put into quarantine, by reason.
         table: The table.
         quarantine: Its quarantine table.
-        preview: The first rows of the view.
+        preview: The first rows of the view; times in ISO 8601 with their zone.
     """
 
     query_id: str
@@ -45,8 +45,8 @@ class RunSummary:
     preview: list[dict[str, Any]]
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return it as the exit value of a notebook; times in ISO 8601."""
-        return json.dumps(asdict(self), indent=indent, default=str)
+        """Return it as the exit value of a notebook."""
+        return json.dumps(asdict(self), indent=indent)
 
 
 def table_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401 (the platform's own)
@@ -97,7 +97,7 @@ def summarize(
         quarantined=_reasons_of_run(spark, quarantine, settings),
         table=_state(spark, table),
         quarantine=_state(spark, quarantine),
-        preview=[row.asDict(recursive=True) for row in view.limit(5).collect()],
+        preview=_first_rows(view),
     )
 
 
@@ -114,6 +114,12 @@ def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[
         (F.col("pipeline") == settings.name) & (F.col("quarantined_at") >= since)
     )
     return {row["reason"]: row["count"] for row in rows.groupBy("reason").count().orderBy("reason").collect()}
+
+
+def _first_rows(view: DataFrame) -> list[dict[str, Any]]:
+    # Spark writes times in the session's zone, and says which; Python takes the machine's, and does not.
+    row = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+    return [json.loads(text) for (text,) in view.limit(5).select(row).collect()]
 
 
 def _state(spark: SparkSession, path: str) -> TableState:

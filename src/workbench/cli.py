@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -76,7 +77,11 @@ def doctor(context: click.Context, as_json: bool) -> None:
 @click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 def run(notebook: Path, given: tuple[str, ...]) -> None:
-    """Run NOTEBOOK as a job, and keep it executed as .ipynb and .html."""
+    """Run NOTEBOOK as a job, and keep it executed as .ipynb and .html.
+
+    Notebooks find the services by WORKBENCH_KAFKA, WORKBENCH_SCHEMA_REGISTRY and WORKBENCH_DATALAKE; one that
+    is set already stays as it is.
+    """
     from workbench.java import require_java
 
     parameters = parse_parameters(given)
@@ -86,7 +91,7 @@ def run(notebook: Path, given: tuple[str, ...]) -> None:
     addresses = services.addresses(home)
     from workbench.runner import run_notebook
 
-    environment = addresses.environment() if addresses else {}
+    environment = (addresses.environment() if addresses else {}) | os.environ
     done = run_notebook(notebook.absolute(), parameters, home, environment)
     click.echo(f"exit value  {done.exit_value}")
     click.echo(f"notebook    {done.ipynb}")
@@ -103,11 +108,11 @@ def demo() -> None:
 
 
 @cli.command()
-@click.argument("service", type=click.Choice(SERVICE_NAMES), required=False)
+@click.argument("service", type=click.Choice((*SERVICE_NAMES, "spark")), required=False)
 @click.option("-n", "--lines", default=50, show_default=True, type=click.IntRange(min=0), help="Last lines.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 def logs(service: str | None, lines: int, follow: bool) -> None:
-    """Print the last lines of the services' logs."""
+    """Print the last lines of the services' logs, or of the notebooks' Spark."""
     home = Home.find()
     paths = [home.log(name) for name in ([service] if service else SERVICE_NAMES)]
     for line in log_files.read(paths, lines, follow):

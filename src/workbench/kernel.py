@@ -183,6 +183,9 @@ class NotebookKernelApp(IPKernelApp):
         shell = self.kernel.shell
         shell.run_line_magic("colors", "NoColor")
         shell.events.register("post_run_cell", lambda result: self._release_streams())
+        # As on Databricks: the times that Python gets from Spark are then in the zone that Spark shows.
+        os.environ["TZ"] = "UTC"
+        time.tzset()
         context = Context.load(Path(os.environ.pop(CONTEXT_VARIABLE)))
         _silence_log()
         self.kernel.workspace = Workspace(context, shell, RedactingSession.redactor)

@@ -30,17 +30,24 @@ FOREIGN_VARIABLES = (
     "SPARK_REMOTE",
 )
 
-#: The second logger keeps Spark from telling that it sets the level of a shell.
+#: To a file: in the notebook stands the error that caused it all, not each task's stack. The second logger
+#: keeps Spark from telling that it sets the level of a shell.
 LOG_SETTINGS = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}%n
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = ${env:WORKBENCH_SPARK_LOG}
+appender.file.filePattern = ${env:WORKBENCH_SPARK_LOG}.%i
+appender.file.filePermissions = rw-------
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = error
+logger.gateway.level = warn
 """
 
 STOP_SECONDS = 15.0
@@ -83,7 +90,6 @@ class NotebookSession:
         if self._spark is None:
             prepare_environment(self._home_folder)
             self._spark = local_session(self._app_name, self._project_folder / "jars", self._conf())
-            self._spark.sparkContext.setLogLevel("ERROR")
             # It repeats each AnalysisException, which the cell shows anyway, with the JVM's whole stack.
             PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
             self._on_start(self._spark)
@@ -114,13 +120,15 @@ class NotebookSession:
 
 
 def prepare_environment(home_folder: Path) -> None:
-    """Make Spark use this Python, the project's own Spark, and a log that holds errors only."""
+    """Make Spark use this Python, the project's own Spark, and a log of its own (`workbench logs spark`)."""
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Before the JVM has read this, nothing else keeps its start-up warnings out of the notebook.
-    settings = home_folder / "spark" / "conf"
+    # Nothing else keeps the JVM's start-up warnings out of the notebook.
+    settings, logs = home_folder / "spark" / "conf", home_folder / "logs"
     settings.mkdir(parents=True, exist_ok=True)
+    logs.mkdir(parents=True, exist_ok=True)
+    os.environ["WORKBENCH_SPARK_LOG"] = str(logs / "spark.log")
     (settings / "log4j2.properties").write_text(LOG_SETTINGS, encoding="utf-8")
     os.environ["SPARK_CONF_DIR"] = str(settings)
 

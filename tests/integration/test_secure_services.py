@@ -23,12 +23,13 @@ import yaml
 from tests.integration.certificates import Certificate, make_certificate
 from tests.integration.nginx import tls_proxy
 from topiclake import kafka
-from topiclake.config import Settings, load_settings
+from topiclake.config import load_settings
 from topiclake.errors import KafkaError, SchemaRegistryError
 from topiclake.ingest import Target, start_ingest
 from topiclake.progress import await_caught_up
 from topiclake.schema_registry import SchemaRegistry as RegistryClient
 from topiclake.session import local_session
+from topiclake.settings import Settings
 from topiclake.storage import mount
 from workbench import processes, services
 from workbench.dbutils import DBUtils

@@ -9,15 +9,16 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from topiclake import kafka, wire_format
-from topiclake.config import KafkaSettings
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import KafkaSettings
+from workbench.dbutils import DBUtils
 
 PROJECT = Path(__file__).parents[2]
 NOT_CONFLUENT_AVRO = {
@@ -225,8 +226,12 @@ def test_an_unreachable_registry_is_named(notebooks, free_port) -> None:
 
 
 def test_a_mount_of_something_else_is_refused_with_both_sources(notebooks) -> None:
-    notebooks.publish()
-    notebooks.ingest()
+    notebooks.publish(devices="1")
+    notebooks.environment["WORKBENCH_HOME"] = str(notebooks.folder / "home")
+    notebooks.folder.joinpath("home").mkdir()
+    DBUtils(notebooks.folder / "home", PROJECT).fs.mount(
+        notebooks.environment["WORKBENCH_DATALAKE"], "/mnt/datalake"
+    )
     elsewhere = (notebooks.folder / "elsewhere").as_uri()
     sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters, storage=elsewhere)
     assert elsewhere in sentence
@@ -265,5 +270,5 @@ def test_times_are_shown_in_utc(notebooks) -> None:
     notebooks.publish(devices="1")
     (first, *_) = notebooks.ingest()["preview"]
     points = [point for point in recorded_points() if point[2] == first["latitude"]]
-    shown = datetime.fromisoformat(first["timestamp"]).replace(tzinfo=timezone.utc)
+    shown = datetime.fromisoformat(first["timestamp"].replace("Z", "+00:00"))
     assert shown.timestamp() * 1000 in [point[0] for point in points]

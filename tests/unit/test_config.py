@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from topiclake.config import Secret, find_conf, load_settings
+from topiclake.config import find_conf, load_settings
 from topiclake.errors import ConfigError
+from topiclake.settings import Secret
 
 PROJECT = Path(__file__).parents[2]
 
@@ -178,7 +179,8 @@ def test_a_wrong_value_is_named_with_its_key_and_shown(load, local, key, found):
 
 def test_a_wrong_parameter_is_called_a_parameter(load):
     assert refused(load, "", {"mode": "LOUD"}) == (
-        "parameter mode is wrong: Input should be 'PERMISSIVE' or 'FAILFAST' (found 'LOUD')"
+        "parameter mode is wrong: Input should be 'PERMISSIVE' or 'FAILFAST' (found 'LOUD'); "
+        "try: -p mode=<an allowed value>, or leave it empty"
     )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from topiclake import kafka, storage
-from topiclake.config import KafkaSettings, PipelineSettings
 from topiclake.session import is_databricks
+from topiclake.settings import KafkaSettings, PipelineSettings
 
 PROJECT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.py"))

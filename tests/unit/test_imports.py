@@ -18,6 +18,7 @@ LAYERS = [
     {"avro"},
     {"schema_registry", "wire_format"},
     {"config"},
+    {"settings"},
     {"errors"},
 ]
 ALLOWED = {name: set().union(*LAYERS[depth + 1 :]) for depth, layer in enumerate(LAYERS) for name in layer}

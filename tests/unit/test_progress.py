@@ -80,7 +80,7 @@ def test_any_other_error_is_named_by_its_last_cause():
     error = failure("ZeroDivisionError: division by zero")
     assert type(error) is IngestError
     assert error.cause == "query gps stopped: division by zero"
-    assert error.remedy == "look at the log of the driver"
+    assert error.remedy == "python -m workbench logs spark, or the log of the driver"
 
 
 def test_an_error_of_spark_is_named_by_its_message():

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import pytest
 
 from topiclake import storage
-from topiclake.config import StorageSettings
 from topiclake.errors import StorageError
+from topiclake.settings import StorageSettings
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
 TOKEN = "sv=2022&sig=very%2Fsecret%3D"

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from topiclake import kafka, wire_format
-from topiclake.config import Settings
 from topiclake.errors import ConfigError, KafkaError
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import Settings
 
 GPS_SCHEMA = {
     "type": "record",
@@ -152,7 +152,7 @@ def _at_least(minimum: float, name: str, value: float | str, *, whole: bool = Fa
         number = math.nan
     if not number >= minimum or math.isinf(number) or (whole and not number.is_integer()):
         kind = "whole number" if whole else "number"
-        raise ConfigError(f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}")
+        raise ConfigError(f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}", f"-p {name}=10")
     return number
 
 
