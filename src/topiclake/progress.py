@@ -52,6 +52,11 @@ def failure(query: str | None, text: str) -> TopiclakeError:
             f"({_last_cause(text)})",
             "a new checkpoint_path, after you have looked at what is missing",
         )
+    if "CONCURRENT_STREAM_LOG_UPDATE" in text:
+        return IngestError(
+            f"query {query} stopped: another query uses its checkpoint; nothing was lost, that one goes on",
+            "end one of them, or give this one a checkpoint_path and a table_path of its own",
+        )
     if "SaslAuthenticationException" in text or "Authentication failed" in text:
         return errors.KafkaError(
             f"query {query} stopped: the broker refuses the login",

@@ -35,9 +35,15 @@ def run_demo(home: Home, activity: Activity, console: Console | None = None) -> 
 
     Raises:
         IngestError: The counts do not add up, or a notebook did not tell them.
+        StorageError: Another demo runs in this home.
         TopiclakeError: The services or a notebook failed.
     """
     require_java()
+    with home.sole("demo"):
+        _demo(home, activity, console)
+
+
+def _demo(home: Home, activity: Activity, console: Console | None) -> None:
     began = all(one.state == "stopped" for one in services.status(home))
     try:
         with activity.during("1/3 starting the services"):

@@ -18,7 +18,18 @@ from topiclake.errors import ConfigError, StorageError
 HOME_VARIABLE = "WORKBENCH_HOME"
 LOCK_SECONDS = 180.0
 #: What `reset` may delete. Anything else in the folder was put there by somebody else.
-OWN_ENTRIES = ("state.json", "logs", "data", "datalake", "runs", "tmp", "mounts.json", "spark", "lock")
+OWN_ENTRIES = (
+    "state.json",
+    "logs",
+    "data",
+    "datalake",
+    "runs",
+    "tmp",
+    "mounts.json",
+    "spark",
+    "lock",
+    "demo.lock",
+)
 
 
 @dataclass(frozen=True)
@@ -179,6 +190,22 @@ class Home:
                         "wait for it or end it",
                     )
                 time.sleep(0.1)
+            yield
+
+    @contextmanager
+    def sole(self, command: str) -> Iterator[None]:
+        """Keep a second run of `command` out of this home; falls like `lock`.
+
+        Raises:
+            StorageError: It runs already.
+        """
+        self.prepare()
+        with (self.folder / f"{command}.lock").open("a") as file:
+            if not _try_lock(file.fileno()):
+                raise StorageError(
+                    f"another {command} runs in {self.folder}",
+                    f"wait for it, or WORKBENCH_HOME=<another folder> python -m workbench {command}",
+                )
             yield
 
     def own_entries(self) -> list[Path]:

@@ -116,3 +116,11 @@ def test_a_folder_that_cannot_be_written_is_named() -> None:
     # Not even root may make a folder there.
     with pytest.raises(StorageError, match="cannot be written"):
         Home(Path("/proc/workbench"), PROJECT).prepare()
+
+
+def test_a_second_demo_in_one_home_is_refused_and_one_elsewhere_is_not(tmp_path: Path) -> None:
+    home, elsewhere = Home(tmp_path / "a", PROJECT), Home(tmp_path / "b", PROJECT)
+    with home.sole("demo"), elsewhere.sole("demo"), pytest.raises(StorageError, match="another demo runs in"):
+        home.sole("demo").__enter__()
+    with home.sole("demo"):
+        pass

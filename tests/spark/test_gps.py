@@ -1,0 +1,62 @@
+"""Questions to GPS events, and their picture."""
+
+from datetime import datetime
+
+import pytest
+
+import topiclake as tl
+
+SCHEMA = (
+    "deviceId STRING, timestamp TIMESTAMP, latitude DOUBLE, longitude DOUBLE, altitude DOUBLE, speed DOUBLE"
+)
+
+
+def at(second: int) -> datetime:
+    return datetime(2026, 1, 2, 3, 4, second)
+
+
+@pytest.fixture
+def gps_events(spark):
+    rows = [
+        ("near-1", at(2), 45.2, 14.2, 500.0, 5.0),
+        ("near-1", at(1), 45.1, 14.1, 501.0, 4.0),
+        ("near-2", at(7), 45.1, 14.2, 502.0, 330.0),
+        ("far <b>", at(3), 60.0, 5.0, 3.0, 0.0),
+    ]
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+def test_records_are_counted_per_device_most_first(gps_events):
+    counts = tl.counts_per_device(gps_events)
+    assert counts.columns == ["deviceId", "records", "first", "last"]
+    assert [tuple(row) for row in counts.collect()] == [
+        ("near-1", 2, at(1), at(2)),
+        ("far <b>", 1, at(3), at(3)),
+        ("near-2", 1, at(7), at(7)),
+    ]
+
+
+def test_the_last_position_is_that_of_the_newest_time(gps_events):
+    positions = tl.last_positions(gps_events)
+    assert positions.columns == gps_events.columns
+    assert [(row["deviceId"], row["latitude"]) for row in positions.collect()] == [
+        ("far <b>", 60.0),
+        ("near-1", 45.2),
+        ("near-2", 45.1),
+    ]
+
+
+def test_the_map_has_a_panel_for_each_region_and_needs_no_network(gps_events):
+    page = tl.track_map(gps_events)
+    assert '"text":"near-1, near-2"' in page
+    assert r"far \u003cb\u003e" in page
+    assert "<script src" not in page
+    assert page.count('"type":"scatter"') >= 3
+
+
+def test_a_map_of_nothing_says_so(gps_events):
+    assert tl.track_map(gps_events.limit(0)) == "<p>No GPS events yet: nothing to draw.</p>"
+
+
+def test_a_map_draws_at_most_what_it_is_told(gps_events):
+    assert "near-2" not in tl.track_map(gps_events, max_points=2)
