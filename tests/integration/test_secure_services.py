@@ -436,7 +436,7 @@ def test_no_secret_is_in_plans_progress_settings_ui_and_logs_of_spark(project: P
     assert "sasl.jaas.config = [hidden]" in log
     assert next(probe.glob("*local-*"))
     refused = next(line for line in shown.splitlines() if line.startswith("== refused:"))
-    assert "Authentication failed" in refused
+    assert "the broker refuses the login; try: check the secrets kafka.username" in refused
 
     # At DEBUG, Spark's Kafka source writes the login's user name itself, and only the password is redacted.
     assert leaks(project.folder, list(SECRETS.values()), but=(probe / "driver.log",)) == []
