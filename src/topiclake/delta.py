@@ -23,17 +23,10 @@ def ensure_table(spark: SparkSession, path: str, schema: StructType, properties:
         schema: Its columns.
         properties: Its table properties.
     """
-    if is_table(spark, path):
-        return
-    spark.createDataFrame([], schema).write.format("delta").mode("ignore").save(path)
-    if properties:
-        pairs = ", ".join(f"{_literal(name)} = {_literal(value)}" for name, value in properties.items())
-        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})")
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
+    for name, value in properties.items():
+        builder = builder.property(name, value)
+    builder.execute()
 
 
 def append_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from topiclake.errors import PlatformError
@@ -68,7 +69,7 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
         extra_conf: Settings on top of `spark_conf()`.
 
     Raises:
-        PlatformError: The jars were not fetched.
+        PlatformError: The jars were not fetched, or Spark cannot start (a full disk, a wrong setting).
     """
     jars, avro = (
         sorted(jars_folder.glob("spark/target/jars/*.jar")),
@@ -85,4 +86,9 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
     builder = SparkSession.builder.appName(app_name).master(os.environ.get("SPARK_MASTER", "local[*]"))
     for key, value in (conf | (extra_conf or {})).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except Py4JJavaError as error:
+        raise PlatformError(
+            f"Spark cannot start: {error.java_exception}", "python -m workbench doctor"
+        ) from None
