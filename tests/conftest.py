@@ -19,7 +19,7 @@ from workbench.services import Addresses
 PROJECT = Path(__file__).parents[1]
 
 # The JVMs of the tests are short-lived: the second compiler would cost more time than it saves.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,9 @@ from topiclake.session import is_databricks
 from topiclake.settings import Settings
 from topiclake.wire_format import schema_id_of
 
+#: Of a row on its way to the table: whether it belongs there.
+RIGHT = "_topiclake_right"
+
 #: Names of the writers that have written a batch in this process, by the start of their query.
 _writers: dict[str, str] = {}
 
@@ -90,7 +93,7 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     for location in (target.table, target.quarantine, target.checkpoint):
         storage.require_writable(location)
     with storage.refusals_named(settings.storage, target.table):
-        create_tables(spark, target, reader, settings.pipeline.table_properties)
+        create_table(spark, target, reader, settings.pipeline.table_properties)
     records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
     trigger = settings.pipeline.trigger
     interval = {"availableNow": True} if trigger == "availableNow" else {"processingTime": trigger}
@@ -103,16 +106,13 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     )
 
 
-def create_tables(
+def create_table(
     spark: SparkSession, target: Target, reader: SubjectVersion, properties: Mapping[str, str]
 ) -> None:
-    """Create the table and its quarantine where they are missing, so that an empty topic has tables too."""
-    nothing = spark.createDataFrame([], quarantine.RECORD_SCHEMA)
-    judged = judge(nothing, [reader])
+    """Create the table where it is missing, so that an empty topic has one; not the quarantine."""
+    judged = judge(spark.createDataFrame([], quarantine.RECORD_SCHEMA), [reader])
     rows = table_rows(judged, reader, kafka_column=target.kafka_column)
-    bad = quarantine_rows(judged, [reader], target, batch_id=0)
     delta.ensure_table(spark, target.table, rows.schema, properties)
-    delta.ensure_table(spark, target.quarantine, bad.schema, {})
 
 
 def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
@@ -123,11 +123,11 @@ def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
     spark, attempt = records.sparkSession, uuid4().hex
     writer = _writers.get(target.start) or f"{target.pipeline}/{checkpoint_id(spark, target.checkpoint)}"
     versions = target.registry.versions(target.subject)
-    # Two counts at the ends of the plan cost less than one in its middle, which would break its code in two.
-    arrived, written = Observation(), Observation()
-    judged = judge(records.observe(arrived, F.count(F.lit(1)).alias("records")), versions)
-    good = _or_fail(judged, versions) if target.mode == "FAILFAST" else judged
-    rows = table_rows(good, versions[-1], kafka_column=target.kafka_column)
+    counts, judged = Observation(), judge(records, versions)
+    checked = _or_fail(judged, versions) if target.mode == "FAILFAST" else judged
+    # Counted after the fields are flat: before, the whole struct would be copied for it.
+    flat = _flat(checked, versions[-1], kafka_column=target.kafka_column)
+    counted = flat.observe(counts, F.count_if(~F.col(RIGHT)).alias("bad"))
     append = partial(
         delta.append_once,
         writer=writer,
@@ -140,11 +140,11 @@ def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
             "schema_ids": [version.schema_id for version in versions],
         },
     )
-    append(rows.observe(written, F.count(F.lit(1)).alias("records")), target.table)
+    append(_right_rows(counted), target.table)
     # Only the first batch after a start can be a repeated one. That counted nothing, and its first attempt
     # may have ended before the quarantine.
     repeated = target.start not in _writers and not delta.is_committed(spark, target.table, attempt)
-    if repeated or arrived.get["records"] > written.get["records"]:
+    if repeated or counts.get["bad"]:
         append(quarantine_rows(judge(records, versions), versions, target, batch_id), target.quarantine)
     _writers[target.start] = writer
 
@@ -164,10 +164,20 @@ def judge(records: DataFrame, versions: list[SubjectVersion]) -> DataFrame:
 
 
 def table_rows(judged: DataFrame, reader: SubjectVersion, *, kafka_column: bool) -> DataFrame:
-    """Return the rows of the table: the reader schema's fields, and `_kafka` where it is asked for."""
+    """Return the reader schema's fields (of one that is no record: `value`), and `_kafka` if asked for."""
+    return _right_rows(_flat(judged, reader, kafka_column=kafka_column))
+
+
+def _flat(judged: DataFrame, reader: SubjectVersion, *, kafka_column: bool) -> DataFrame:
+    """Return the table's columns and `_topiclake_right BOOLEAN`, one row a record, right or not."""
     event = "decoded.event.*" if avro.is_record(reader.schema) else "decoded.event AS value"
     origin = [f"struct(partition, offset) AS {delta.KAFKA_COLUMN}"] if kafka_column else []
-    return judged.where(avro.is_right(F.col("decoded"))).selectExpr(event, *origin)
+    right = avro.is_right(F.col("decoded")).alias(RIGHT)
+    return judged.select(right, "*").selectExpr(event, *origin, RIGHT)
+
+
+def _right_rows(flat: DataFrame) -> DataFrame:
+    return flat.where(RIGHT).drop(RIGHT)
 
 
 def quarantine_rows(

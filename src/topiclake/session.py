@@ -42,7 +42,9 @@ def spark_conf() -> dict[str, str]:
     return {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.driver.extraJavaOptions": jvm_options(),
+        # Measured on two cores: a sixth less time than with the default collector and 1 GB.
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {jvm_options()}",
         "spark.executor.extraJavaOptions": jvm_options(),
         # Delta spreads its own state over 50 tasks by default: two seconds a batch on two cores.
         "spark.databricks.delta.snapshotPartitions": str(min(cores, 8)),

@@ -33,7 +33,7 @@ class RunSummary:
         rows_written: Rows that this run appended to the table.
         quarantined: Records that this run put into quarantine, by reason.
         table: The table.
-        quarantine: Its quarantine table.
+        quarantine: Its quarantine table; version -1 while nothing was ever quarantined.
         preview: The first rows of the view; times in ISO 8601 with their zone.
     """
 
@@ -109,6 +109,8 @@ def _rows_of_run(spark: SparkSession, path: str, run_id: str) -> int:
 
 
 def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[str, int]:
+    if not delta.is_table(spark, path):
+        return {}
     since = F.lit(settings.loaded_at).cast("timestamp")
     rows = delta.read(spark, path).where(
         (F.col("pipeline") == settings.name) & (F.col("quarantined_at") >= since)
@@ -123,4 +125,6 @@ def _first_rows(view: DataFrame) -> list[dict[str, Any]]:
 
 
 def _state(spark: SparkSession, path: str) -> TableState:
+    if not delta.is_table(spark, path):
+        return TableState(path, -1, 0)
     return TableState(path, delta.latest_version(spark, path), delta.read(spark, path).count())

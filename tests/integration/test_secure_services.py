@@ -308,7 +308,6 @@ def test_no_secret_is_in_what_the_runs_showed_and_left(project: Project, secure:
         r"spark-events/.*local-.*",
         r"datalake/checkpoints/gps/offsets/0",
         r"datalake/delta/gps/_delta_log/0*1\.json",
-        r"datalake/delta/gps_quarantine/_delta_log/0*\.json",
     ):
         assert [name for name in left if re.fullmatch(expected, name)], expected
     assert leaks(project.folder, list(SECRETS.values())) == []

@@ -62,7 +62,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
 
     monkeypatch.setattr(ingest.kafka, "read_topic", read_topic)
     monkeypatch.setattr(ingest.kafka, "require_topic", lambda *_: 1)
-    monkeypatch.setattr(ingest, "create_tables", lambda *_: None)
+    monkeypatch.setattr(ingest, "create_table", lambda *_: None)
     monkeypatch.setattr(ingest.SchemaRegistry, "latest", lambda *_: None)
     with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())
