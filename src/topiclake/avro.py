@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake.wire_format import header, header_of, is_framed, payload_of
+from topiclake.wire_format import HEADER_LENGTH, header, header_of, is_framed, payload_of
 
 #: Any long would do that random bytes rarely hold; a long is cheaper to decode than a fixed(8).
 END = 0x5A17_E5C0_DE5E_A1ED
@@ -92,7 +92,7 @@ def verdict(value: Column, result: Column, schema_ids: Mapping[int, str]) -> Col
     return (
         F.when(is_right(result), "ok")
         .when(value.isNull(), "tombstone")
-        .when(F.length(value) < 5, "too_short")
+        .when(F.length(value) < HEADER_LENGTH, "too_short")
         .when(~is_framed(value), "bad_magic")
         .when(~is_known, "unknown_schema_id")
         .otherwise("undecodable")

@@ -145,7 +145,7 @@ def write_batch(target: Target, records: DataFrame, batch_id: int) -> None:
     # may have ended before the quarantine.
     repeated = target.start not in _writers and not delta.is_committed(spark, target.table, attempt)
     if repeated or counts.get["bad"]:
-        append(quarantine_rows(judge(records, versions), versions, target, batch_id), target.quarantine)
+        append(quarantine_rows(judged, versions, target, batch_id), target.quarantine)
     _writers[target.start] = writer
 
 
