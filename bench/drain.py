@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from bench.gps_ingest import PROJECT, TOPIC, WARM_UP_TOPIC, cpu_seconds, load
+from bench.gps_ingest import PROJECT, SIDES, cpu_seconds, load, warm_up
 from topiclake import ingest, progress, session
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
@@ -63,6 +63,12 @@ def article(spark: SparkSession, settings: Settings, folder: Path) -> None:
     query.awaitTermination()
 
 
+def six_columns(spark: SparkSession, settings: Settings, folder: Path) -> None:
+    """Drain as the notebook does, into the columns that the article has."""
+    pipeline = settings.pipeline.model_copy(update={"kafka_column": False})
+    topiclake(spark, settings.model_copy(update={"pipeline": pipeline}), folder)
+
+
 def topiclake(spark: SparkSession, settings: Settings, folder: Path) -> None:
     """Drain as the notebook does."""
     query = ingest.start_ingest(spark, settings, Mounts(folder))
@@ -93,11 +99,11 @@ def start_spark(side: str) -> SparkSession:
 
 def main(side: str, folder: Path) -> None:
     """Start Spark, drain a small topic to warm the JVM up, drain the big one, verify, print."""
-    drain = {"article": article, "topiclake": topiclake}[side]
+    drain = {"article": article, "topiclake": six_columns}.get(side, topiclake)
     spark = start_spark(side)
-    drain(spark, load(WARM_UP_TOPIC), folder / "warm-up")
+    drain(spark, load(warm_up(SIDES[side])), folder / "warm-up")
     used, started = cpu_seconds(), time.monotonic()
-    drain(spark, load(TOPIC), folder)
+    drain(spark, load(SIDES[side]), folder)
     cost = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
     print(json.dumps(cost | {"sums": sums(spark, folder)}))
     spark.stop()
