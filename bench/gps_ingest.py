@@ -3,7 +3,7 @@
 Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4), and another with the same
 records by three schema ids in turn. Drains them in rounds, each side in a process of its own, and prints
 rows/s, CPU seconds of Spark per million rows, and each side's ratio to the article with its spread.
-`topiclake` writes the article's six columns; the other sides write `_kafka` as well, as conf/base.yaml has it.
+`topiclake` writes the six columns of the article; the others write `_kafka` too, as conf/base.yaml has it.
 Not counted: the start of the JVM, and a first drain of 500,000 records by the same code, which warms it up.
 The broker runs on the same cores.
 
