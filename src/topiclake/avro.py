@@ -8,14 +8,29 @@ as `record {event, end}`, and is right exactly when `end` comes out as END. docs
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
+from typing import Protocol
 
-from pyspark.sql import Column
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import DataType, StructType
 
-from topiclake.wire_format import HEADER_LENGTH, header, header_of, is_framed, payload_of
+from topiclake import avro_schema
+from topiclake.wire_format import (
+    HEADER_LENGTH,
+    Part,
+    SchemaKey,
+    header_of,
+    identifier,
+    is_guid,
+    is_id,
+    named_in_header,
+    payload_of,
+)
 
 #: Any long would do that random bytes rarely hold; a long is cheaper to decode than a fixed(8).
 END = 0x5A17_E5C0_DE5E_A1ED
@@ -44,29 +59,133 @@ def framed(schema: str) -> str:
     return json.dumps({"type": "record", "name": "TopiclakeFramed", "fields": fields})
 
 
-def is_record(schema: str) -> bool:
-    """Tell whether an Avro schema is a record, whose fields become columns."""
-    parsed = json.loads(schema)
-    return isinstance(parsed, dict) and parsed.get("type") == "record"
+class Registered(Protocol):
+    """A schema as a registry holds it; `schema` is self-contained."""
+
+    @property
+    def schema_type(self) -> str: ...  # noqa: D102
+    @property
+    def schema(self) -> str: ...  # noqa: D102
 
 
-def decoded(value: Column, writer_schemas: Mapping[int, str], reader_schema: str) -> Column:
-    """Decode `value BINARY` by the schema that its own header names.
+@dataclass(frozen=True)
+class Codec:
+    """What the schemas of a batch mean, by id or GUID.
 
-    Args:
-        value: A Confluent-framed value.
-        writer_schemas: Avro schemas by id.
-        reader_schema: The Avro schema that every record is resolved to.
+    Attributes:
+        reader: The Avro schema that all records are resolved to: the union of the versions; None where no
+            version can be used.
+        writers: How records are decoded.
+        refused: Why records are not decoded: `(reason, detail)`.
+    """
+
+    reader: str | None = None
+    writers: dict[SchemaKey, str] = field(default_factory=dict)
+    refused: dict[SchemaKey, tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        schemas: Mapping[SchemaKey, Registered],
+        accepts: Callable[[str], str | None] = lambda reader: None,
+    ) -> Codec:
+        """Unite schemas, oldest first; `accepts` says why a reader schema is not possible, or None."""
+        usable = {key: each.schema for key, each in schemas.items() if each.schema_type == "AVRO"}
+        united = avro_schema.unite(usable, accepts)
+        refused = {
+            key: ("wrong_schema_type", f"schema {key} is {each.schema_type}, not AVRO")
+            for key, each in schemas.items()
+            if each.schema_type != "AVRO"
+        } | {key: ("incompatible_schema", why) for key, why in united.incompatible.items()}
+        return cls(united.reader, united.writers, refused)
+
+    @property
+    def keys(self) -> list[SchemaKey]:
+        """Ids and GUIDs that it knows, whatever of."""
+        return [*self.writers, *self.refused]
+
+
+@dataclass(frozen=True)
+class Codecs:
+    """What the schemas of a batch mean, and the table that its rows go to.
+
+    Attributes:
+        value: For values.
+        key: For keys; None where they are not decoded.
+        table: Columns that the table has so far.
+    """
+
+    value: Codec
+    key: Codec | None = None
+    table: StructType = field(default_factory=StructType)
+
+    @property
+    def keys(self) -> dict[str, list[SchemaKey]]:
+        """The schemas that it decodes with, by part."""
+        of_value = {"value": list(self.value.writers)}
+        return of_value if self.key is None else of_value | {"key": list(self.key.writers)}
+
+
+def event_type(spark: SparkSession, reader: str) -> DataType:
+    """Return the type of what is decoded with the reader schema `reader`."""
+    empty = spark.createDataFrame([], "value BINARY")
+    decoded = empty.select(from_avro("value", framed(reader)).alias("decoded")).select("decoded.event")
+    return decoded.schema[0].dataType
+
+
+def columns(spark: SparkSession, reader: str) -> StructType:
+    """Return the columns of decoded rows: the fields of a record, or `value`."""
+    event = event_type(spark, reader)
+    return (
+        event
+        if isinstance(event, StructType) and avro_schema.is_record(reader)
+        else StructType().add("value", event)
+    )
+
+
+def impossible(spark: SparkSession, reader: str) -> str | None:
+    """Say why Spark cannot have a reader schema, or None."""
+    try:
+        event_type(spark, reader)
+    except AnalysisException as error:
+        return " ".join(str(error).split())[:300]
+    return None
+
+
+def identified(records: DataFrame, part: Part = "value") -> DataFrame:
+    """Add to Kafka's columns what names the schema of `part`, and where its Avro is.
 
     Returns:
-        `STRUCT<event: <reader schema>, end: BIGINT>`; right where `end` is END. Null where the header is
-        not of a known id; never raises for a bad record.
+        The columns of `records` and `<part>_named BINARY` (null where no header names the schema),
+        `<part>_schema BINARY` (see `wire_format.identifier`; any bytes where the record is bad).
     """
-    payload = F.concat(payload_of(value), F.lit(END_BYTES))
-    options = {"mode": "PERMISSIVE", "avroSchema": framed(reader_schema)}
+    named = F.col(f"{part}_named")
+    return records.withColumn(f"{part}_named", named_in_header(part)).withColumn(
+        f"{part}_schema", F.coalesce(named, header_of(F.col(part)))
+    )
+
+
+def decoded(codec: Codec, part: Part = "value") -> Column:
+    """Decode `part` of a record by the schema that it names.
+
+    Args:
+        codec: What the schemas mean.
+        part: `value` or `key`, of a DataFrame that `identified` has seen.
+
+    Returns:
+        `STRUCT<event: <reader schema>, end: BIGINT>`; right where `end` is END. Null where the schema is
+        not one of the codec's; never raises for a bad record.
+    """
+    reader = codec.reader or '"null"'
+    value = F.col(part)
+    body = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
+    payload = F.concat(body, F.lit(END_BYTES))
+    options = {"mode": "PERMISSIVE", "avroSchema": framed(reader)}
+    if not codec.writers:
+        return F.lit(None).cast("struct<event: string, end: bigint>")
     branches = [
-        (header_of(value) == F.lit(header(schema_id)), from_avro(payload, framed(schema), options))
-        for schema_id, schema in writer_schemas.items()
+        (F.col(f"{part}_schema") == F.lit(identifier(key)), from_avro(payload, framed(schema), options))
+        for key, schema in codec.writers.items()
     ]
     first = F.when(*branches[0])
     cases = reduce(lambda case, branch: case.when(*branch), branches[1:], first)
@@ -80,20 +199,33 @@ def is_right(result: Column) -> Column:
     return result["end"].eqNullSafe(END)
 
 
-def verdict(value: Column, result: Column, schema_ids: Mapping[int, str]) -> Column:
+def is_known(codec: Codec, part: Part = "value") -> Column:
+    """Tell whether a record names a schema of `codec`; null where it names none."""
+    known = [identifier(key) for key in codec.keys]
+    return F.col(f"{part}_schema").isin(known) if known else F.lit(False)
+
+
+def names_schema(part: Part = "value") -> Column:
+    """Tell whether a record names a schema at all, known or not; false, never null, where it does not."""
+    schema = F.col(f"{part}_schema")
+    return F.coalesce(F.col(part).isNotNull() & (is_id(schema) | is_guid(schema)), F.lit(False))
+
+
+def verdict(result: Column, codec: Codec, part: Part = "value") -> Column:
     """Name what became of a record: `ok`, or why it is not (docs/architecture.md, §3).
 
     Args:
-        value: The Confluent-framed value.
         result: What `decoded` made of it.
-        schema_ids: The ids that `decoded` knew.
+        codec: What `decoded` knew.
+        part: `value` or `key`.
     """
-    is_known = header_of(value).isin([header(schema_id) for schema_id in schema_ids])
-    return (
+    schema = F.col(f"{part}_schema")
+    refused = reduce(
+        lambda case, key: case.when(schema == F.lit(identifier(key)), codec.refused[key][0]),
+        codec.refused,
         F.when(is_right(result), "ok")
-        .when(value.isNull(), "tombstone")
-        .when(F.length(value) < HEADER_LENGTH, "too_short")
-        .when(~is_framed(value), "bad_magic")
-        .when(~is_known, "unknown_schema_id")
-        .otherwise("undecodable")
+        .when(F.col(part).isNull(), "tombstone")
+        .when(F.col(f"{part}_named").isNull() & (F.length(part) < HEADER_LENGTH), "too_short")
+        .when(~names_schema(part), "bad_magic"),
     )
+    return refused.when(~is_known(codec, part), "unknown_schema_id").otherwise("undecodable")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -42,27 +43,55 @@ def append_once(
         path: Location of the Delta table; created where there is none.
         writer: Name of the writer; must change when batch ids start again from 0.
         batch_id: Rises with each batch of the writer.
-        commit: Kept as JSON in the table's history (`userMetadata`).
+        commit: Kept as JSON in the table's history (`userMetadata`), with writer and batch.
     """
+    kept = {"writer": writer, "batch_id": batch_id} | dict(commit)
     (
         rows.write.format("delta")
         .mode("append")
         .option("mergeSchema", "true")
         .option("txnAppId", writer)
         .option("txnVersion", str(batch_id))
-        .option("userMetadata", json.dumps(commit))
+        .option("userMetadata", json.dumps(kept))
         .save(path)
     )
 
 
 def is_committed(spark: SparkSession, path: str, attempt: str) -> bool:
-    """Tell whether one of the last commits of the table at `path` names this `attempt`.
+    """Tell whether a commit of the table at `path` names this `attempt`.
 
     After `append_once`, False means that the batch was there already. Then nothing was executed, and an
     Observation on its rows never gets its metrics: to ask for them would wait for ever.
     """
-    newest = DeltaTable.forPath(spark, path).history(10)
-    return not newest.where(F.get_json_object("userMetadata", "$.attempt") == attempt).isEmpty()
+    # The newest few first: to read the whole history of an old table costs seconds.
+    return any(_commits(spark, path, limit, attempt=attempt) for limit in (10, None))
+
+
+def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> dict[str, Any] | None:
+    """Return what `writer` wrote into the history with batch `batch_id`; None: there is no such commit."""
+    if not is_table(spark, path):
+        return None
+    found = _commits(spark, path, None, writer=writer, batch_id=str(batch_id))
+    return dict(json.loads(found[0])) if found else None
+
+
+def _commits(spark: SparkSession, path: str, limit: int | None, **wanted: str) -> list[str]:
+    table = DeltaTable.forPath(spark, path)
+    commits = table.history() if limit is None else table.history(limit)
+    for name, value in wanted.items():
+        commits = commits.where(F.get_json_object("userMetadata", f"$.{name}") == value)
+    return [row[0] for row in commits.select("userMetadata").limit(1).collect()]
+
+
+def columns(spark: SparkSession, path: str) -> StructType | None:
+    """Return the columns of the table at `path`; None where there is no table."""
+    return read(spark, path).schema if is_table(spark, path) else None
+
+
+def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+    """Set table properties of the table at `path`."""
+    pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    spark.sql(f"ALTER TABLE delta.`{path.replace('`', '``')}` SET TBLPROPERTIES ({pairs})")
 
 
 def is_table(spark: SparkSession, path: str) -> bool:

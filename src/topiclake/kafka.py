@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -49,7 +50,8 @@ def reader_options(kafka: KafkaSettings, pipeline: PipelineSettings, *, shaded: 
     """Return the options of Spark's Kafka source."""
     offsets = pipeline.starting_offsets
     options = {
-        "subscribe": pipeline.topic,
+        "subscribePattern" if pipeline.topic_pattern else "subscribe": pipeline.topic_pattern
+        or pipeline.topic,
         "startingOffsets": offsets if isinstance(offsets, str) else json.dumps(offsets),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
@@ -123,6 +125,21 @@ def require_topic(kafka: KafkaSettings, topic: str) -> int:
             "publish first (python -m workbench run notebooks/gps_publish.py), or check the topic's name",
         )
     return topics[topic]
+
+
+def matching_topics(kafka: KafkaSettings, pipeline: PipelineSettings) -> list[str]:
+    """Return the topics that a pipeline reads: those it lists, or those that match its pattern now.
+
+    Raises:
+        TopicNotFoundError: One that it lists is missing.
+        KafkaError: The broker cannot be reached or refuses the login.
+    """
+    if pipeline.topic_pattern:
+        pattern = re.compile(pipeline.topic_pattern)
+        return sorted(name for name in _topics(kafka) if pattern.fullmatch(name))
+    for topic in pipeline.topics:
+        require_topic(kafka, topic)
+    return list(pipeline.topics)
 
 
 def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int) -> int:

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.wire_format import schema_id_of
+from topiclake import avro, avro_reason
+from topiclake.avro import Codec, Codecs
+from topiclake.wire_format import (
+    GUID_HEADER_LENGTH,
+    HEADER_LENGTH,
+    Part,
+    SchemaKey,
+    identifier,
+    payload_of,
+    record_header,
+    schema_id_of,
+)
 
 #: A record as it comes from Kafka.
 RECORD_SCHEMA = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key STRING, value BINARY>>"
 )
+#: `replay` is the id of a replay's claim on the row; `replayed_at` is set when it is in the table.
 SCHEMA = (
-    f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, "
-    "pipeline STRING, batch_id BIGINT, quarantined_at TIMESTAMP"
+    f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, pipeline STRING, batch_id BIGINT, "
+    "quarantined_at TIMESTAMP, replay STRING, replayed_at TIMESTAMP"
 )
+RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
 def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
     """Turn records into rows of the quarantine table.
 
     Args:
-        records: Kafka's columns and `verdict STRING`, which becomes the reason.
+        records: Kafka's columns, `value_schema BINARY`, `reason STRING` and `detail STRING`.
         pipeline: The pipeline's name.
         batch_id: The micro-batch that met them.
 
@@ -30,44 +46,109 @@ def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFram
         Columns of `SCHEMA`, one row a record.
     """
     return records.select(
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "key",
-        "value",
-        "headers",
-        schema_id_of(F.col("value")).alias("schema_id"),
-        F.col("verdict").alias("reason"),
-        _detail().alias("detail"),
+        *RECORD_COLUMNS,
+        schema_id_of(F.col("value_schema")).alias("schema_id"),
+        "reason",
+        "detail",
         F.lit(pipeline).alias("pipeline"),
         F.lit(batch_id).cast("bigint").alias("batch_id"),
         F.current_timestamp().alias("quarantined_at"),
+        F.lit(None).cast("string").alias("replay"),
+        F.lit(None).cast("timestamp").alias("replayed_at"),
     )
 
 
-def _detail() -> Column:
-    """Say the reason in words, for the person who looks at the row."""
-    value, reason = F.col("value"), F.col("verdict")
-    length = F.length(value).cast("string")
-    schema_id = schema_id_of(value).cast("string")
-    return (
-        F.when(reason == "tombstone", "the value is null")
-        .when(reason == "too_short", F.concat(length, F.lit(" bytes, fewer than the header's 5")))
-        .when(
-            reason == "bad_magic",
-            F.concat(F.lit("byte 0 is 0x"), F.hex(F.substring(value, 1, 1)), F.lit(", not 0x00")),
+def explained(
+    judged: DataFrame, codecs: Codecs, unknown: Mapping[Part, Set[SchemaKey]], *, ask_fastavro: bool
+) -> DataFrame:
+    """Add `reason STRING` and `detail STRING` to judged records that are in no table.
+
+    Args:
+        judged: What `rows.judge` returned.
+        codecs: What the schemas mean.
+        unknown: Schemas that the registry does not know; the others were not asked for.
+        ask_fastavro: Whether rows may be undecodable; it costs a Python worker.
+    """
+    reason = avro.verdict(F.col("decoded"), codecs.value)
+    why = _Words(codecs.value, "value", unknown.get("value", set()), ask_fastavro).detail(reason)
+    if codecs.key is not None:
+        of_key = avro.verdict(F.col("decoded_key"), codecs.key, "key")
+        words = _Words(codecs.key, "key", unknown.get("key", set()), ask_fastavro)
+        why = F.when(reason == "ok", words.detail(of_key)).otherwise(why)
+        reason = F.when(reason == "ok", of_key).otherwise(reason)
+    # Its schema became known after the batch had been written in part: only a replay can add rows to it.
+    reason, why = (
+        F.when(reason == "ok", "unknown_schema_id").otherwise(reason),
+        F.when(reason == "ok", "its schema was registered after its batch was written; replay it").otherwise(
+            why
+        ),
+    )
+    return judged.withColumn("detail", why).withColumn("reason", reason)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Reasons in words, for the person who looks at the row."""
+
+    codec: Codec
+    part: Part
+    unknown: Set[SchemaKey]
+    ask_fastavro: bool
+
+    def detail(self, reason: Column) -> Column:
+        value, schema = F.col(self.part), F.col(f"{self.part}_schema")
+        length = F.length(value).cast("string")
+        name = F.coalesce(
+            F.concat(F.lit("schema id "), schema_id_of(schema).cast("string")),
+            F.concat(F.lit("schema GUID "), F.hex(F.substring(schema, 2, GUID_HEADER_LENGTH))),
         )
-        .when(
-            reason == "unknown_schema_id",
-            F.concat(F.lit("the subject has no schema with id "), schema_id),
-        )
-        .otherwise(
-            F.concat(
-                F.lit("the "),
-                (F.length(value) - 5).cast("string"),
-                F.lit(" bytes after the header are not one record of schema id "),
-                schema_id,
+        said = (
+            F.when(reason == "tombstone", f"the {self.part} is null")
+            .when(
+                reason == "too_short",
+                F.concat(length, F.lit(f" bytes, fewer than the header's {HEADER_LENGTH}")),
             )
+            .when(reason == "bad_magic", self._bad_magic())
+            .when(reason == "unknown_schema_id", self._unknown(schema, name))
+            .when(reason == "undecodable", self._undecodable(schema, name, reason))
         )
-    )
+        for key, (_, why) in self.codec.refused.items():
+            said = said.when(schema == F.lit(identifier(key)), why)
+        return F.concat(F.lit("" if self.part == "value" else "key: "), said)
+
+    def _bad_magic(self) -> Column:
+        named = F.col(f"{self.part}_named")
+        in_header = F.concat(
+            F.lit(f"the header {record_header(self.part)} is 0x"),
+            F.hex(named),
+            F.lit(", neither id nor GUID"),
+        )
+        in_front = F.concat(F.lit("byte 0 is 0x"), F.hex(F.substring(self.part, 1, 1)), F.lit(", not 0x00"))
+        return F.when(named.isNotNull(), in_header).otherwise(in_front)
+
+    def _unknown(self, schema: Column, name: Column) -> Column:
+        asked = [identifier(key) for key in self.unknown]
+        never = F.concat(
+            name, F.lit(" was not looked up, after others that the registry does not know; replay it")
+        )
+        if not asked:
+            return never
+        return F.when(schema.isin(asked), F.concat(F.lit("the registry does not know "), name)).otherwise(
+            never
+        )
+
+    def _undecodable(self, schema: Column, name: Column, reason: Column) -> Column:
+        value = F.col(self.part)
+        payload = F.when(F.col(f"{self.part}_named").isNull(), payload_of(value)).otherwise(value)
+        words = [
+            F.lit("the "),
+            F.length(payload).cast("string"),
+            F.lit(" bytes are not one record of "),
+            name,
+        ]
+        if self.ask_fastavro:
+            writers = {identifier(key): text for key, text in self.codec.writers.items()}
+            # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
+            why = avro_reason.reason(F.when(reason == "undecodable", payload), schema, writers)
+            words.append(F.coalesce(F.concat(F.lit(": "), why), F.lit("")))
+        return F.concat(*words)

@@ -1,156 +1,258 @@
-"""The schema registry, through Confluent's own client, with errors that name what is wrong."""
+"""The schema registry, as exactly-once needs it: an answer is the registry's own, or there is none yet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+from urllib.parse import quote
 
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the client's own choice of httpx
-from confluent_kafka.schema_registry.error import SchemaRegistryError as ClientError
-
-from topiclake.errors import SchemaRegistryError, SubjectNotFoundError
+from topiclake import registry_answers as answers
+from topiclake.errors import SubjectNotFoundError
+from topiclake.registry_answers import Reference, RegisteredSchema, SubjectVersion, Told, canonical
+from topiclake.registry_client import (
+    GUIDS,
+    SCHEMA_NOT_FOUND,
+    SUBJECT_NOT_FOUND,
+    VERSION_NOT_FOUND,
+    Login,
+    NotFoundError,
+    RegistryClient,
+)
+from topiclake.retries import MINUTE, Clock
 from topiclake.settings import SchemaRegistrySettings
 
-Answer = TypeVar("Answer")
+__all__ = ["RegisteredSchema", "SchemaRegistry", "SubjectVersion"]
 
-#: A registry that hangs must not hang the stream: seconds until a request counts as failed.
-TIMEOUT_SECONDS = 20
-
-
-@dataclass(frozen=True)
-class SubjectVersion:
-    """One version of a subject, as the registry tells it."""
-
-    subject: str
-    version: int
-    schema_id: int
-    schema_type: str
-    schema: str
+Key = TypeVar("Key", bound=int | str)
 
 
 @dataclass
 class SchemaRegistry:
-    """A registry and what it already answered; versions of a subject never change, so they are kept.
+    """A registry and what it already answered: a known schema is never asked for again.
 
     Args:
-        url: Address of the REST API, with its path.
+        url: Address of the REST API, with its path, without a login.
         username: For basic auth; None for a registry without a login; never shown.
         password: For basic auth; never shown.
         ca_file: PEM file with the authority that signed the registry's certificate.
+        patience: Seconds until a registry that gives no answer is an error.
+        listing_seconds: How long a list of versions or subjects is good.
+        timeout: Seconds until one request counts as failed.
+        login: Reads username and password anew, after the registry refused them; not pickled.
+        clock: That of patience, limits and memory.
     """
 
     url: str
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
+    patience: float = 5.0
+    listing_seconds: float = 15.0
+    timeout: float = 20.0
+    login: Callable[[], Login] | None = field(default=None, repr=False)
+    clock: Clock = field(default_factory=Clock, repr=False)
 
     def __post_init__(self) -> None:
-        conf: dict[str, str | float] = {"url": self.url, "timeout": TIMEOUT_SECONDS}
-        if self.username is not None:
-            conf["basic.auth.user.info"] = f"{self.username}:{self.password}"
-        if self.ca_file is not None:
-            conf["ssl.ca.location"] = self.ca_file
-        self._client = SchemaRegistryClient(conf)
-        self._known: dict[tuple[str, int], SubjectVersion] = {}
+        username, password = self.username, self.password or ""
+        login = self.login or (None if username is None else lambda: (username, password))
+        self._client = RegistryClient(self.url, login, self.ca_file, self.timeout, self.clock)
+        self._schemas: dict[int | str, RegisteredSchema] = {}
+        self._missing: dict[int | str, float] = {}
+        self._versions: dict[Reference, Told] = {}
 
     @classmethod
     def from_settings(cls, settings: SchemaRegistrySettings) -> SchemaRegistry:
-        """Build it from the configuration; secrets are resolved here."""
-        return cls(
-            settings.url,
-            settings.username.reveal() if settings.username else None,
-            settings.password.reveal() if settings.password else None,
-            str(settings.ca_file) if settings.ca_file else None,
-        )
+        """Build it from the configuration; secrets are resolved here. It is impatient: see `patient`."""
 
-    def __reduce__(self) -> tuple[type[SchemaRegistry], tuple[str | None, ...]]:
+        def login() -> Login:
+            return (
+                settings.username.reveal() if settings.username else "",
+                settings.password.reveal() if settings.password else "",
+            )
+
+        username, password = login() if settings.username else (None, None)
+        ca_file = str(settings.ca_file) if settings.ca_file else None
+        return cls(settings.url, username, password, ca_file, login=login if settings.username else None)
+
+    def __reduce__(self) -> tuple[type[SchemaRegistry], tuple[object, ...]]:
         """Pickle the address, not the connection: Spark Connect runs micro-batches in another process."""
-        return type(self), (self.url, self.username, self.password, self.ca_file)
+        address = (self.url, self.username, self.password, self.ca_file)
+        return type(self), (*address, self.patience, self.listing_seconds, self.timeout)
+
+    def patient(self, seconds: float) -> SchemaRegistry:
+        """Return the same registry, with what it answered and its limits, and another patience."""
+        same = type(self).__new__(type(self))
+        same.__dict__.update(self.__dict__, patience=seconds)
+        return same
 
     def latest(self, subject: str) -> SubjectVersion:
-        """Return the newest version of `subject`.
+        """Return the newest version of `subject`, asked for anew.
 
         Raises:
             SubjectNotFoundError: The registry does not hold it; lists those it holds.
-            SchemaRegistryError: The registry cannot be reached, refuses the login, or fails.
+            SchemaRegistryError: No answer within `patience`, or a refusal.
         """
-        return self.versions(subject)[-1]
+        return self.versions(subject, refresh=True)[-1]
 
-    def versions(self, subject: str) -> list[SubjectVersion]:
+    def versions(self, subject: str, *, refresh: bool = False) -> list[SubjectVersion]:
         """Return all versions of `subject`, oldest first; one request when nothing is new.
 
+        Args:
+            subject: Its name.
+            refresh: Whether to ask even if the last list is not old yet. A list that was asked for five times
+                within the last minute is given again, so an id that is not in it needs `by_id`.
+
         Raises:
             SubjectNotFoundError: The registry does not hold it; lists those it holds.
-            SchemaRegistryError: The registry cannot be reached, refuses the login, or fails.
+            SchemaRegistryError: No answer within `patience`, or a refusal.
         """
-        try:
-            numbers = self._ask(lambda: self._client.get_versions(subject))
-        except _NotFoundError:
-            there = ", ".join(self.subjects()) or "none"
-            raise SubjectNotFoundError(
-                f"subject {subject} is not in the schema registry at {self.url}; it holds: {there}",
-                "publish to the topic once (python -m workbench run notebooks/gps_publish.py), "
-                "or check the topic's name",
-            ) from None
-        return [self._version(subject, number) for number in sorted(numbers)]
-
-    def subjects(self) -> list[str]:
-        """Return the names of all subjects."""
-        return sorted(self._ask(self._client.get_subjects))
-
-    def register(self, subject: str, schema: str) -> int:
-        """Register an Avro schema under `subject`, where it is not yet, and return its id.
-
-        Raises:
-            SchemaRegistryError: The schema is not compatible with the subject's earlier versions, or the
-                registry cannot be used.
-        """
-        return int(self._ask(lambda: self._client.register_schema(subject, Schema(schema, "AVRO"))))
-
-    def _version(self, subject: str, number: int) -> SubjectVersion:
-        key = subject, number
-        if key not in self._known:
-            found = self._ask(lambda: self._client.get_version(subject, number))
-            schema = found.schema
-            if found.schema_id is None or schema is None or schema.schema_str is None:
-                raise SchemaRegistryError(f"version {number} of subject {subject} comes without id or schema")
-            self._known[key] = SubjectVersion(
-                subject, number, found.schema_id, schema.schema_type or "AVRO", schema.schema_str
-            )
-        return self._known[key]
-
-    def _ask(self, request: Callable[[], Answer]) -> Answer:
-        """Send a request; the client itself repeats it three times on 429, 5xx and a broken connection."""
-        try:
-            return request()
-        except ClientError as error:
-            if error.http_status_code == 404:
-                raise _NotFoundError(str(error)) from None
-            raise self._refused(error) from None
-        except httpx.TransportError as error:
-            raise SchemaRegistryError(
-                f"the schema registry at {self.url} does not answer ({_reason(error)})",
-                "python -m workbench status, or check schema_registry.url and ca_file, and the network",
-            ) from None
-
-    def _refused(self, error: ClientError) -> SchemaRegistryError:
-        if error.http_status_code in (401, 403):
-            refusal = "wants a login" if self.username is None else "refuses the login"
-            return SchemaRegistryError(
-                f"the schema registry at {self.url} {refusal} (HTTP {error.http_status_code})",
-                "check the secrets schema_registry.username and schema_registry.password",
-            )
-        return SchemaRegistryError(
-            f"the schema registry at {self.url} answers HTTP {error.http_status_code}: {error.error_message}",
-            "look at the registry's log (python -m workbench logs registry)",
+        path = _versions_path(subject)
+        max_age = 0.0 if refresh else self.listing_seconds
+        numbers = self._client.listing(
+            path, answers.list_of(int), self.patience, [SUBJECT_NOT_FOUND], max_age=max_age
+        )
+        versions = [self._version(subject, number) for number in sorted(numbers)]
+        if found := [version for version in versions if version]:
+            return found
+        there = ", ".join(self.subjects()) or "none"
+        raise SubjectNotFoundError(
+            f"subject {subject} is not in the schema registry at {self.url}; it holds: {there}",
+            "publish to the topic once (python -m workbench run notebooks/gps_publish.py), "
+            "or check the topic's name",
         )
 
+    def subjects(self) -> list[str]:
+        """Return the names of all subjects.
 
-class _NotFoundError(Exception):
-    """The registry answered 404."""
+        Raises:
+            SchemaRegistryError: No answer within `patience`, or a refusal.
+        """
+        return sorted(self._client.listing("/subjects", answers.list_of(str), self.patience))
+
+    def by_id(self, schema_id: int) -> RegisteredSchema | None:
+        """Return the schema with this id, or None: the registry itself says that it knows no such id.
+
+        Args:
+            schema_id: Signed, as Java's clients print it, or unsigned, as its four bytes read.
+
+        Raises:
+            SchemaRegistryError: No answer within `patience`, or a refusal.
+        """
+        return self._registered(canonical(schema_id), "/schemas/ids/")
+
+    def by_guid(self, guid: str) -> RegisteredSchema | None:
+        """Return the schema with this GUID, or None: the registry itself says that it knows no such GUID.
+
+        Raises:
+            SchemaRegistryError: No answer within `patience`, or a refusal. A registry without look-up by GUID
+                (Confluent's has it from 8.0 on, Apicurio not) knows none.
+        """
+        return self._registered(canonical(guid), GUIDS)
+
+    def by_ids(
+        self, ids: Iterable[Key], max_misses: int = 5
+    ) -> tuple[dict[Key, RegisteredSchema], set[Key], set[Key]]:
+        """Look up ids (or GUIDs) in the given order, of which many may be noise.
+
+        Args:
+            ids: As `by_id` takes them; a string is a GUID.
+            max_misses: So many unknown ones are asked for within a minute, over all calls.
+
+        Returns:
+            The schemas; the ids that the registry does not know; those that it was not asked for.
+
+        Raises:
+            SchemaRegistryError: No answer within `patience`, or a refusal.
+        """
+        found: dict[Key, RegisteredSchema] = {}
+        unknown: set[Key] = set()
+        not_asked: set[Key] = set()
+        for key in dict.fromkeys(ids):
+            if not self._is_known(canonical(key)) and len(self._recent_misses()) >= max_misses:
+                not_asked.add(key)
+            elif schema := self.by_id(key) if isinstance(key, int) else self.by_guid(key):
+                found[key] = schema
+            else:
+                unknown.add(key)
+        return found, unknown, not_asked
+
+    def register(self, subject: str, schema: str, references: Sequence[Mapping[str, str | int]] = ()) -> int:
+        """Register an Avro schema under `subject`, where it is not yet, and return its id.
+
+        Args:
+            subject: Its name.
+            schema: Avro JSON.
+            references: What it takes from other subjects: `{"name": …, "subject": …, "version": …}` each.
+
+        Raises:
+            SchemaRegistryError: The schema is not compatible with the subject's earlier versions, or there is
+                no answer within `patience`.
+        """
+        path = _versions_path(subject)
+        body: dict[str, object] = {"schema": schema}
+        if references:
+            body["references"] = [dict(reference) for reference in references]
+        schema_id = self._client.post(path, body, answers.new_id, self.patience)
+        self._missing.pop(schema_id, None)
+        for listing in (path, "/subjects"):
+            self._client.forget(listing)
+        return schema_id
+
+    def _version(self, subject: str, number: int) -> SubjectVersion | None:
+        """Return one version; None when it was deleted since it was listed."""
+        told = self._told_version(Reference(subject, number))
+        if told is None or told.schema_id is None:
+            return None
+        schema = self._schemas.get(told.schema_id) or self._keep(told.schema_id, told)
+        return SubjectVersion(
+            subject, number, told.schema_id, schema.schema_type, schema.schema, told.guid or schema.guid
+        )
+
+    def _told_version(self, version: Reference) -> Told | None:
+        if version not in self._versions:
+            # A schema may refer to a version that was deleted later.
+            path = f"{_versions_path(version.subject)}/{version.version}?deleted=true"
+            missing = SUBJECT_NOT_FOUND, VERSION_NOT_FOUND
+            try:
+                told = self._client.get(path, answers.version, self.patience, missing)
+            except NotFoundError:
+                return None
+            self._versions[version] = told
+        return self._versions[version]
+
+    def _registered(self, key: int | str, folder: str) -> RegisteredSchema | None:
+        if not self._is_known(key):
+            try:
+                told = self._client.get(f"{folder}{key}", answers.schema, self.patience, [SCHEMA_NOT_FOUND])
+            except NotFoundError:
+                self._missing[key] = self.clock.now()
+            else:
+                self._keep(key, told)
+        return self._schemas.get(key)
+
+    def _keep(self, key: int | str, told: Told) -> RegisteredSchema:
+        """Keep a schema for ever: what an id means never changes."""
+        schema_id = key if isinstance(key, int) else told.schema_id
+        guid = key if isinstance(key, str) else told.guid
+        kept = RegisteredSchema(
+            schema_id, told.schema_type, answers.self_contained(told, self._told_version), guid
+        )
+        for name in (schema_id, guid):
+            if name is not None:
+                self._schemas[name] = kept
+                self._missing.pop(name, None)
+        return kept
+
+    def _is_known(self, key: int | str) -> bool:
+        return key in self._schemas or key in self._recent_misses()
+
+    def _recent_misses(self) -> dict[int | str, float]:
+        """What the registry said within the last minute that it does not know; it is not asked for that."""
+        for key in [key for key, at in self._missing.items() if self.clock.now() - at >= MINUTE]:
+            del self._missing[key]
+        return self._missing
 
 
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _versions_path(subject: str) -> str:
+    return f"/subjects/{quote(subject, safe='')}/versions"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -13,10 +14,14 @@ from topiclake.errors import PlatformError
 #: A hostile record may claim a string of 2 GiB; Avro allocates it before it reads it, and the JVM dies.
 #: 16 MiB is above Kafka's own limit of a message (1 MiB by default) and small enough for any heap.
 AVRO_LIMIT = 16 * 1024 * 1024
+#: Items without bytes (nulls, records without fields, a fixed of 0) that one record may claim in all. Five bytes
+#: can claim 16 million, which Spark then makes: a quarter of a GB or more. Avro 1.12.2's default grows with the heap.
+FREE_ITEMS_LIMIT = 64 * 1024
 AVRO_LIMITS = {
     "org.apache.avro.limits.string.maxLength": AVRO_LIMIT,
     "org.apache.avro.limits.bytes.maxLength": AVRO_LIMIT,
     "org.apache.avro.limits.collectionItems.maxLength": AVRO_LIMIT,
+    "org.apache.avro.limits.collectionItems.maxAllocation": FREE_ITEMS_LIMIT,
 }
 
 #: Options and settings whose value Spark must not show in its UI, logs and plans.
@@ -85,6 +90,8 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
         "spark.driver.extraClassPath": str(avro[0]),
         "spark.executor.extraClassPath": str(avro[0]),
     }
+    # Spark would take the first python3 of the path, which need not have the packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name).master(os.environ.get("SPARK_MASTER", "local[*]"))
     for key, value in (conf | (extra_conf or {})).items():
         builder = builder.config(key, value)

@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationInfo,
+    model_validator,
 )
 
 from topiclake.errors import ConfigError
@@ -80,8 +81,20 @@ def _parse_offsets(value: object) -> object:
 def _check_offsets(value: object, info: ValidationInfo) -> object:
     """Spark takes the offsets of the topic that it reads, and of no other."""
     topic = info.data.get("topic")
-    if isinstance(value, dict) and topic is not None and set(value) != {topic}:
+    if isinstance(value, dict) and topic is not None and set(value) != set(_listed(topic)):
         raise ValueError(f"must be those of topic {topic} alone")
+    return value
+
+
+def _listed(topics: str) -> list[str]:
+    return [name.strip() for name in topics.split(",") if name.strip()]
+
+
+def _check_pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
     return value
 
 
@@ -131,6 +144,8 @@ class SchemaRegistrySettings(_Section):
     username: SecretReference | None = None
     password: SecretReference | None = None
     ca_file: Path | None = None
+    #: How long a micro-batch waits for a registry that gives no answer, before the query fails.
+    retry_seconds: Annotated[float, Field(ge=0)] = 300
 
 
 class StorageSettings(_Section):
@@ -143,9 +158,12 @@ class StorageSettings(_Section):
 
 
 class PipelineSettings(_Section):
-    """One topic into one table."""
+    """One topic into one table, or several, each into its own."""
 
+    #: A topic, or several with commas between them; then paths hold `{topic}`.
     topic: Text
+    #: A regular expression: the topics whose whole names match it, also new ones, instead of `topic`.
+    topic_pattern: Annotated[str, AfterValidator(_check_pattern)] | None = None
     starting_offsets: StartingOffsets = "earliest"
     mode: Literal["PERMISSIVE", "FAILFAST"] = "PERMISSIVE"
     trigger: Trigger = "availableNow"
@@ -153,10 +171,53 @@ class PipelineSettings(_Section):
     view: Annotated[str, Field(pattern=r"^\w+$")]
     table_path: Text
     checkpoint_path: Text
-    #: Whether rows carry `_kafka STRUCT<partition INT, offset LONG>`; without it nothing can be audited.
+    #: Where the schemas' subjects get their names from, as Confluent's serializers have it.
+    subject_strategy: Literal["topic_name", "record_name", "topic_record_name"] = "topic_name"
+    #: Full names of the records in the topic, for the strategies that name subjects by them; a record that is
+    #: not listed is looked up by its schema id.
+    record_names: tuple[Text, ...] = ()
+    #: Whether keys are Avro and decoded too, into the column `_key`.
+    decode_key: bool = False
+    #: Whether rows carry `_headers ARRAY<STRUCT<key STRING, value BINARY>>`.
+    headers_column: bool = False
+    #: Whether rows carry `_kafka`; without it nothing can be audited.
     kafka_column: bool = True
+    #: Fields of `_kafka`; each further one costs about a tenth of the throughput. Several pipelines that
+    #: share a table need `topic` for an audit.
+    kafka_fields: tuple[Literal["partition", "offset", "topic", "timestamp"], ...] = ("partition", "offset")
+    #: What becomes of a record without a value.
+    tombstones: Literal["quarantine", "skip"] = "quarantine"
     #: Table properties of Delta and Parquet, set when the table is created.
     table_properties: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_paths(self) -> PipelineSettings:
+        if self.has_several_topics and "{topic}" not in self.table_path:
+            raise ValueError("table_path must hold {topic}: each of several topics has a table of its own")
+        return self
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are listed."""
+        return tuple(_listed(self.topic))
+
+    @property
+    def has_several_topics(self) -> bool:
+        """Whether each topic has a table of its own."""
+        return self.topic_pattern is not None or len(self.topics) > 1
+
+    @property
+    def paused_path(self) -> str:
+        """The table of what paused topics have missed, beside the checkpoint."""
+        return f"{self.checkpoint_path.rstrip('/')}_paused"
+
+    def subjects(self, part: Literal["value", "key"], *, topic: str) -> tuple[str, ...]:
+        """Return the subjects of `topic` whose versions are known without a look at the records."""
+        if part == "key" or self.subject_strategy == "topic_name":
+            return (f"{topic}-{part}",)
+        if self.subject_strategy == "record_name":
+            return self.record_names
+        return tuple(f"{topic}-{name}" for name in self.record_names)
 
     @property
     def quarantine_path(self) -> str:
@@ -177,3 +238,12 @@ class Settings(_Section):
     run_id: str = Field(default_factory=lambda: uuid4().hex)
     #: When the configuration was read, in UTC.
     loaded_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
+
+    def for_topic(self, topic: str) -> Settings:
+        """Return the configuration of one of several topics: its own table, quarantine and subjects."""
+        one = {
+            "topic": topic,
+            "topic_pattern": None,
+            "table_path": self.pipeline.table_path.replace("{topic}", topic),
+        }
+        return self.model_copy(update={"pipeline": self.pipeline.model_copy(update=one)})

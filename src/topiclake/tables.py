@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, storage
+from topiclake import delta, storage, topics
 from topiclake.errors import StorageError
 from topiclake.session import is_databricks
 from topiclake.settings import Settings
@@ -79,6 +79,14 @@ def create_view(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFr
 def table_history(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
     """Return the commits of the pipeline's table, newest first; columns as in `delta.history`."""
     return delta.history(spark, table_path(settings, dbutils))
+
+
+def paused_topics(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+    """Return what paused topics have missed and not got yet; columns as `topics.LEDGER_SCHEMA`."""
+    ledger = storage.resolve(dbutils, settings.pipeline.paused_path, databricks=is_databricks())
+    if not delta.is_table(spark, ledger):
+        return spark.createDataFrame([], topics.LEDGER_SCHEMA)
+    return delta.read(spark, ledger).where("resumed_at IS NULL").orderBy("topic", "batch_id", "partition")
 
 
 def summarize(

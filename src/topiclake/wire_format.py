@@ -1,25 +1,74 @@
-"""Confluent's wire format: one magic byte (0), the schema id as four big-endian bytes, then Avro.
+"""Confluent's wire format: which schema a record was written with, and where its Avro begins.
 
-Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/#wire-format
+Two forms, which may be mixed in one topic:
+- a prefix: one magic byte (0), the schema id as four big-endian bytes, then Avro;
+- a record header `__value_schema_id` (`__key_schema_id`) with the same five bytes, or with magic byte 1 and
+  the schema's GUID (16 bytes); then key or value are Avro from their first byte on.
+
+Sources: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/#wire-format,
+and `confluent_kafka.schema_registry` (dual_schema_id_deserializer).
 """
 
 from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 MAGIC_BYTE = 0
 HEADER_LENGTH = 5
+GUID_MAGIC_BYTE = 1
+GUID_HEADER_LENGTH = 17
+
+#: How a record names its writer schema: by id, or by GUID.
+SchemaKey = int | str
+Part = Literal["value", "key"]
 
 
 def header(schema_id: int) -> bytes:
     """Return the five bytes that stand before the payload of a record written with `schema_id`."""
-    return bytes([MAGIC_BYTE]) + schema_id.to_bytes(4, "big")
+    return bytes([MAGIC_BYTE]) + schema_id.to_bytes(4, "big", signed=schema_id < 0)
+
+
+def identifier(key: SchemaKey) -> bytes:
+    """Return the bytes that name a schema: those of `header`, or magic byte 1 and the GUID."""
+    return header(key) if isinstance(key, int) else bytes([GUID_MAGIC_BYTE]) + UUID(key).bytes
+
+
+def schema_key(identified: bytes) -> SchemaKey | None:
+    """Return the id (signed, as Java's clients read it) or the GUID in `identified`; None: it is neither."""
+    if len(identified) == HEADER_LENGTH and identified[0] == MAGIC_BYTE:
+        return int.from_bytes(identified[1:], "big", signed=True)
+    if len(identified) == GUID_HEADER_LENGTH and identified[0] == GUID_MAGIC_BYTE:
+        return str(UUID(bytes=identified[1:]))
+    return None
 
 
 def frame(schema_id: int, payload: bytes) -> bytes:
     """Return `payload` (Avro's binary form of one record) as a Confluent-framed value."""
     return header(schema_id) + payload
+
+
+def with_header(guid: str, payload: bytes, part: Part = "value") -> tuple[bytes, list[tuple[str, bytes]]]:
+    """Return a value or key, and the record headers that name its schema by GUID."""
+    return payload, [(record_header(part), identifier(guid))]
+
+
+def record_header(part: Part) -> str:
+    """Return the name of the record header that may name the schema of a record's value or key."""
+    return f"__{part}_schema_id"
+
+
+def named_in_header(part: Part) -> Column:
+    """Return what Kafka's column `headers` says of the schema of `part`, as BINARY; null: it says nothing.
+
+    The last header of that name counts, as in Java's deserializer. No lambda: one would end code generation.
+    """
+    headers = F.reverse("headers")
+    place = F.array_position(headers["key"], record_header(part))
+    return F.when(F.col("headers").isNotNull(), F.get(headers["value"], (place - 1).cast("int")))
 
 
 def header_of(value: Column) -> Column:
@@ -35,16 +84,21 @@ def payload_of(value: Column) -> Column:
     return F.substring(value, HEADER_LENGTH + 1, 2**31 - 1)
 
 
-def schema_id_of(value: Column) -> Column:
-    """Return the id in the header of `value BINARY` as INT; null where there is no such header.
+def schema_id_of(identified: Column) -> Column:
+    """Return the id in `identified BINARY` (see `identifier`) as INT; null where there is none.
 
     Four bytes from 0x80000000 on come out negative, as Java's clients read them.
     """
-    unsigned = F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("long")
+    unsigned = F.conv(F.hex(F.substring(identified, 2, 4)), 16, 10).cast("long")
     signed = F.when(unsigned > 0x7FFFFFFF, unsigned - 0x100000000).otherwise(unsigned)
-    return F.when(is_framed(value), signed.cast("int"))
+    return F.when(is_id(identified), signed.cast("int"))
 
 
-def is_framed(value: Column) -> Column:
-    """Tell whether `value BINARY` has a whole header with the magic byte; null where value is null."""
-    return (F.length(value) >= HEADER_LENGTH) & (F.substring(value, 1, 1) == F.lit(b"\0"))
+def is_id(identified: Column) -> Column:
+    """Tell whether `identified BINARY` is a whole header with magic byte 0."""
+    return (F.length(identified) == HEADER_LENGTH) & (F.substring(identified, 1, 1) == F.lit(b"\0"))
+
+
+def is_guid(identified: Column) -> Column:
+    """Tell whether `identified BINARY` is a GUID behind magic byte 1."""
+    return (F.length(identified) == GUID_HEADER_LENGTH) & (F.substring(identified, 1, 1) == F.lit(b"\1"))

@@ -100,6 +100,28 @@ def run(notebook: Path, given: tuple[str, ...]) -> None:
 
 
 @cli.command()
+@click.argument("action", type=click.Choice(("list", "show", "replay")))
+@click.option("--reason", default="", help="Only records with this reason, such as unknown_schema_id.")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print what the notebook told: {path, reasons, rows, replay}."
+)
+def quarantine(action: str, reason: str, given: tuple[str, ...], as_json: bool) -> None:
+    """Tell what is in quarantine (list), show it (show), or put into the table what decodes now (replay)."""
+    from rich.console import Console
+
+    from workbench.quarantine import KEYS, print_summary, run_for_value
+
+    home = Home.find()
+    parameters = parse_parameters(given) | {"action": action, "reason": reason}
+    found = run_for_value(home.project / "notebooks" / "quarantine.py", parameters, home, KEYS)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        print_summary(Console(), action, found)
+
+
+@cli.command()
 def demo() -> None:
     """Publish real GPS tracks, run the main job on them, and show what arrived."""
     from workbench.demo import run_demo

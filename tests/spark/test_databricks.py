@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from topiclake import ingest, kafka, storage
+from topiclake.avro import Codec, Codecs
 from topiclake.config import load_settings
-from topiclake.ingest import Target
 from topiclake.quarantine import RECORD_SCHEMA
+from topiclake.schemas import Schemas
 from topiclake.session import is_databricks
 
 CONF = """
@@ -41,7 +42,7 @@ def settings(tmp_path, monkeypatch):
 
 
 def test_the_target_keeps_the_paths_of_the_configuration(settings):
-    target = Target.from_settings(settings, NoDbutils())
+    target = ingest.target(settings, NoDbutils())
     assert (target.table, target.quarantine, target.checkpoint) == (
         "/mnt/lake/gps",
         "/mnt/lake/gps_quarantine",
@@ -62,8 +63,9 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
 
     monkeypatch.setattr(ingest.kafka, "read_topic", read_topic)
     monkeypatch.setattr(ingest.kafka, "require_topic", lambda *_: 1)
-    monkeypatch.setattr(ingest, "create_table", lambda *_: None)
-    monkeypatch.setattr(ingest.SchemaRegistry, "latest", lambda *_: None)
+    monkeypatch.setattr(ingest.platform_check, "require_avro_limits", lambda _: None)
+    monkeypatch.setattr(ingest.delta, "is_table", lambda *_: True)
+    monkeypatch.setattr(Schemas, "current", lambda *_: Codecs(Codec()))
     with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())
     assert asked["kafka.sasl.jaas.config"] == (

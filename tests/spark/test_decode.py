@@ -11,8 +11,10 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake import avro, ingest, progress, wire_format
+from topiclake import avro, progress, wire_format
+from topiclake.avro import Codec, Codecs
 from topiclake.errors import DecodeError
+from topiclake.rows import Layout, flat, judge, or_fail, placed
 from topiclake.schema_registry import SubjectVersion
 from topiclake.wire_format import frame
 
@@ -57,24 +59,32 @@ ONE_OF_EACH = {
 }
 
 
-def verdict(versions):
-    """What became of a record, as the quarantine tells it."""
-    return avro.verdict(F.col("value"), F.col("decoded"), {each.schema_id: each.schema for each in versions})
+def codecs(versions):
+    return Codecs(Codec.of({each.schema_id: each for each in versions}))
+
+
+def judged(records, versions):
+    """Decoded records with what became of each, as the quarantine tells it."""
+    known = codecs(versions)
+    return judge(records, known).withColumn("verdict", avro.verdict(F.col("decoded"), known.value))
+
+
+def table_rows(records, versions, layout=Layout()):  # noqa: B008 (it is frozen)
+    known = codecs(versions)
+    return placed(flat(judge(records, known), known, layout))
 
 
 def verdicts(records, versions):
     """Each record's verdict in the order of offsets; the table takes those that are `ok`, and no others."""
-    judged = ingest.judge(records, versions).withColumn("is_row", avro.is_right(F.col("decoded")))
-    rows = judged.withColumn("verdict", verdict(versions)).orderBy("offset").select("verdict", "is_row")
-    found = rows.collect()
-    assert all(row["is_row"] is (row["verdict"] == "ok") for row in found)
-    return [row["verdict"] for row in found]
+    found = judged(records, versions).withColumn("is_row", avro.is_right(F.col("decoded")))
+    rows = found.orderBy("offset").select("verdict", "is_row").collect()
+    assert all(row["is_row"] is (row["verdict"] == "ok") for row in rows)
+    return [row["verdict"] for row in rows]
 
 
 def events(records, versions):
     """The rows of the table in the order of their offsets, without where they came from."""
-    judged = ingest.judge(records, versions)
-    rows = ingest.table_rows(judged, versions[-1], kafka_column=True).orderBy("_kafka.offset")
+    rows = table_rows(records, versions).orderBy("_kafka.offset")
     return [tuple(row) for row in rows.drop("_kafka").collect()]
 
 
@@ -105,20 +115,17 @@ def test_three_versions_interleaved_decode_to_the_newest(kafka_records, avro_byt
     assert found == [expected[place] for place in order]
 
 
-def test_columns_and_types_are_those_of_the_newest_version(kafka_records):
-    judged = ingest.judge(kafka_records([]), VERSIONS)
-    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
-    assert rows.schema.simpleString() == (
+def test_columns_and_types_are_those_of_the_union_of_the_versions(kafka_records):
+    assert table_rows(kafka_records([]), VERSIONS).schema.simpleString() == (
         "struct<id:bigint,total:double,name:string,unit:string,_kafka:struct<partition:int,offset:bigint>>"
     )
-    without = ingest.table_rows(judged, VERSIONS[-1], kafka_column=False)
+    without = table_rows(kafka_records([]), VERSIONS, Layout(kafka=()))
     assert without.columns == ["id", "total", "name", "unit"]
 
 
 def test_rows_carry_partition_and_offset(kafka_records, avro_bytes):
     good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
-    judged = ingest.judge(kafka_records([None, good, b"", good]), VERSIONS)
-    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True).select("_kafka.*").collect()
+    rows = table_rows(kafka_records([None, good, b"", good]), VERSIONS).select("_kafka.*").collect()
     assert sorted(map(tuple, rows)) == [(3, 1), (3, 3)]
 
 
@@ -138,8 +145,7 @@ def test_a_schema_that_is_no_record_becomes_the_column_value(
     versions = [version(5, schema)]
     whole = frame(5, avro_bytes(schema, value))
     records = kafka_records([whole, whole + b"\0"])
-    judged = ingest.judge(records, versions)
-    assert ingest.table_rows(judged, versions[0], kafka_column=False).columns == ["value"]
+    assert table_rows(records, versions, Layout(kafka=())).columns == ["value"]
     assert events(records, versions) == [(expected,)]
     assert verdicts(records, versions) == ["ok", "undecodable"]
 
@@ -319,12 +325,11 @@ def test_500_damaged_records_come_out_as_fastavro_reads_them(kafka_records, avro
         }
         payloads.append(damaged(chance, avro_bytes(FUZZED, event)))
     versions = [version(9, FUZZED)]
-    judged = ingest.judge(kafka_records([frame(9, payload) for payload in payloads]), versions)
-    judged = judged.withColumn("verdict", verdict(versions))
+    records = judged(kafka_records([frame(9, payload) for payload in payloads]), versions)
     text = ["CAST({0}.name AS BINARY) name", "CAST({0}.note AS BINARY) note"]
     rest = ["{0}.id", "{0}.ratio", "{0}.counts", "{0}.blob", "{0}.colour"]
     columns = [column.format("decoded.event") for column in text + rest]
-    rows = judged.orderBy("offset").selectExpr("verdict", "offset", *columns).collect()
+    rows = records.orderBy("offset").selectExpr("verdict", "offset", *columns).collect()
 
     differences = []
     for row in rows:
@@ -354,8 +359,8 @@ def test_text_that_is_not_utf_8_keeps_its_bytes(kafka_records):
     schema = record(("name", "string"))
     records = kafka_records([frame(9, b"\x04\xff\xfe")])
     assert verdicts(records, [version(9, schema)]) == ["ok"]
-    judged = ingest.judge(records, [version(9, schema)])
-    assert judged.selectExpr("CAST(decoded.event.name AS BINARY)").collect()[0][0] == b"\xff\xfe"
+    decoded = judged(records, [version(9, schema)])
+    assert decoded.selectExpr("CAST(decoded.event.name AS BINARY)").collect()[0][0] == b"\xff\xfe"
     with pytest.raises(UnicodeDecodeError):
         fastavro.schemaless_reader(io.BytesIO(b"\x04\xff\xfe"), json.loads(schema))
 
@@ -363,31 +368,40 @@ def test_text_that_is_not_utf_8_keeps_its_bytes(kafka_records):
 # The plan
 
 
-@pytest.mark.parametrize("or_fail", [lambda judged, _: judged, ingest._or_fail])
-def test_each_schema_is_decoded_once_in_the_plan(kafka_records, or_fail):
-    judged = or_fail(ingest.judge(kafka_records([]), VERSIONS), VERSIONS)
-    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
-    assert plan(rows).count("from_avro(") == len(VERSIONS)
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("with_key", [False, True])
+def test_each_schema_is_decoded_once_in_the_plan(kafka_records, fails, with_key):
+    value = codecs(VERSIONS).value
+    known = Codecs(value, value if with_key else None)
+    layout = Layout(key=with_key)
+    records = judge(kafka_records([]), known)
+    rows = placed(flat(or_fail(records, known, layout) if fails else records, known, layout))
+    assert plan(rows).count("from_avro(") == len(VERSIONS) * (2 if with_key else 1)
 
 
 def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
     """The failing twin of the test above: the same expression, with nothing that stops the push-down."""
     payload = F.concat(wire_format.payload_of(F.col("value")), F.lit(avro.END_BYTES))
-    options = {"mode": "PERMISSIVE", "avroSchema": avro.framed(V3)}
+    known = codecs(VERSIONS)
+    options = {"mode": "PERMISSIVE", "avroSchema": avro.framed(known.value.reader)}
     unguarded = reduce(
         lambda case, each: case.when(
-            wire_format.header_of(F.col("value")) == F.lit(wire_format.header(each.schema_id)),
-            from_avro(payload, avro.framed(each.schema), options),
+            wire_format.header_of(F.col("value")) == F.lit(wire_format.header(each[0])),
+            from_avro(payload, avro.framed(each[1]), options),
         ),
-        VERSIONS,
+        known.value.writers.items(),
         F.when(F.lit(False), None),
     )
-    judged = kafka_records([]).withColumn("decoded", unguarded)
-    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=True)
-    assert plan(rows).count("from_avro(") > len(VERSIONS)
+    records = kafka_records([]).withColumn("decoded", unguarded)
+    assert plan(placed(flat(records, known, Layout()))).count("from_avro(") > len(VERSIONS)
 
 
 # FAILFAST
+
+
+def failing(records, versions, layout=Layout()):  # noqa: B008 (it is frozen)
+    known = codecs(versions)
+    return placed(flat(or_fail(judge(records, known), known, layout), known, layout))
 
 
 @pytest.mark.parametrize(
@@ -396,16 +410,13 @@ def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
         (None, "none", "tombstone"),
         (b"\0\0", "none", "too_short"),
         (b"{json}", "none", "bad_magic"),
-        (frame(12, b"\0"), "12", "unknown_schema_id"),
-        (frame(2**31, b"\0"), "-2147483648", "unknown_schema_id"),
         (frame(3, b"\0"), "3", "undecodable"),
     ],
 )
 def test_failfast_names_the_record_and_the_reason(kafka_records, avro_bytes, value, schema_id, reason):
     good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
-    judged = ingest._or_fail(ingest.judge(kafka_records([good, good, value]), VERSIONS), VERSIONS)
     with pytest.raises(SparkRuntimeException) as raised:
-        ingest.table_rows(judged, VERSIONS[-1], kafka_column=True).collect()
+        failing(kafka_records([good, good, value]), VERSIONS).collect()
     error = progress.failure("gps", str(raised.value))
     assert type(error) is DecodeError
     assert error.cause == (
@@ -416,6 +427,28 @@ def test_failfast_names_the_record_and_the_reason(kafka_records, avro_bytes, val
 
 def test_failfast_lets_good_records_pass(kafka_records, avro_bytes):
     good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
-    judged = ingest._or_fail(ingest.judge(kafka_records([good]), VERSIONS), VERSIONS)
-    rows = ingest.table_rows(judged, VERSIONS[-1], kafka_column=False).collect()
-    assert [tuple(row) for row in rows] == [(1, 2.0, "x", "km")]
+    rows = failing(kafka_records([good]), VERSIONS).collect()
+    assert [tuple(row)[:-1] for row in rows] == [(1, 2.0, "x", "km")]
+
+
+@pytest.mark.parametrize("schema_id", [12, 2**31, 2**32 - 1])
+def test_failfast_lets_a_schema_pass_that_is_still_to_be_looked_up(kafka_records, avro_bytes, schema_id):
+    """It is no row yet; the micro-batch fails when the registry does not know it (test_micro_batch.py)."""
+    good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
+    assert failing(kafka_records([good, frame(schema_id, b"\0")]), VERSIONS).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("late", "reason"),
+    [
+        (SubjectVersion("gps-value", 4, 12, "PROTOBUF", "syntax"), "wrong_schema_type"),
+        (version(12, V1.replace('"long"', '"boolean"'), 4), "incompatible_schema"),
+    ],
+)
+def test_failfast_stops_at_a_schema_that_cannot_be_used(kafka_records, late, reason):
+    with pytest.raises(SparkRuntimeException, match=f"offset 0, schema id 12, reason {reason} "):
+        failing(kafka_records([frame(12, b"\0")]), [*VERSIONS, late]).collect()
+
+
+def test_failfast_lets_a_tombstone_pass_where_it_is_skipped(kafka_records):
+    assert failing(kafka_records([None]), VERSIONS, Layout(skips_tombstones=True)).count() == 0

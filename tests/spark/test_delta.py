@@ -72,8 +72,8 @@ def test_the_history_names_version_rows_and_what_was_committed(spark, rows, path
     notes = [json.loads(row["batch"]) for row in history.collect()]
     assert len({note.pop("attempt") for note in notes}) == 2
     assert notes == [
-        {"run": "r1", "note": '"quoted", ünïcode'},
-        {"run": "r0", "schema_ids": [1, 2]},
+        {"writer": "gps/1", "batch_id": 1, "run": "r1", "note": '"quoted", ünïcode'},
+        {"writer": "gps/1", "batch_id": 0, "run": "r0", "schema_ids": [1, 2]},
     ]
     types = [(field.name, field.dataType.simpleString()) for field in history.schema]
     assert types == [
@@ -83,6 +83,29 @@ def test_the_history_names_version_rows_and_what_was_committed(spark, rows, path
         ("rows", "bigint"),
         ("batch", "string"),
     ]
+
+
+def test_the_commit_of_a_batch_is_found_by_writer_and_batch(spark, rows, path):
+    assert delta.commit_of(spark, path, writer="gps/1", batch_id=0) is None
+    for batch_id in range(2):
+        append(rows, path, batch_id, schemas={"value": [batch_id]})
+    rows.write.format("delta").mode("append").option("userMetadata", "not JSON").save(path)
+    found = delta.commit_of(spark, path, writer="gps/1", batch_id=1)
+    assert found["schemas"] == {"value": [1]}
+    assert delta.commit_of(spark, path, writer="gps/1", batch_id=2) is None
+    assert delta.commit_of(spark, path, writer="gps/2", batch_id=1) is None
+
+
+def test_columns_are_none_where_there_is_no_table(spark, rows, path):
+    assert delta.columns(spark, path) is None
+    append(rows, path, 0)
+    assert delta.columns(spark, path).simpleString() == "struct<id:int,latitude:double>"
+
+
+def test_properties_are_set_on_a_table_that_is_there(spark, rows, path):
+    append(rows, path, 0)
+    delta.set_properties(spark, path, {"delta.enableTypeWidening": "true"})
+    assert properties(spark, path)["delta.enableTypeWidening"] == "true"
 
 
 def test_a_table_is_read_as_it_was_at_a_version(spark, rows, path):

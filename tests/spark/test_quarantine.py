@@ -5,7 +5,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
-from topiclake import avro, ingest, quarantine
+from topiclake import quarantine
+from topiclake.avro import Codec, Codecs
+from topiclake.rows import judge
 from topiclake.schema_registry import SubjectVersion
 from topiclake.wire_format import frame
 
@@ -19,13 +21,24 @@ BAD = [
     frame(8, b"\0"),
     frame(2**32 - 1, b""),
     frame(7, b""),
+    frame(9, b"\0"),
+    frame(10, b"\0"),
 ]
+CODECS = Codecs(
+    Codec.of(
+        {
+            7: LONG,
+            9: SubjectVersion("gps-value", 2, 9, "PROTOBUF", 'syntax = "proto3";'),
+            10: SubjectVersion("gps-value", 3, 10, "AVRO", '"boolean"'),
+        }
+    )
+)
 
 
 @pytest.fixture
 def bad(kafka_records):
-    judged = ingest.judge(kafka_records([*BAD, frame(7, b"\0\0\0")]), [LONG])
-    return judged.withColumn("verdict", avro.verdict(F.col("value"), F.col("decoded"), {7: LONG.schema}))
+    judged = judge(kafka_records([*BAD, frame(7, b"\0\0\0")]), CODECS)
+    return quarantine.explained(judged, CODECS, {"value": {8}}, ask_fastavro=True)
 
 
 def names_and_types(schema):
@@ -41,7 +54,7 @@ def test_the_schema_is_the_designs():
     assert quarantine.SCHEMA == (
         "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
         "headers ARRAY<STRUCT<key STRING, value BINARY>>, schema_id INT, reason STRING, detail STRING, "
-        "pipeline STRING, batch_id BIGINT, quarantined_at TIMESTAMP"
+        "pipeline STRING, batch_id BIGINT, quarantined_at TIMESTAMP, replay STRING, replayed_at TIMESTAMP"
     )
 
 
@@ -53,11 +66,41 @@ def test_reason_id_and_detail_say_what_is_wrong(bad):
         ("too_short", None, "3 bytes, fewer than the header's 5"),
         ("bad_magic", None, "byte 0 is 0x7B, not 0x00"),
         ("bad_magic", None, "byte 0 is 0x80, not 0x00"),
-        ("unknown_schema_id", 8, "the subject has no schema with id 8"),
-        ("unknown_schema_id", -1, "the subject has no schema with id -1"),
-        ("undecodable", 7, "the 0 bytes after the header are not one record of schema id 7"),
-        ("undecodable", 7, "the 3 bytes after the header are not one record of schema id 7"),
+        ("unknown_schema_id", 8, "the registry does not know schema id 8"),
+        (
+            "unknown_schema_id",
+            -1,
+            "schema id -1 was not looked up, after others that the registry does not know; replay it",
+        ),
+        (
+            "undecodable",
+            7,
+            "the 0 bytes are not one record of schema id 7: "
+            "the record is cut off or claims more than there is: end of input",
+        ),
+        ("wrong_schema_type", 9, "schema 9 is PROTOBUF, not AVRO"),
+        ("incompatible_schema", 10, "the value: boolean cannot be read as long"),
+        (
+            "undecodable",
+            7,
+            "the 3 bytes are not one record of schema id 7: 2 bytes are left after the record, which takes 1",
+        ),
     ]
+
+
+def test_without_fastavro_the_reason_is_shorter(kafka_records):
+    judged = judge(kafka_records([frame(7, b"")]), CODECS)
+    (row,) = quarantine.explained(judged, CODECS, {}, ask_fastavro=False).select("detail").collect()
+    assert row["detail"] == "the 0 bytes are not one record of schema id 7"
+
+
+def test_a_record_that_decodes_by_now_waits_for_a_replay(kafka_records):
+    judged = judge(kafka_records([frame(7, b"\0")]), CODECS)
+    (row,) = quarantine.explained(judged, CODECS, {}, ask_fastavro=False).collect()
+    assert (row["reason"], row["detail"]) == (
+        "unknown_schema_id",
+        "its schema was registered after its batch was written; replay it",
+    )
 
 
 def test_the_record_is_kept_whole(bad, kafka_records):
@@ -74,6 +117,8 @@ def test_pipeline_batch_and_time_stand_in_each_row(bad):
 
 
 def test_records_of_an_unknown_reason_are_still_kept(kafka_records):
-    records = kafka_records([None]).withColumn("verdict", F.lit("a reason of tomorrow"))
+    records = judge(kafka_records([None]), CODECS).withColumns(
+        {"reason": F.lit("a reason of tomorrow"), "detail": F.lit(None).cast("string")}
+    )
     (row,) = quarantine.quarantined(records, pipeline="p", batch_id=0).collect()
     assert row["reason"] == "a reason of tomorrow"

@@ -7,7 +7,7 @@ import random
 import fastavro
 import pytest
 
-from topiclake import avro
+from topiclake import avro, avro_schema
 
 EXTREMES = [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**31, 2**62, -(2**62), 2**63 - 1, -(2**63)]
 RECORD = {"type": "record", "name": "E", "namespace": "n", "fields": [{"name": "a", "type": "long"}]}
@@ -83,4 +83,4 @@ def test_names_inside_a_framed_schema_mean_what_they_meant(namespace):
     ],
 )
 def test_only_a_record_has_fields_that_become_columns(schema, expected):
-    assert avro.is_record(json.dumps(schema)) is expected
+    assert avro_schema.is_record(json.dumps(schema)) is expected

@@ -13,10 +13,22 @@ ROOT = Path(__file__).parents[2]
 #: Each layer may import what stands below it; modules of one layer don't import each other.
 LAYERS = [
     {"pipelines"},
-    {"ingest", "tables"},
-    {"kafka", "delta", "quarantine", "sinks", "storage", "progress"},
-    {"avro"},
-    {"schema_registry", "wire_format"},
+    {"tables", "audit", "replay", "quarantine_views"},
+    {"ingest"},
+    {"topics"},
+    {"micro_batch"},
+    {"schemas"},
+    {"rows"},
+    {"kafka", "checkpoint", "delta", "evolution", "quarantine", "sinks", "storage", "progress"}
+    | {"platform_check"},
+    {"avro", "avro_reason"},
+    {"schema_registry"},
+    {"registry_answers", "registry_client", "wire_format"},
+    {"retries"},
+    {"avro_schema"},
+    {"avro_union", "avro_default", "avro_resolution"},
+    {"avro_tree"},
+    {"avro_names"},
     {"config"},
     {"settings"},
     {"errors"},
@@ -24,7 +36,7 @@ LAYERS = [
 ALLOWED = {name: set().union(*LAYERS[depth + 1 :]) for depth, layer in enumerate(LAYERS) for name in layer}
 #: Stands beside config. Only what starts a pipeline needs it.
 ALLOWED["session"] = {"config", "errors"}
-for _name in ("pipelines", "ingest", "tables"):
+for _name in ("pipelines", "ingest", "tables", "audit", "replay", "quarantine_views", "platform_check"):
     ALLOWED[_name].add("session")
 #: What the workbench may use of the library.
 OPEN_TO_WORKBENCH = {"config", "errors", "session"}

@@ -7,10 +7,11 @@ import io
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
+from typing import Any, Literal
 
 import fastavro
 from confluent_kafka import KafkaException, Producer
@@ -20,9 +21,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from topiclake import kafka, wire_format
-from topiclake.errors import ConfigError, KafkaError
+from topiclake.errors import ConfigError, KafkaError, SchemaRegistryError
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
+from topiclake.wire_format import SchemaKey
 
 GPS_SCHEMA = {
     "type": "record",
@@ -117,6 +119,7 @@ def publish_tracks(
     devices: int | str,
     records_per_second: float | str = 0,
     partitions: int = 4,
+    schema_in: Literal["prefix", "header"] = "prefix",
 ) -> Published:
     """Register the GPS schema, create the topic where it is missing, and play the tracks into it.
 
@@ -127,10 +130,12 @@ def publish_tracks(
             widgets hold it, will do.
         records_per_second: All devices together; 0 for as fast as it goes.
         partitions: Of the topic, when it is created; a device's events stay in one partition.
+        schema_in: Where records name their schema: its id in front of the value, or its GUID in a header.
 
     Raises:
         ConfigError: `devices` or the rate is no number or too small, or the file is wrong.
-        KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
+        KafkaError, SchemaRegistryError: A service cannot be used, a record was not acknowledged, or the
+            registry has no GUIDs.
     """
     number_of_devices, rate = (
         _at_least(1, "devices", devices, whole=True),
@@ -141,8 +146,19 @@ def publish_tracks(
     kafka.ensure_topic(settings.kafka, topic, partitions)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(GPS_SCHEMA))
-    records = produce(settings, topic, schema_id, paced(play(tracks, int(number_of_devices)), rate))
+    key = schema_id if schema_in == "prefix" else _guid(registry, f"{topic}-value")
+    records = produce(settings, topic, key, paced(play(tracks, int(number_of_devices)), rate))
     return Published(topic, records, int(number_of_devices), schema_id)
+
+
+def _guid(registry: SchemaRegistry, subject: str) -> str:
+    guid = registry.latest(subject).guid
+    if guid is None:
+        raise SchemaRegistryError(
+            f"the schema registry at {registry.url} gives schemas no GUID (Confluent's does from 8.0 on)",
+            "schema_in=prefix",
+        )
+    return guid
 
 
 def _at_least(minimum: float, name: str, value: float | str, *, whole: bool = False) -> float:
@@ -165,13 +181,19 @@ def paced(events: Iterable[GpsEvent], records_per_second: float) -> Iterator[Gps
         yield event
 
 
-def produce(settings: Settings, topic: str, schema_id: int, events: Iterable[GpsEvent]) -> int:
-    """Send events as Confluent-framed Avro, keyed by device, and return how many were acknowledged.
+def produce(settings: Settings, topic: str, schema: SchemaKey, events: Iterable[GpsEvent]) -> int:
+    """Send events as Avro, keyed by device, and return how many were acknowledged.
+
+    Args:
+        settings: The broker.
+        topic: Where to.
+        schema: What names the schema: an id goes in front of each value, a GUID into a header.
+        events: What to send.
 
     Raises:
         KafkaError: The broker did not acknowledge each of them; names the first reason.
     """
-    schema = fastavro.parse_schema(GPS_SCHEMA)
+    avro_schema = fastavro.parse_schema(GPS_SCHEMA)
     failures: list[ClientError] = []
     producer = Producer(
         kafka.client_settings(settings.kafka)
@@ -180,9 +202,9 @@ def produce(settings: Settings, topic: str, schema_id: int, events: Iterable[Gps
     sent = 0
     for event in events:
         payload = io.BytesIO()
-        fastavro.schemaless_writer(payload, schema, event)
-        value = wire_format.frame(schema_id, payload.getvalue())
-        _send(producer, topic, str(event["deviceId"]), value, failures)
+        fastavro.schemaless_writer(payload, avro_schema, event)
+        message = {"key": str(event["deviceId"])} | _message(schema, payload.getvalue())
+        _send(producer, topic, message, failures)
         sent += 1
     unsent = producer.flush(60)
     if failures or unsent:
@@ -194,14 +216,21 @@ def produce(settings: Settings, topic: str, schema_id: int, events: Iterable[Gps
     return sent
 
 
-def _send(producer: Producer, topic: str, key: str, value: bytes, failures: list[ClientError]) -> None:
+def _message(schema: SchemaKey, payload: bytes) -> dict[str, Any]:
+    if isinstance(schema, int):
+        return {"value": wire_format.frame(schema, payload)}
+    value, headers = wire_format.with_header(schema, payload)
+    return {"value": value, "headers": headers}
+
+
+def _send(producer: Producer, topic: str, message: Mapping[str, Any], failures: list[ClientError]) -> None:
     def acknowledged(error: ClientError | None, _message: object) -> None:
         if error is not None:
             failures.append(error)
 
     while True:
         try:
-            producer.produce(topic, key=key, value=value, on_delivery=acknowledged)
+            producer.produce(topic, **message, on_delivery=acknowledged)
         except BufferError:
             producer.poll(0.5)
             continue

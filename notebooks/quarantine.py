@@ -1,0 +1,63 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Records in quarantine: look, and replay
+# MAGIC
+# MAGIC Shows which records of a topic are in the quarantine table, and why. With `action=replay` it decodes them again
+# MAGIC with the schemas of today; those that are right now land in the table, each exactly once.
+# MAGIC
+# MAGIC **Run it** after a schema was registered or a table was mended; on a laptop with
+# MAGIC `python -m workbench quarantine list`, `show` or `replay`. Running it twice, or after a crash, doubles nothing.
+# MAGIC
+# MAGIC | parameter | meaning |
+# MAGIC |---|---|
+# MAGIC | `action` | `list` and `show` change nothing; `replay` puts what decodes now into the table |
+# MAGIC | `reason` | only records with this reason are shown and replayed, such as `unknown_schema_id`; empty: all |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `topic`, `storage`, `table_path` | as in `gps_ingest`; empty: from conf |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.dropdown("action", "list", ["list", "show", "replay"])
+dbutils.widgets.text("reason", "")
+dbutils.widgets.dropdown("env", "local", ["local", "azure"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration
+import topiclake as tl
+
+parameters = {
+    "env": dbutils.widgets.get("env"),
+    "topic": dbutils.widgets.get("topic"),
+    "storage": dbutils.widgets.get("storage"),
+    "table_path": dbutils.widgets.get("table_path"),
+}
+settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
+tl.mount(dbutils, settings.storage)
+reason = dbutils.widgets.get("reason")
+
+# COMMAND ----------
+
+# DBTITLE 1,Replay, where that is the action
+replayed = None
+if dbutils.widgets.get("action") == "replay":
+    replayed = tl.replay_quarantine(spark, settings, dbutils, [reason] if reason else [])
+    print(replayed.to_json(indent=2))
+
+# COMMAND ----------
+
+# DBTITLE 1,What is in quarantine, and why
+display(tl.quarantine_reasons(spark, settings, dbutils))
+
+# COMMAND ----------
+
+# DBTITLE 1,The first 20 records, with their first bytes
+display(tl.quarantine_rows(spark, settings, dbutils, reason).limit(20))
+
+# COMMAND ----------
+
+dbutils.notebook.exit(tl.quarantine_summary(spark, settings, dbutils, reason, replayed))

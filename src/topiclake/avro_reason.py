@@ -1,0 +1,79 @@
+"""Why a record does not decode, told by fastavro: another decoder than the one that refused it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+
+def reason(payload: Column, schema: Column, writers: Mapping[bytes, str]) -> Column:
+    """Say why `payload BINARY` is not one record of its schema; for the few rows that failed.
+
+    Args:
+        payload: Avro's binary form, without a header.
+        schema: Which of `writers` it claims to be.
+        writers: Avro schemas by the bytes that name them.
+
+    Returns:
+        A STRING; runs Python, a row at a time.
+    """
+    schemas = {key.hex(): text for key, text in writers.items() if not has_free_items(json.loads(text))}
+
+    # Everything inside: Spark ships it by value, so the library need not be on the workers; fastavro must.
+    @F.udf("string")
+    def told(payload: bytes | None, named: bytes | None) -> str | None:
+        import io
+        import json
+
+        try:
+            import fastavro
+        except ImportError:
+            return "no reason: fastavro is not installed where Spark runs Python"
+        text = schemas.get(bytes(named or b"").hex())
+        if payload is None or text is None:
+            return None
+        stream = io.BytesIO(bytes(payload))
+        try:
+            fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(text)), None)
+        except EOFError as error:
+            return f"the record is cut off or claims more than there is: {error or 'end of input'}"
+        except Exception as error:  # noqa: BLE001 (whatever fastavro raises is the reason)
+            return f"{type(error).__name__}: {str(error)[:300]}"
+        left = len(payload) - stream.tell()
+        if left:
+            return f"{left} bytes are left after the record, which takes {stream.tell()}"
+        return "a value does not fit the table's reader schema"
+
+    return told(payload, schema)
+
+
+def has_free_items(schema: Any) -> bool:  # noqa: ANN401 (Avro's JSON)
+    """Tell whether an array's items may take no bytes: then a few bytes can claim 2⁶³ of them."""
+    if isinstance(schema, list):
+        return any(map(has_free_items, schema))
+    if not isinstance(schema, dict):
+        return False
+    if schema.get("type") == "array" and _is_free(schema["items"]):
+        return True
+    inner = [schema.get("items"), schema.get("values")]
+    inner += [each["type"] for each in schema.get("fields", [])]
+    inner += [schema["type"]] if isinstance(schema.get("type"), (dict, list)) else []
+    return any(map(has_free_items, inner))
+
+
+def _is_free(schema: Any) -> bool:  # noqa: ANN401
+    if schema == "null":
+        return True
+    if not isinstance(schema, dict):
+        return isinstance(schema, str) and schema not in _PRIMITIVE
+    if schema["type"] == "record":
+        return all(_is_free(each["type"]) for each in schema["fields"])
+    return bool(schema["type"] == "null" or (schema["type"] == "fixed" and schema["size"] == 0))
+
+
+#: Anything else in the place of a type is a name, which may stand for a record without bytes.
+_PRIMITIVE = {"boolean", "int", "long", "float", "double", "bytes", "string"}

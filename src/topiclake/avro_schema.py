@@ -1,0 +1,166 @@
+"""Avro schemas of a subject: references inlined, and all versions united into one reader schema.
+
+Nothing here needs Spark, and no text of a schema makes it raise: what cannot be used is told in a sentence.
+The rules stand in docs/avro.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from topiclake.avro_default import fitted
+from topiclake.avro_names import Json, SchemaRefusedError, inline
+from topiclake.avro_resolution import resolves
+from topiclake.avro_tree import MISSING, Node, Parser, split
+from topiclake.avro_union import Column, Union
+
+__all__ = ["United", "inline", "is_record", "resolves", "unite"]
+
+K = TypeVar("K")
+
+#: Where the names of all types in the schemas that are made here begin.
+ROOT = "topiclake.event"
+
+
+@dataclass(frozen=True)
+class United(Generic[K]):
+    """The versions of a subject under one reader schema.
+
+    Args:
+        reader: Avro JSON, self-contained; None when no version is usable.
+        writers: For each usable key, Avro JSON of the same binary form as the registered schema, renamed so
+            that Avro resolves it to `reader`.
+        incompatible: For each other key, one sentence that says why, with the path.
+    """
+
+    reader: str | None
+    writers: dict[K, str]
+    incompatible: dict[K, str]
+
+
+def unite(schemas: Mapping[K, str], accepts: Callable[[str], str | None] = lambda reader: None) -> United[K]:
+    """Unite schemas, oldest first, each with its references inlined.
+
+    One that does not fit is incompatible, and the others go on.
+
+    Args:
+        schemas: Avro JSON by any key, such as the schema id.
+        accepts: Says of a reader schema why it cannot be used (the table cannot follow), or None. Asked
+            whenever a version would change it.
+    """
+    parser, union = Parser(), Union()
+    tree: Node | None = None
+    names: dict[int, str] = {}
+    reader: str | None = None
+    versions: dict[K, Node] = {}
+    incompatible: dict[K, str] = {}
+    for key, schema in schemas.items():
+        try:
+            version = parser.parse(schema)
+            candidate = union.adopted(version) if tree is None else _grown(union, tree, version)
+            candidate_names: dict[int, str] = {}
+            text = json.dumps(_reader_type(candidate, ROOT, candidate_names, union.links))
+            if text != reader and (refusal := accepts(text)):
+                raise SchemaRefusedError(refusal)
+        except SchemaRefusedError as refused:
+            incompatible[key] = str(refused)
+            continue
+        tree, names, reader, versions[key] = candidate, candidate_names, text, version
+    renamed = {key: json.dumps(_writer_type(each, names, union.links)) for key, each in versions.items()}
+    return United(reader, renamed, incompatible)
+
+
+def is_record(reader: str) -> bool:
+    """Tell whether an Avro schema is a record, whose fields become columns."""
+    tree = json.loads(reader)
+    return isinstance(tree, dict) and tree.get("type") == "record"
+
+
+def _grown(union: Union, tree: Node, version: Node) -> Node:
+    candidate = union.merged(tree, version)
+    if (candidate.kind == "record") != (tree.kind == "record"):
+        raise SchemaRefusedError("the value: a record's fields are columns, so it cannot become nullable")
+    return candidate
+
+
+def _plain(node: Node, name: str) -> Json:
+    """Write what readers and writers have in common of a type that is no union and holds no other."""
+    written: dict[str, Json] = {"type": node.kind}
+    if node.name:
+        written["name"] = name
+    if node.kind == "enum":
+        written["symbols"] = list(node.symbols)
+    if node.kind == "fixed":
+        written["size"] = node.size
+    if node.logical:
+        written["logicalType"] = node.logical
+    if node.logical == "decimal":
+        written |= {"precision": node.precision, "scale": node.scale}
+    return written if len(written) > 1 else node.kind
+
+
+def _writer_type(node: Node, names: Mapping[int, str], links: Mapping[int, int]) -> Json:
+    """Write a version's type in its own binary form, with the reader's names."""
+    if node.kind == "union":
+        return [_writer_type(each, names, links) for each in node.branches]
+    if node.items:
+        inner = "items" if node.kind == "array" else "values"
+        return {"type": node.kind, inner: _writer_type(node.items[0], names, links)}
+    name = names.get(links.get(node.key, node.key), "")
+    if node.kind != "record":
+        return _plain(node, name)
+    fields = [
+        {"name": names[links.get(each.key, each.key)], "type": _writer_type(each.type, names, links)}
+        for each in node.fields
+    ]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _reader_type(node: Node, path: str, names: dict[int, str], links: Mapping[int, int]) -> Json:
+    """Write a reader's type, null first; put the names of its columns and types into `names`, by key.
+
+    A type's name is its path, so that one type at two places is two types, which may grow apart.
+    """
+    has_null, branches = split(node)
+    several = len(branches) > 1
+    written = [
+        _reader_branch(each, f"{path}.member{number}" if several else path, names, links)
+        for number, each in enumerate(branches)
+    ]
+    if not branches:
+        return "null"
+    return ["null", *written] if has_null else written if several else written[0]
+
+
+def _reader_branch(node: Node, path: str, names: dict[int, str], links: Mapping[int, int]) -> Json:
+    if node.items:
+        inner = "items" if node.kind == "array" else "values"
+        return {"type": node.kind, inner: _reader_type(node.items[0], f"{path}.{inner}", names, links)}
+    if node.name:
+        names[node.key] = path
+    if node.kind != "record":
+        return _plain(node, path)
+    fields = []
+    for each in node.fields:
+        if isinstance(each, Column):
+            names[each.key] = each.column
+            fields.append(_reader_field(each, path, names, links))
+    return {"type": "record", "name": path, "fields": fields}
+
+
+def _reader_field(column: Column, path: str, names: dict[int, str], links: Mapping[int, int]) -> Json:
+    written = _reader_type(column.type, f"{path}.{column.column}", names, links)
+    default = fitted(column.default, column.declared, column.type, names, links)
+    has_null, branches = split(column.type)
+    if (has_null or column.is_optional) and branches:
+        others = [each for each in written if each != "null"] if isinstance(written, list) else [written]
+        # Avro before 1.12 wants a default to be of the union's first type.
+        written = ["null", *others] if default in (MISSING, None) else [*others, "null"]
+        default = None if default is MISSING else default
+    elif not branches:
+        default = None
+    field = {"name": column.column, "type": written}
+    return field if default is MISSING else {**field, "default": default}

@@ -1,0 +1,250 @@
+"""Avro schemas as trees: names resolved, named types expanded where they are used, mistakes told.
+
+Pure Python. The grammar is https://avro.apache.org/docs/1.12.0/specification/#schema-declaration; where
+producers are laxer than Java's parser (dots in field names, types used before they are defined) so is this.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field, replace
+
+from topiclake.avro_names import (
+    MAX_DEPTH,
+    PRIMITIVES,
+    Json,
+    SchemaRefusedError,
+    definitions,
+    full_name,
+    loads,
+    own_name,
+    texts,
+)
+
+#: Logical types that change what a value means, by the types that may carry them. `uuid` is not among
+#: them: the column shows the same text or bytes with it and without it.
+LOGICAL = {
+    "int": {"date", "time-millis"},
+    "long": {
+        "time-micros",
+        *(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros", "nanos")),
+    },
+    "bytes": {"decimal"},
+    "fixed": {"decimal", "duration"},
+}
+#: A named type is expanded at each use, as Spark does; a limit keeps a small text from becoming a huge tree.
+MAX_FIELDS = 20_000
+#: Spark's widest decimal, in digits.
+MAX_PRECISION = 38
+SYMBOL = re.compile(r"[^\W\d]\w*")
+
+
+class _Missing:
+    """A field without a default, which is not the same as the default null."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record. `key` tells it from every other field of all trees with one counter."""
+
+    key: int
+    name: str
+    type: Node
+    default: Json = MISSING
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Node:
+    """One type at one place. `name` is the full original name, `key` as in Field."""
+
+    kind: str
+    key: int = 0
+    name: str = ""
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+    size: int = 0
+    symbols: tuple[str, ...] = ()
+    default: str = ""  # the symbol that an enum reads for one that it lacks
+    fields: tuple[Field, ...] = ()
+    items: tuple[Node, ...] = ()  # the one type inside an array or a map
+    branches: tuple[Node, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def short_name(self) -> str:
+        """The name without its namespace."""
+        return self.name.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        if self.kind == "union":
+            return "a union of " + " and ".join(str(each) for each in self.branches)
+        if self.logical == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        return self.logical or (f"fixed({self.size})" if self.kind == "fixed" else self.kind)
+
+
+NULL = Node("null")
+
+
+def split(node: Node) -> tuple[bool, tuple[Node, ...]]:
+    """Return whether null is allowed, and the types that are not null."""
+    branches = node.branches if node.kind == "union" else (node,)
+    rest = tuple(each for each in branches if each.kind != "null")
+    return len(rest) < len(branches), rest
+
+
+def child(path: str, name: str) -> str:
+    """Return the path of a record's field."""
+    return f"{path}.{name}" if path else name
+
+
+def place(path: str) -> str:
+    """Name a place in a sentence."""
+    return f"the value{path}" if path[:1] in ("", "[", "{") else f"field {path}"
+
+
+@dataclass
+class Parser:
+    """Builds trees whose keys differ from each other's."""
+
+    last_key: int = 0
+    _defined: dict[str, tuple[Json, str]] = field(default_factory=dict)
+    _fields: int = 0
+
+    def parse(self, schema: str) -> Node:
+        """Return the tree of one schema that names no type of another.
+
+        Raises:
+            SchemaRefusedError: The text is no Avro schema, contains itself, or is too large.
+        """
+        tree = loads(schema)
+        self._defined, self._fields = {}, 0
+        for name, definition in definitions(tree):
+            if name in self._defined:
+                raise SchemaRefusedError(f"{name} is defined twice")
+            self._defined[name] = definition
+        return self._node(tree, "", "", ())
+
+    def _key(self) -> int:
+        self.last_key += 1
+        return self.last_key
+
+    def _node(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int = 0) -> Node:
+        if depth > MAX_DEPTH:
+            raise SchemaRefusedError(f"the schema is nested more than {MAX_DEPTH} levels deep")
+        if isinstance(tree, str):
+            return self._by_name(tree, namespace, path, around, depth)
+        if isinstance(tree, list):
+            return self._union(tree, namespace, path, around, depth)
+        kind = tree.get("type") if isinstance(tree, dict) else None
+        if kind in ("array", "map"):
+            inner, mark = ("items", "[]") if kind == "array" else ("values", "{}")
+            items = self._node(tree.get(inner), namespace, path + mark, around, depth + 1)
+            return Node(kind, items=(items,))
+        if kind in ("record", "error"):
+            return self._record(tree, namespace, path, around, depth)
+        if kind == "enum":
+            return self._enum(tree, namespace, path)
+        if kind == "fixed":
+            return self._fixed(tree, namespace, path)
+        if isinstance(kind, str) and kind in PRIMITIVES:
+            return _with_logical(Node(kind), tree, path)
+        if kind is None:
+            raise SchemaRefusedError(f"{place(path)}: {json.dumps(tree)[:100]} is no Avro type")
+        return self._node(kind, namespace, path, around, depth + 1)
+
+    def _by_name(self, name: str, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Node:
+        if name in PRIMITIVES:
+            return Node(name)
+        for full in (full_name(name, namespace), name):
+            if full in self._defined:
+                return self._node(*self._defined[full], path, around, depth)
+        raise SchemaRefusedError(f"{place(path)}: unknown type {name}")
+
+    def _union(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Node:
+        branches = tuple(self._node(each, namespace, path, around, depth + 1) for each in tree)
+        marks = [each.name or each.kind for each in branches]
+        if "union" in marks or len(set(marks)) < len(marks) or not marks:
+            raise SchemaRefusedError(
+                f"{place(path)}: a union of {', '.join(marks) or 'nothing'} is no Avro type"
+            )
+        return Node("union", branches=branches)
+
+    def _record(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Node:
+        name, inner = own_name(tree, namespace)
+        if name in around:
+            short = name.rpartition(".")[2]
+            raise SchemaRefusedError(f"{short} contains itself (at {path}); Spark has no recursive types")
+        if not isinstance(tree.get("fields"), list):
+            raise SchemaRefusedError(f"{place(path)}: {name} is a record without a list of fields")
+        around = (*around, name)
+        fields = tuple(self._field(each, inner, path, around, depth) for each in tree["fields"])
+        if len({each.name for each in fields}) < len(fields):
+            raise SchemaRefusedError(f"{place(path)}: two fields of {name} have the same name")
+        return Node("record", self._key(), name, fields=fields, aliases=_aliases(tree, inner))
+
+    def _field(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Field:
+        name = tree.get("name") if isinstance(tree, dict) else None
+        if not isinstance(name, str):
+            raise SchemaRefusedError(f"{place(path)}: a field of {around[-1]} has no name")
+        self._fields += 1
+        if self._fields > MAX_FIELDS:
+            raise SchemaRefusedError(f"the schema has more than {MAX_FIELDS} fields, expanded as Spark does")
+        node = self._node(tree.get("type"), namespace, child(path, name), around, depth + 1)
+        return Field(self._key(), name, node, tree.get("default", MISSING), texts(tree.get("aliases")))
+
+    def _enum(self, tree: Json, namespace: str, path: str) -> Node:
+        name, inner = own_name(tree, namespace)
+        symbols, default = texts(tree.get("symbols")), tree.get("default")
+        if list(symbols) != tree.get("symbols") or len(set(symbols)) < len(symbols):
+            raise SchemaRefusedError(f"{place(path)}: {name} is an enum without a list of different symbols")
+        if wrong := [each for each in symbols if not SYMBOL.fullmatch(each)]:
+            raise SchemaRefusedError(f"{place(path)}: symbol '{wrong[0]}' of {name} is no Avro name")
+        known = default if default in symbols else ""
+        return Node("enum", self._key(), name, symbols=symbols, default=known, aliases=_aliases(tree, inner))
+
+    def _fixed(self, tree: Json, namespace: str, path: str) -> Node:
+        name, inner = own_name(tree, namespace)
+        size = tree.get("size")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise SchemaRefusedError(f"{place(path)}: {name} is a fixed without a size")
+        node = Node("fixed", self._key(), name, size=size, aliases=_aliases(tree, inner))
+        return _with_logical(node, tree, path)
+
+
+def _aliases(tree: Json, namespace: str) -> tuple[str, ...]:
+    return tuple(full_name(each, namespace) for each in texts(tree.get("aliases")))
+
+
+def _with_logical(node: Node, tree: Json, path: str) -> Node:
+    """Add the logical type, if it is one of this type's; Avro says that any other is ignored."""
+    logical = str(tree.get("logicalType"))
+    if logical not in LOGICAL.get(node.kind, ()) or (logical == "duration" and node.size != 12):
+        return node
+    if logical != "decimal":
+        return replace(node, logical=logical)
+    precision, scale = tree.get("precision"), tree.get("scale", 0)
+    if not _is_valid_decimal(precision, scale, node):
+        return node
+    if precision > MAX_PRECISION:
+        raise SchemaRefusedError(
+            f"{place(path)}: a decimal of {precision} digits; Spark's hold {MAX_PRECISION}"
+        )
+    return replace(node, logical=logical, precision=precision, scale=scale)
+
+
+def _is_valid_decimal(precision: Json, scale: Json, node: Node) -> bool:
+    if any(not isinstance(each, int) or isinstance(each, bool) for each in (precision, scale)):
+        return False
+    digits = math.floor(math.log10(2) * (8 * node.size - 1)) if node.kind == "fixed" else precision
+    return bool(0 <= scale <= precision and 0 < precision <= digits)

@@ -1,0 +1,218 @@
+"""One reader schema for all versions of a subject: how a version is added to it (docs/avro.md).
+
+A reader tree is made of the same nodes as a version's, with unions in one form: null first, and neither a
+union of one type nor columns' original names. `Columns` are its fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from topiclake.avro_names import SchemaRefusedError
+from topiclake.avro_tree import MISSING, NULL, Field, Node, child, place, split
+
+#: Avro's promotions, and no others: each type may be read as those behind it.
+WIDER = ("int", "long", "float", "double")
+#: When a version's branch of a union is one of the reader's: the first of these that is unambiguous.
+MATCHES: tuple[Callable[[Node, Node], bool], ...] = (
+    lambda version, reader: version.name == reader.name,
+    lambda version, reader: reader.name in version.aliases,
+    lambda version, reader: version.short_name == reader.short_name,
+)
+
+
+@dataclass(frozen=True)
+class Column(Field):
+    """A field of a reader's record.
+
+    `column` is its safe name, `former` the names that aliases replaced; `is_optional` where a version lacks
+    it. `default` is that of the newest version, in terms of `declared`, that version's own type.
+    """
+
+    column: str = ""
+    former: tuple[str, ...] = ()
+    is_optional: bool = False
+    declared: Node = NULL
+
+
+@dataclass
+class Union:
+    """Adds versions to a reader tree.
+
+    `links` tells for each field and named type of a version which one of the reader it is read as, by key;
+    one that is not in it is its own: the reader took it over.
+    """
+
+    links: dict[int, int] = field(default_factory=dict)
+
+    def merged(self, reader: Node, version: Node, path: str = "") -> Node:
+        """Return the type that reads what both read.
+
+        Raises:
+            SchemaRefusedError: No type reads both without a guess; names the path.
+        """
+        reader_null, reader_branches = split(reader)
+        version_null, version_branches = split(version)
+        branches = self._branches(reader_branches, version_branches, path)
+        return _joined(reader_null or version_null, branches)
+
+    def _branches(self, reader: tuple[Node, ...], version: tuple[Node, ...], path: str) -> tuple[Node, ...]:
+        if len(reader) > 1 and len(version) > 1:
+            return self._several(reader, version, path)
+        if not reader or not version:
+            return reader + tuple(self.adopted(each) for each in version)
+        if len(reader) == len(version) == 1:
+            return (self._one(reader[0], version[0], path),)
+        merged = reader[0]
+        for each in (*reader[1:], *version):
+            if (wider := promoted(merged, each)) is None:
+                raise _refused(path, _joined(False, version), _joined(False, reader))
+            merged = wider
+        return (merged,)
+
+    def _several(self, reader: tuple[Node, ...], version: tuple[Node, ...], path: str) -> tuple[Node, ...]:
+        """Match two unions branch by branch, and append what is new.
+
+        Nothing is promoted here: Java takes the branch of exactly the writer's type where there is one.
+        """
+        merged = list(reader)
+        pairs = _pairs(reader, version)
+        for position, each in enumerate(version):
+            if position in pairs:
+                merged[pairs[position]] = self._one(reader[pairs[position]], each, path)
+            else:
+                merged.append(self.adopted(each))
+        return tuple(merged)
+
+    def _one(self, reader: Node, version: Node, path: str) -> Node:
+        if reader.kind != version.kind:
+            if (wider := promoted(reader, version)) is None:
+                raise _refused(path, version, reader)
+            return wider
+        if reader.logical != version.logical or (reader.scale, reader.size) != (version.scale, version.size):
+            raise _refused(path, version, reader)
+        self.links[version.key] = reader.key
+        if reader.kind == "record":
+            return self._record(reader, version, path)
+        if reader.items:
+            mark = "[]" if reader.kind == "array" else "{}"
+            return replace(reader, items=(self.merged(reader.items[0], version.items[0], path + mark),))
+        symbols = tuple(dict.fromkeys(reader.symbols + version.symbols))
+        return replace(reader, symbols=symbols, precision=max(reader.precision, version.precision))
+
+    def _record(self, reader: Node, version: Node, path: str) -> Node:
+        columns = list(_columns(reader))
+        taken = {each.column.lower() for each in columns}
+        matches = _matches(columns, version.fields)
+        for position, column in enumerate(columns):
+            if (each := matches.get(position)) is None:
+                columns[position] = replace(column, is_optional=True, default=MISSING)
+                continue
+            self.links[each.key] = column.key
+            inner = self.merged(column.type, each.type, child(path, each.name))
+            column = _renamed(column, each, taken)
+            columns[position] = replace(column, type=inner, default=each.default, declared=each.type)
+        matched = {each.key for each in matches.values()}
+        new = [each for each in version.fields if each.key not in matched]
+        columns += (replace(self._column(each, taken), is_optional=True) for each in new)
+        return replace(reader, fields=tuple(columns))
+
+    def _column(self, new: Field, taken: set[str]) -> Column:
+        column, inner = _safe_name(new.name, taken), self.adopted(new.type)
+        return Column(new.key, new.name, inner, new.default, declared=new.type, column=column)
+
+    def adopted(self, version: Node) -> Node:
+        """Return a type that the reader did not have yet, as the reader writes it."""
+        if version.kind == "union":
+            has_null, branches = split(version)
+            return _joined(has_null, tuple(self.adopted(each) for each in branches))
+        taken: set[str] = set()
+        columns = tuple(self._column(each, taken) for each in version.fields)
+        items = tuple(self.adopted(each) for each in version.items)
+        return replace(version, fields=columns, items=items)
+
+
+def promoted(one: Node, other: Node) -> Node | None:
+    """Return the type that reads both by Avro's promotions; None where there is none."""
+    if one.logical or other.logical:
+        return None
+    if one.kind in WIDER and other.kind in WIDER:
+        return max(one, other, key=lambda each: WIDER.index(each.kind))
+    return one if {one.kind, other.kind} <= {"string", "bytes"} else None
+
+
+def _joined(has_null: bool, branches: tuple[Node, ...]) -> Node:
+    if len(branches) == 1 and not has_null:
+        return branches[0]
+    return Node("union", branches=(NULL, *branches) if has_null else branches) if branches else NULL
+
+
+def _refused(path: str, version: Node, reader: Node) -> SchemaRefusedError:
+    return SchemaRefusedError(f"{place(path)}: {version} cannot be read as {reader}")
+
+
+def _pairs(reader: tuple[Node, ...], version: tuple[Node, ...]) -> dict[int, int]:
+    """Return the reader's branch for each of a version's that has one, by position.
+
+    An unnamed type is there once at most. A named one is found by its full name, then by an alias, then by
+    its short name where both sides have that once.
+    """
+    pairs: dict[int, int] = {}
+    for is_same in MATCHES:
+        taken = set(pairs.values())
+        found = [
+            (position, number)
+            for position, each in enumerate(version)
+            for number, other in enumerate(reader)
+            if position not in pairs and number not in taken
+            if each.kind == other.kind and is_same(each, other)
+        ]
+        versions, readers = Counter(each for each, _ in found), Counter(each for _, each in found)
+        pairs |= {each: number for each, number in found if versions[each] == readers[number] == 1}
+    return pairs
+
+
+def _columns(reader: Node) -> Iterator[Column]:
+    """Yield a reader record's fields as what they are."""
+    return (each for each in reader.fields if isinstance(each, Column))
+
+
+def _matches(columns: list[Column], fields: tuple[Field, ...]) -> dict[int, Field]:
+    """Return the version's field for each position of a column that has one.
+
+    By its name first; then by an alias that names a column, or by a name that the column had before.
+    """
+    positions = {each.name: position for position, each in enumerate(columns)}
+    matches = {positions[each.name]: each for each in fields if each.name in positions}
+    former = {name: position for position, each in enumerate(columns) for name in each.former}
+    for each in fields:
+        if each.name in positions:
+            continue
+        for position in (former.get(each.name), *(positions.get(alias) for alias in each.aliases)):
+            if position is not None and position not in matches:
+                matches[position] = each
+                break
+    return matches
+
+
+def _renamed(column: Column, version: Field, taken: set[str]) -> Column:
+    """Give a column the name of a version's field, unless that name is one that it had before."""
+    if version.name == column.name or version.name in column.former:
+        return column
+    taken.discard(column.column.lower())
+    former = (*column.former, column.name)
+    return replace(column, name=version.name, column=_safe_name(version.name, taken), former=former)
+
+
+def _safe_name(name: str, taken: set[str]) -> str:
+    """Return a name of ASCII letters, digits and `_` that is not taken yet but for case, and take it."""
+    safe = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    safe = f"_{safe}" if not safe or safe[0].isdigit() else safe
+    numbered, number = safe, 2
+    while numbered.lower() in taken:
+        numbered, number = f"{safe}_{number}", number + 1
+    taken.add(numbered.lower())
+    return numbered

@@ -1,0 +1,118 @@
+"""Whether a Delta table can take rows of another type, and what it must be told first.
+
+Source: https://docs.delta.io/delta-type-widening/ and runs against Delta 4.4 (tests/spark/test_evolution.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+)
+
+#: What type widening can do to a column that is there, by Spark's names of types.
+_WIDER = {
+    "tinyint": {"smallint", "int", "bigint", "double"},
+    "smallint": {"int", "bigint", "double"},
+    "int": {"bigint", "double"},
+    "float": {"double"},
+    "date": {"timestamp_ntz"},
+}
+
+WIDENING = {"delta.enableTypeWidening": "true"}
+TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
+
+
+def refusal(table: StructType, wanted: StructType) -> str | None:
+    """Say why a table with columns `table` cannot take rows with columns `wanted`; None: it can.
+
+    A column that is missing on either side is no reason: new ones are added, old ones stay null.
+    """
+    for path, old, new in _differing(table, wanted, ""):
+        if not (_widens(old, new) or _widens(new, old)):
+            return f"{path} is {old.simpleString()} in the table and would become {new.simpleString()}"
+    return None
+
+
+def properties(table: StructType, wanted: StructType) -> dict[str, str]:
+    """Return the table properties that must be set before `wanted` is appended; most often none."""
+    needed: dict[str, str] = {}
+    if any(_widens(old, new) for _, old, new in _differing(table, wanted, "")):
+        needed |= WIDENING
+    if _holds_ntz(wanted) and not _holds_ntz(table):
+        needed |= TIMESTAMP_NTZ
+    return needed
+
+
+def fitted(rows: DataFrame, table: StructType) -> DataFrame:
+    """Cast columns of `rows` to the table's type where that is the wider one."""
+    there = {field.name.lower(): field.dataType for field in table}
+    columns = [
+        F.col(f"`{field.name}`").cast(merged).alias(field.name)
+        if (merged := _merged(there.get(field.name.lower(), field.dataType), field.dataType))
+        != field.dataType
+        else F.col(f"`{field.name}`")
+        for field in rows.schema
+    ]
+    return rows.select(columns)
+
+
+def _widens(old: DataType, new: DataType) -> bool:
+    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
+        return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
+    return new.simpleString() in _WIDER.get(old.simpleString(), ())
+
+
+def _differing(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, DataType, DataType]]:
+    """Yield the leaves that both have, with different types."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        there = {field.name.lower(): field for field in old}
+        for field in new:
+            if field.name.lower() in there:
+                inner = f"{path}.{field.name}" if path else field.name
+                yield from _differing(there[field.name.lower()].dataType, field.dataType, inner)
+    elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        yield from _differing(old.elementType, new.elementType, f"{path}.element")
+    elif isinstance(old, MapType) and isinstance(new, MapType):
+        yield from _differing(old.keyType, new.keyType, f"{path}.key")
+        yield from _differing(old.valueType, new.valueType, f"{path}.value")
+    elif old != new:
+        yield path, old, new
+
+
+def _merged(table: DataType, row: DataType) -> DataType:
+    """Return the type of `row`, with its leaves as wide as those of `table`."""
+    if isinstance(table, StructType) and isinstance(row, StructType):
+        there = {field.name.lower(): field.dataType for field in table}
+        merged = StructType()
+        for field in row:
+            merged.add(
+                field.name,
+                _merged(there.get(field.name.lower(), field.dataType), field.dataType),
+                field.nullable,
+            )
+        return merged
+    if isinstance(table, ArrayType) and isinstance(row, ArrayType):
+        return ArrayType(_merged(table.elementType, row.elementType), row.containsNull)
+    if isinstance(table, MapType) and isinstance(row, MapType):
+        value = _merged(table.valueType, row.valueType)
+        return MapType(_merged(table.keyType, row.keyType), value, row.valueContainsNull)
+    return table if _widens(row, table) else row
+
+
+def _holds_ntz(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_holds_ntz(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _holds_ntz(kind.elementType)
+    if isinstance(kind, MapType):
+        return _holds_ntz(kind.keyType) or _holds_ntz(kind.valueType)
+    return isinstance(kind, TimestampNTZType)

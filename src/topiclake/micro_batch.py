@@ -1,0 +1,253 @@
+"""One micro-batch of one topic: every record into exactly one place, exactly once.
+
+At most three commits, each with Delta's transaction id, in this order:
+1. the table: records whose schemas were known when the batch began;
+2. the table again, rarely: records whose schemas had to be looked up by id;
+3. the quarantine, where something is left: everything else.
+A batch that Spark repeats after a crash does what was not done yet, and keeps what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import checkpoint, delta, quarantine, rows
+from topiclake.avro import Codecs
+from topiclake.errors import DecodeError, IngestError
+from topiclake.rows import Layout
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.schemas import Schemas
+from topiclake.wire_format import Part
+
+#: What Delta says when another writer was faster; the batch is written again, on what is there then.
+_CONFLICT = (
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_CONCURRENT",
+)
+_ATTEMPTS = 5
+
+#: What commit 2 adds to the name of the writer.
+LATE = "/late"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the records of a topic go; all of it can be pickled, for Spark Connect.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        run: Id of this run, for the tables' histories.
+        subjects: Subjects with the schemas, by part; without `key` keys are not decoded.
+        mode: PERMISSIVE or FAILFAST.
+        registry: Where schemas come from.
+        table: Resolved location of the table.
+        quarantine: Resolved location of the quarantine table.
+        checkpoint: Resolved location of the checkpoint.
+        layout: The rows' columns beside those of the schema.
+        properties: Table properties, for a new table.
+        topic: Set where a query has several topics: each is a writer of its own.
+        is_new: Whether this start created the table, so that no batch can be in it.
+        start: Names this start of the query.
+    """
+
+    pipeline: str
+    run: str
+    subjects: Mapping[Part, tuple[str, ...]]
+    mode: str
+    registry: SchemaRegistry
+    table: str
+    quarantine: str
+    checkpoint: str
+    layout: Layout
+    properties: Mapping[str, str] = field(default_factory=dict)
+    topic: str | None = None
+    is_new: bool = False
+    start: str = field(default_factory=lambda: uuid4().hex)
+
+    def schemas(self) -> Schemas:
+        """Return the schemas of this topic, with nothing learnt yet."""
+        return Schemas(self.registry, self.subjects, self.table, self.layout, self.properties)
+
+
+@dataclass
+class _Start:
+    """What one start of a query has learnt about one topic."""
+
+    writer: str
+    schemas: Schemas
+    has_written: bool
+
+
+#: By start and topic, in the process that runs the micro-batches; on Spark Connect that is a worker.
+_starts: dict[tuple[str, str | None], _Start] = {}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch on its way."""
+
+    target: Target
+    start: _Start
+    records: DataFrame
+    number: int
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of its records."""
+        return self.records.sparkSession
+
+    def append(self, frame: DataFrame, path: str, suffix: str = "", **commit: object) -> None:
+        """Append once, as this batch of this writer."""
+        told = {"pipeline": self.target.pipeline, "run": self.target.run} | commit
+        delta.append_once(frame, path, writer=self.start.writer + suffix, batch_id=self.number, commit=told)
+
+    def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
+        """Return what an earlier attempt of this batch wrote into the history of the table at `path`."""
+        return delta.commit_of(self.spark, path, writer=self.start.writer + suffix, batch_id=self.number)
+
+
+def write(target: Target, records: DataFrame, batch_id: int) -> None:
+    """Write one micro-batch of Kafka's records.
+
+    Raises:
+        SchemaRegistryError: The registry cannot be used; nothing was decided.
+        DecodeError: A record is not right, in mode FAILFAST.
+    """
+    batch = Batch(target, _started(target, records.sparkSession), records, batch_id)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _write(batch)
+        except Exception as error:
+            # What it wrote so far is there; whoever tries this batch again has to look.
+            batch.start.has_written = False
+            if attempt == _ATTEMPTS or not any(code in str(error) for code in _CONFLICT):
+                raise
+            batch.start.schemas.forget()
+        else:
+            return
+
+
+def _started(target: Target, spark: SparkSession) -> _Start:
+    key = target.start, target.topic
+    if key not in _starts:
+        _starts[key] = _Start(writer_name(target, spark), target.schemas(), has_written=target.is_new)
+    return _starts[key]
+
+
+def writer_name(target: Target, spark: SparkSession) -> str:
+    """Return how Delta knows the writer of a target's batches."""
+    parts = [target.pipeline, checkpoint.query_id(spark, target.checkpoint), target.topic]
+    return "/".join(part for part in parts if part)
+
+
+def _write(batch: Batch) -> None:
+    codecs = batch.start.schemas.current(batch.spark)
+    bad = _write_known(batch, codecs)
+    if bad is None:
+        _finish(batch, codecs)
+        return
+    if bad:
+        _settle(batch, _left(batch, batch.records, codecs), codecs)
+    # Not after a repeated batch: a checkpoint that was put back from a copy repeats more than one.
+    batch.start.has_written = True
+
+
+def _write_known(batch: Batch, codecs: Codecs) -> int | None:
+    """Write commit 1, and return how many records are left; None where an earlier attempt had written it."""
+    counts, attempt, layout = Observation(), uuid4().hex, batch.target.layout
+    judged = rows.judge(batch.records, codecs)
+    if batch.target.mode == "FAILFAST":
+        judged = rows.or_fail(judged, codecs, layout)
+    # Counted when the fields are flat: before, the whole struct would be copied for it.
+    flat = rows.flat(judged, codecs, layout).observe(counts, F.count_if(~F.col(rows.PLACE)).alias("left"))
+    batch.append(rows.placed(flat), batch.target.table, attempt=attempt, schemas=codecs.keys)
+    # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
+    if not batch.start.has_written and not delta.is_committed(batch.spark, batch.target.table, attempt):
+        return None
+    return int(counts.get["left"])
+
+
+def _finish(batch: Batch, codecs: Codecs) -> None:
+    """Do what an earlier attempt did not get to, after its commit 1."""
+    if batch.earlier(batch.target.quarantine) is not None:
+        return
+    rest = _not_written(batch, batch.records, batch.earlier(batch.target.table))
+    late = batch.earlier(batch.target.table, LATE)
+    if late is not None:
+        rest = _not_written(batch, rest, late)
+    _settle(batch, rest, codecs, is_repeated=True, is_late_written=late is not None)
+
+
+def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | None) -> DataFrame:
+    """Return the records that an earlier commit left: judged as it did, whatever the registry says now.
+
+    Args:
+        batch: The repeated batch.
+        records: Those of it that may be in the table.
+        commit: What the history tells of the commit; None where it was cleaned up since.
+    """
+    pinned = None if commit is None else batch.start.schemas.pinned(batch.spark, commit["schemas"])
+    if pinned is not None:
+        return _left(batch, records, pinned)
+    there = batch.target.layout.kafka
+    place: list[str] = [name for name in ("topic", "partition", "offset") if name in there]
+    if {"partition", "offset"} <= set(place):
+        # What the commit decoded with is not known any more: the table itself knows its rows.
+        written = delta.read(batch.spark, batch.target.table).select(f"{delta.KAFKA_COLUMN}.*")
+        return records.join(written, place, "left_anti")
+    why = "the table's history no longer tells" if commit is None else "the registry no longer knows"
+    schemas = "" if commit is None else f" ({commit['schemas']})"
+    raise IngestError(
+        f"batch {batch.number} was written in part with schemas that {why}{schemas}, and without "
+        f"partition and offset in the column {delta.KAFKA_COLUMN} nothing tells which records",
+        "register the schemas again under their ids, or take a new table_path and checkpoint_path",
+    )
+
+
+def _left(batch: Batch, records: DataFrame, codecs: Codecs) -> DataFrame:
+    judged = rows.judge(records, codecs).where(rows.is_left(codecs, batch.target.layout))
+    return judged.select(*quarantine.RECORD_COLUMNS)
+
+
+def _settle(
+    batch: Batch, rest: DataFrame, known: Codecs, *, is_repeated: bool = False, is_late_written: bool = False
+) -> None:
+    """Write commits 2 and 3: records of `rest` are in no table yet."""
+    tally = rows.tally(rest, known, batch.target.layout)
+    if not tally.reasons:
+        return
+    unknown = batch.start.schemas.look_up(tally.late)
+    codecs = batch.start.schemas.current(batch.spark)
+    judged = rows.judge(rest, codecs)
+    if not is_late_written and (is_repeated or codecs is not known):
+        found = rows.placed(rows.flat(judged, codecs, batch.target.layout))
+        if not found.isEmpty():
+            batch.append(found, batch.target.table, LATE, schemas=codecs.keys)
+    left = F.lit(True) if is_late_written else rows.is_left(codecs, batch.target.layout)
+    may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
+    bad = quarantine.explained(judged.where(left), codecs, unknown, ask_fastavro=may_be_undecodable)
+    if bad.isEmpty():
+        return
+    if batch.target.mode == "FAILFAST":
+        raise _first_of(bad)
+    batch.append(
+        quarantine.quarantined(bad, pipeline=batch.target.pipeline, batch_id=batch.number),
+        batch.target.quarantine,
+    )
+
+
+def _first_of(bad: DataFrame) -> DecodeError:
+    row = bad.orderBy("partition", "offset").limit(1).collect()[0]
+    return DecodeError(
+        f"{rows.FAILFAST} topic {row['topic']}, partition {row['partition']}, offset {row['offset']}, "
+        f"reason {row['reason']}: {row['detail']}",
+        "mode=PERMISSIVE, which puts such records into the quarantine table",
+    )

@@ -1,0 +1,109 @@
+"""What is in quarantine, for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta, quarantine, storage
+from topiclake.errors import ConfigError
+from topiclake.session import is_databricks
+from topiclake.settings import Settings
+from topiclake.wire_format import HEADER_LENGTH
+
+#: Why records are in quarantine (docs/architecture.md, "Every record ends in exactly one place").
+REASONS = (
+    "tombstone",
+    "too_short",
+    "bad_magic",
+    "unknown_schema_id",
+    "wrong_schema_type",
+    "incompatible_schema",
+    "undecodable",
+)
+
+
+def require_one_topic(settings: Settings) -> None:
+    """Check that the configuration is of one topic; each of several has tables of its own."""
+    if settings.pipeline.has_several_topics:
+        raise ConfigError(
+            f"pipeline {settings.name} has several topics, each with a quarantine of its own",
+            "settings.for_topic('<topic>') in a notebook, -p topic=… -p table_path=… on a command line",
+        )
+
+
+def require_reasons(reasons: Iterable[str]) -> None:
+    """Check that each of `reasons` is one."""
+    for reason in reasons:
+        if reason not in REASONS:
+            raise ConfigError(f"there is no reason {reason!r}", f"one of {', '.join(REASONS)}")
+
+
+def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | None = None) -> DataFrame:  # noqa: ANN401
+    """Return the quarantined rows of the topic; all columns of `quarantine.SCHEMA`, also without a table."""
+    require_one_topic(settings)
+    require_reasons([reason] if reason else [])
+    path = storage.resolve(dbutils, settings.pipeline.quarantine_path, databricks=is_databricks())
+    found = spark.createDataFrame([], quarantine.SCHEMA)
+    with storage.refusals_named(settings.storage, path):
+        if delta.is_table(spark, path):
+            found = found.unionByName(delta.read(spark, path), allowMissingColumns=True)
+    found = found.where(F.col("topic") == settings.pipeline.topic)
+    return found.where(F.col("reason") == reason) if reason else found
+
+
+def quarantine_reasons(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+    """Count the quarantined records of the pipeline's topic.
+
+    Returns:
+        `reason STRING, schema_id INT, waiting BIGINT, replayed BIGINT, first TIMESTAMP, last TIMESTAMP,
+        example STRING`: when the first and the last were quarantined, and the detail of the first. Most
+        waiting first.
+    """
+    counted = _read(spark, settings, dbutils).groupBy("reason", "schema_id")
+    return counted.agg(
+        F.count_if(F.col("replayed_at").isNull()).alias("waiting"),
+        F.count_if(F.col("replayed_at").isNotNull()).alias("replayed"),
+        F.min("quarantined_at").alias("first"),
+        F.max("quarantined_at").alias("last"),
+        F.min_by("detail", "quarantined_at").alias("example"),
+    ).orderBy(F.desc("waiting"), "reason", "schema_id")
+
+
+def quarantine_rows(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    reason: str | None = None,
+) -> DataFrame:
+    """Show the quarantined records of the pipeline's topic to people, those that wait first.
+
+    Returns:
+        `partition INT, offset BIGINT, timestamp TIMESTAMP, reason STRING, schema_id INT, detail STRING,
+        length INT, first_bytes STRING, key STRING, quarantined_at TIMESTAMP, replay STRING, replayed_at
+        TIMESTAMP`: the value's length, its header and 32 more bytes as hex; the key as text, or as 0x… where
+        it is none.
+    """
+    text = F.col("key").cast("string")
+    is_text = F.is_valid_utf8(text) & ~text.rlike(r"\p{Cntrl}")
+    return (
+        _read(spark, settings, dbutils, reason)
+        .orderBy(F.col("replayed_at").asc_nulls_first(), "partition", "offset")
+        .select(
+            "partition",
+            "offset",
+            "timestamp",
+            "reason",
+            "schema_id",
+            "detail",
+            F.length("value").alias("length"),
+            F.hex(F.substring("value", 1, HEADER_LENGTH + 32)).alias("first_bytes"),
+            F.when(is_text, text).otherwise(F.concat(F.lit("0x"), F.hex("key"))).alias("key"),
+            "quarantined_at",
+            "replay",
+            "replayed_at",
+        )
+    )

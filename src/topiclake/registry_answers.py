@@ -1,0 +1,132 @@
+"""What a schema registry answers, and how it is read from JSON that may be something else (a ValueError)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from topiclake import avro_schema
+
+Item = TypeVar("Item", int, str)
+
+
+class Reference(NamedTuple):
+    """Where a schema that another one uses is registered."""
+
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema by its id, self-contained: what it refers to stands inside.
+
+    `schema_type` is AVRO, JSON or PROTOBUF; JSON and Protobuf schemas are as registered. `schema_id` is None
+    when a registry that was asked by GUID does not tell it; `guid` is None when the registry tells none.
+    """
+
+    schema_id: int | None
+    schema_type: str
+    schema: str
+    guid: str | None = None
+
+
+@dataclass(frozen=True)
+class SubjectVersion:
+    """One version of a subject; its schema is self-contained, as in `RegisteredSchema`."""
+
+    subject: str
+    version: int
+    schema_id: int
+    schema_type: str
+    schema: str
+    guid: str | None = None
+
+
+class Told(NamedTuple):
+    """A schema as the registry tells it; None for what this answer does not say."""
+
+    schema_id: int | None
+    schema_type: str
+    schema: str
+    references: tuple[Reference, ...]
+    guid: str | None
+
+
+def schema(answer: Any) -> Told:  # noqa: ANN401 (JSON)
+    """Read a schema that was asked for by id, GUID, or subject and version."""
+    if not isinstance(answer, dict):
+        raise ValueError("not a schema")
+    references = answer.get("references") or []
+    if not isinstance(references, list) or not all(isinstance(one, dict) for one in references):
+        raise ValueError("references are not a list of objects")
+    return Told(
+        None if answer.get("id") is None else _member(answer, "id", int),
+        # Registries leave out the type of Avro schemas.
+        "AVRO" if answer.get("schemaType") is None else _member(answer, "schemaType", str),
+        _member(answer, "schema", str),
+        tuple(Reference(_member(one, "subject", str), _member(one, "version", int)) for one in references),
+        None if answer.get("guid") is None else _member(answer, "guid", str),
+    )
+
+
+def version(answer: Any) -> Told:  # noqa: ANN401 (JSON)
+    """Read a version of a subject, which comes with its id."""
+    told = schema(answer)
+    if told.schema_id is None:
+        raise ValueError("no id in it")
+    return told
+
+
+def new_id(answer: Any) -> int:  # noqa: ANN401 (JSON)
+    """Read the id of a schema that was registered."""
+    return _member(answer if isinstance(answer, dict) else {}, "id", int)
+
+
+def list_of(kind: type[Item]) -> Callable[[Any], list[Item]]:
+    """Return what reads a list of numbers or names."""
+
+    def read(answer: Any) -> list[Item]:  # noqa: ANN401 (JSON)
+        if not isinstance(answer, list) or not all(type(item) is kind for item in answer):
+            raise ValueError("not a list of names or numbers")
+        return answer
+
+    return read
+
+
+def _member(answer: dict[str, Any], name: str, kind: type[Item]) -> Item:
+    value = answer.get(name)
+    if type(value) is not kind:
+        raise ValueError(f"no {name} in it")
+    return value
+
+
+def self_contained(told: Told, look_up: Callable[[Reference], Told | None]) -> str:
+    """Return the schema with what it refers to inside it, directly or not; only Avro's can be joined so.
+
+    Args:
+        told: A schema as the registry tells it.
+        look_up: Returns a schema that is referred to; None for one that the registry no longer holds, whose
+            type then stays without a definition.
+    """
+    if told.schema_type != "AVRO" or not told.references:
+        return told.schema
+    texts: dict[Reference, str] = {}
+
+    def collect(references: Iterable[Reference]) -> None:
+        for reference in references:
+            if reference not in texts and (found := look_up(reference)):
+                collect(found.references)
+                texts[reference] = found.schema
+
+    collect(told.references)
+    return avro_schema.inline(told.schema, list(texts.values()))
+
+
+def canonical(key: int | str) -> int | str:
+    """Return an id as a signed number of 32 bits, as registries take it, and a GUID in its usual spelling."""
+    if isinstance(key, str):
+        return str(UUID(key))
+    return key - 2**32 if key >= 2**31 else key

@@ -1,0 +1,227 @@
+"""Requests to a schema registry, and what counts as an answer.
+
+A registry that is down, slow, overloaded or behind a broken proxy tells nothing about a schema. So only JSON
+of the expected shape, and the registry's own "not found", are answers; everything else is asked again.
+Confluent's client makes the connection and logs in; its own retries are off, since they drop `Retry-After`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the client's own choice of httpx
+
+from topiclake.errors import ConfigError, SchemaRegistryError
+from topiclake.retries import Budget, Clock, FaultError
+
+Answer = TypeVar("Answer")
+#: User name and password.
+Login = tuple[str, str]
+
+#: The registry's own error codes for what it does not hold.
+SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40402, 40403
+
+#: Where schemas are found by GUID: Confluent's registry has it from 8.0 on, Apicurio has not.
+GUIDS = "/schemas/guids/"
+
+#: A longer `Retry-After` is not waited for: seconds.
+LONGEST_RETRY_AFTER = 60.0
+
+_CHECK_URL = "check schema_registry.url, and what stands in front of the registry"
+_LOOK_AT_LOG = "look at the registry's log (python -m workbench logs registry)"
+
+
+class NotFoundError(Exception):
+    """The registry itself says that it does not hold what was asked for."""
+
+
+class _Response(NamedTuple):
+    path: str
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class RegistryClient:
+    """The REST API of one registry.
+
+    Args:
+        url: Address of the REST API, with its path, without a login.
+        login: Reads user name and password for basic auth; again after a refusal, since they may have been
+            changed. None for a registry without a login.
+        ca_file: PEM file with the authority that signed the registry's certificate.
+        timeout: Seconds until a request counts as failed, its body included.
+        clock: That of retries and limits.
+    """
+
+    def __init__(
+        self, url: str, login: Callable[[], Login] | None, ca_file: str | None, timeout: float, clock: Clock
+    ) -> None:
+        if "@" in urlsplit(url).netloc:
+            raise ConfigError(
+                "schema_registry.url holds a login, which errors and logs would show",
+                "take it out, and make it the secrets schema_registry.username and password",
+            )
+        self._url, self._name = url.rstrip("/"), f"the schema registry at {url}"
+        self._login, self._timeout, self._clock, self._budget = login, timeout, clock, Budget(clock.now)
+        self._ca_file = ca_file
+        self._http = self._connected()
+        self._is_refused = False
+        self._listings: dict[str, tuple[float, list[Any]]] = {}
+
+    def get(
+        self, path: str, read: Callable[[Any], Answer], patience: float, missing: Collection[int] = ()
+    ) -> Answer:
+        """Ask for `path` until there is an answer, at most five times a minute.
+
+        Args:
+            path: Below the registry's address, with a leading slash.
+            read: Takes the JSON apart; a ValueError says that it is not what was asked for.
+            patience: Seconds until the last try; 0 for one try.
+            missing: The registry's error codes that say that it does not hold what was asked for.
+
+        Raises:
+            NotFoundError: The registry answers 404 with one of the codes `missing`.
+            SchemaRegistryError: No answer within `patience`, or a refusal.
+        """
+
+        def once(seconds: float) -> Answer:
+            self._budget.spend(path)
+            try:
+                return self._read(self._send("GET", path, None, seconds), read, missing)
+            except FaultError as fault:
+                self._budget.failed(path, fault)
+                raise
+
+        return self._clock.persist(once, patience, self._timeout)
+
+    def listing(
+        self,
+        path: str,
+        read: Callable[[Any], list[Answer]],
+        patience: float,
+        missing: Collection[int] = (),
+        *,
+        max_age: float = 0.0,
+    ) -> list[Answer]:
+        """Return the list at `path`, empty when the registry has none; the rest as in `get`.
+
+        An earlier answer is given again when it is less than `max_age` seconds old, or when the path was
+        answered five times within the last minute.
+        """
+        asked_at, kept = self._listings.get(path, (0.0, None))
+        if kept is not None and (self._clock.now() - asked_at < max_age or self._budget.is_spent(path)):
+            return kept
+        try:
+            found = self.get(path, read, patience, missing)
+        except NotFoundError:
+            found = []
+        self._listings[path] = self._clock.now(), found
+        return found
+
+    def forget(self, path: str) -> None:
+        """Let `path` be asked anew, since what stands there was just changed."""
+        self._listings.pop(path, None)
+        self._budget.forget(path)
+
+    def post(self, path: str, body: object, read: Callable[[Any], Answer], patience: float) -> Answer:
+        """Send `body`, which does no harm twice, until there is an answer; the rest as in `get`."""
+        return self._clock.persist(
+            lambda seconds: self._read(self._send("POST", path, body, seconds), read, ()),
+            patience,
+            self._timeout,
+        )
+
+    def _connected(self) -> httpx.Client:
+        conf: dict[str, str | float] = {"url": self._url, "timeout": self._timeout, "max.retries": 0}
+        if self._login:
+            conf["basic.auth.user.info"] = ":".join(self._login())
+        if self._ca_file:
+            conf["ssl.ca.location"] = self._ca_file
+        client = SchemaRegistryClient(conf)
+        # Its public methods neither tell a status with its headers nor bound the time of a body.
+        return client._rest_client.session
+
+    def _send(self, method: str, path: str, body: object, seconds: float) -> _Response:
+        """Send one request; `seconds` count for the whole body, which httpx's own timeout does not."""
+        if self._login and self._is_refused:
+            self._http, self._is_refused = self._connected(), False
+        end = time.monotonic() + seconds
+        content = bytearray()
+        try:
+            with self._http.stream(method, self._url + path, json=body, timeout=seconds) as response:
+                for part in response.iter_bytes():
+                    content += part
+                    if time.monotonic() > end:
+                        raise httpx.ReadTimeout("the body is too slow")
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            timed_out = isinstance(error, httpx.TimeoutException)
+            reason = f"nothing within {seconds:.0f} s" if timed_out else str(error) or type(error).__name__
+            raise FaultError(
+                f"{self._name} does not answer ({reason})",
+                "python -m workbench status, or check schema_registry.url and ca_file, and the network",
+            ) from None
+        return _Response(path, response.status_code, response.headers, bytes(content))
+
+    def _read(self, response: _Response, read: Callable[[Any], Answer], missing: Collection[int]) -> Answer:
+        try:
+            told = json.loads(response.content)
+        except ValueError:
+            told = None
+        code = told.get("error_code") if isinstance(told, dict) else None
+        if response.status == 404 and (code in missing or self._lacks(response.path)):
+            raise NotFoundError
+        if not 200 <= response.status < 300:
+            raise self._refused(response, told if code is not None else None)
+        try:
+            return read(told)
+        except ValueError as error:
+            cause = f"{self._name} answers {response.path} with something else ({error})"
+            raise FaultError(cause, _CHECK_URL) from None
+
+    def _lacks(self, path: str) -> bool:
+        """Tell whether the registry has no look-up by GUID: it does not know `path`, but another one."""
+        if not path.startswith(GUIDS):
+            return False
+        try:
+            types = self._send("GET", "/schemas/types", None, self._timeout)
+            return types.status == 200 and isinstance(json.loads(types.content), list)
+        except (FaultError, ValueError):
+            return False
+
+    def _refused(self, response: _Response, told: Any) -> Exception:  # noqa: ANN401 (JSON)
+        """Return the registry's own refusal, which is final, or a fault; `told` is its own JSON, if so."""
+        wait = _retry_after(response.headers)
+        if response.status in (401, 403):
+            self._is_refused = True
+            refusal = "refuses the login" if self._login else "wants a login"
+            return FaultError(
+                f"{self._name} {refusal} (HTTP {response.status})",
+                "check the secrets schema_registry.username and schema_registry.password",
+                wait,
+            )
+        why = f": {' '.join(str(told.get('message')).split())[:1000]}" if told else ""
+        cause = f"{self._name} answers {response.path} with HTTP {response.status}{why}"
+        if told and response.status in (400, 409, 422):
+            return SchemaRegistryError(cause, _LOOK_AT_LOG)
+        if response.status >= 429:
+            return FaultError(cause, _LOOK_AT_LOG, wait)
+        return FaultError(cause, _CHECK_URL, wait)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that the header asks for: a number, or a date, taken by the server's own clock."""
+    told = headers.get("Retry-After", "").strip()
+    if told.isdecimal():
+        return min(float(told), LONGEST_RETRY_AFTER)
+    try:
+        wait = parsedate_to_datetime(told) - parsedate_to_datetime(headers.get("Date", ""))
+    except (TypeError, ValueError):
+        return 0.0
+    return min(max(wait.total_seconds(), 0.0), LONGEST_RETRY_AFTER)

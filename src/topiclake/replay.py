@@ -1,0 +1,248 @@
+"""Quarantined records, decoded again with the schemas of today: each that is right now lands once.
+
+Three commits, and a crash may come after each:
+1. claim: rows that decode get the id of a claim, in one commit of the quarantine table;
+2. append: the rows of a claim go to the table as batch 0 of a writer of the claim's name, so once for ever;
+3. mark: the rows get the time.
+The next replay finishes what an earlier one claimed. Which rows a claim holds never changes, so it does not
+matter who finishes it, nor how many try at once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta, platform_check, rows, storage
+from topiclake.avro import Codecs
+from topiclake.errors import IngestError
+from topiclake.ingest import target
+from topiclake.micro_batch import Target
+from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_one_topic, require_reasons
+from topiclake.schemas import Schemas
+from topiclake.settings import Settings
+from topiclake.wire_format import Part, schema_key
+
+#: What names a row of the quarantine table.
+_ROW = ("topic", "partition", "offset", "pipeline", "batch_id")
+_CLAIMS = "replay STRING, replayed_at TIMESTAMP"
+
+#: What Delta says when another writer was faster: the step is done again, on what is there then.
+_CONFLICT = (
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_CONCURRENT",
+)
+_ATTEMPTS = 10
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What one replay did.
+
+    Attributes:
+        looked_at: Rows that waited, and those that an earlier replay had claimed and not marked.
+        replayed: Rows of the quarantine table that this replay marked as being in the table.
+        left: Rows that wait on, by reason.
+        claims: Ids of the claims that it finished.
+    """
+
+    looked_at: int = 0
+    replayed: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    claims: list[str] = field(default_factory=list)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self), indent=indent)
+
+
+def replay_quarantine(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    reasons: Sequence[str] = (),
+) -> ReplayReport:
+    """Put quarantined records of the pipeline's topic into its table, each once, if they decode now.
+
+    Run it again after a crash, or while another one runs: no record is lost, none lands twice.
+
+    Args:
+        spark: The session.
+        settings: The configuration.
+        dbutils: The platform's, for mount points.
+        reasons: Only rows with these reasons are claimed; empty: all. Earlier claims are finished anyway.
+
+    Raises:
+        ConfigError: A reason that there is not.
+        SchemaRegistryError, StorageError: A service cannot be used.
+        IngestError: Rows that an earlier replay claimed no longer decode; everything else is done.
+    """
+    require_one_topic(settings)
+    require_reasons(reasons)
+    to = target(settings, dbutils)
+    with storage.refusals_named(settings.storage, to.quarantine):
+        columns = delta.columns(spark, to.quarantine)
+    if columns is None:
+        return ReplayReport()
+    platform_check.require_avro_limits(spark)
+    if "replay" not in columns.names:
+        # A table from before there was a replay.
+        path = to.quarantine.replace("`", "``")
+        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({_CLAIMS})")
+    return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), to.schemas()).run()
+
+
+@dataclass
+class _Replay:
+    """One replay of one topic."""
+
+    spark: SparkSession
+    target: Target
+    topic: str
+    reasons: tuple[str, ...]
+    schemas: Schemas
+
+    def run(self) -> ReplayReport:
+        looked_at = self._open().count()
+        if not looked_at:
+            return ReplayReport()
+        self._retried(self._claim)
+        claims, replayed, stuck = self._open_claims(), 0, []
+        for claim in claims:
+            try:
+                replayed += self._retried(partial(self._finish, claim))
+            except IngestError as error:
+                stuck.append(error)
+        if stuck:
+            raise stuck[0]
+        left = self._open().where("replay IS NULL").groupBy("reason").count().orderBy("reason").collect()
+        return ReplayReport(looked_at, replayed, {row["reason"]: row["count"] for row in left}, claims)
+
+    def _rows(self) -> DataFrame:
+        return delta.read(self.spark, self.target.quarantine).where(F.col("topic") == self.topic)
+
+    def _open(self) -> DataFrame:
+        """Return the rows that wait, and those that are claimed and not marked yet."""
+        asked = F.col("reason").isin(*self.reasons) if self.reasons else F.lit(True)
+        return self._rows().where(F.col("replayed_at").isNull() & (F.col("replay").isNotNull() | asked))
+
+    def _open_claims(self) -> list[str]:
+        claimed = self._open().where("replay IS NOT NULL").select("replay").distinct()
+        return sorted(row["replay"] for row in claimed.collect())
+
+    def _learn(self, records: DataFrame) -> Codecs:
+        """Return the schemas of today, with those that the records name."""
+        known = self.schemas.current(self.spark)
+        late = rows.tally(records, known, self.target.layout).late
+        for keys in late.values():
+            # Asked for once by a person, so more than by a stream: none may hide behind ids that are noise.
+            self.target.registry.by_ids(keys, rows.KEYS_OF_A_BATCH)
+        self.schemas.look_up(late)
+        return self.schemas.current(self.spark)
+
+    def _claim(self) -> None:
+        """Step 1, for rows that are right now."""
+        waiting = self._open().where("replay IS NULL")
+        codecs = self._learn(waiting)
+        right = rows.judge(waiting, codecs).where(rows.is_right(codecs)).select(*_ROW)
+        if not right.isEmpty():
+            # Distinct: with a new checkpoint, batch ids and offsets come again.
+            same = " AND ".join(f"row.{name} = found.{name}" for name in _ROW)
+            self._update(right.distinct(), f"{same} AND row.replay IS NULL", "replay", F.lit(uuid4().hex))
+
+    def _finish(self, claim: str) -> int:
+        """Do steps 2 and 3, whether or not they were done before; return how many rows were marked."""
+        claimed = self._rows().where(F.col("replay") == claim).dropDuplicates(["partition", "offset"])
+        # Claimed by another replay, rows may name schemas that this one has not learnt.
+        lost = _lost(claimed, self.schemas.current(self.spark)) and _lost(claimed, self._learn(claimed))
+        writer = f"{self.target.pipeline}/replay/{claim}"
+        if not lost:
+            self._append(claimed, writer)
+        elif delta.commit_of(self.spark, self.target.table, writer=writer, batch_id=0) is None:
+            raise IngestError(
+                f"claim {claim} in {self.target.quarantine} cannot be finished: its records with "
+                f"{', '.join(lost)} decoded when they were claimed and no longer do; nothing is lost",
+                "register the schemas again under their ids, then python -m workbench quarantine replay",
+            )
+        return self._mark(claim)
+
+    def _append(self, claimed: DataFrame, writer: str) -> None:
+        codecs = self.schemas.current(self.spark)
+        told = {"pipeline": self.target.pipeline, "run": self.target.run, "schemas": codecs.keys}
+        placed = rows.placed(rows.flat(rows.judge(claimed, codecs), codecs, self.target.layout))
+        delta.append_once(placed, self.target.table, writer=writer, batch_id=0, commit=told)
+
+    def _mark(self, claim: str) -> int:
+        of_claim = self.spark.createDataFrame([(claim,)], "claim STRING")
+        unmarked = "row.replay = found.claim AND row.replayed_at IS NULL"
+        return self._update(of_claim, unmarked, "replayed_at", F.current_timestamp())
+
+    def _update(self, found: DataFrame, condition: str, column: str, value: Column) -> int:
+        """Set a column of the rows of the quarantine table that match; return how many."""
+        table = DeltaTable.forPath(self.spark, self.target.quarantine).alias("row")
+        merge = table.merge(found.alias("found"), condition).whenMatchedUpdate(set={column: value})
+        return int(merge.execute().collect()[0]["num_affected_rows"])
+
+    def _retried(self, step: Callable[[], _Result]) -> _Result:
+        """Do a step again when another writer, a replay or the ingest itself, was faster."""
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return step()
+            except PySparkException as error:
+                if not any(code in str(error) for code in _CONFLICT):
+                    raise
+                self.schemas.forget()
+                time.sleep(random.uniform(0, 0.1 * attempt))  # noqa: S311 (so that two do not meet again)
+        return step()
+
+
+def _lost(claimed: DataFrame, codecs: Codecs) -> list[str]:
+    """Return the schemas of records that are not right, in words; at most ten."""
+    parts: list[Part] = ["value"] if codecs.key is None else ["value", "key"]
+    wrong = rows.judge(claimed, codecs).where(~rows.is_right(codecs))
+    found = wrong.select(*(f"{part}_schema" for part in parts)).distinct().limit(10).collect()
+    named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in parts}
+    return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
+
+
+def quarantine_summary(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    reason: str | None = None,
+    replayed: ReplayReport | None = None,
+) -> str:
+    """Return what is in quarantine as the exit value of a notebook.
+
+    Returns:
+        JSON: `path`, `reasons` and the first 20 `rows` as their functions return them, and `replay`, or null.
+    """
+    return json.dumps(
+        {
+            "path": target(settings, dbutils).quarantine,
+            "reasons": _as_json(quarantine_reasons(spark, settings, dbutils)),
+            "rows": _as_json(quarantine_rows(spark, settings, dbutils, reason).limit(20)),
+            "replay": replayed and asdict(replayed),
+        }
+    )
+
+
+def _as_json(found: DataFrame) -> list[dict[str, Any]]:
+    # Spark writes times in the session's zone, and says which; Python takes the machine's, and does not.
+    row = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+    return [json.loads(text) for (text,) in found.select(row).collect()]

@@ -1,0 +1,175 @@
+"""From Kafka's records to rows of the table: DataFrame → DataFrame, nothing is executed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from topiclake import avro, evolution
+from topiclake.avro import Codec, Codecs
+from topiclake.avro_schema import is_record
+from topiclake.delta import KAFKA_COLUMN
+from topiclake.wire_format import Part, SchemaKey, schema_id_of, schema_key
+
+KEY_COLUMN = "_key"
+HEADERS_COLUMN = "_headers"
+
+#: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
+PLACE = "_topiclake_place"
+
+#: How the error of a record that is not right begins, in mode FAILFAST.
+FAILFAST = "FAILFAST:"
+
+#: Distinct unknown schemas that are looked at in one batch.
+KEYS_OF_A_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns a row has beside those of its schema, and what a tombstone is.
+
+    Attributes:
+        kafka: Fields of `_kafka`, of `partition, offset, topic, timestamp`; empty: no such column.
+        key: Whether the key is decoded, into `_key`.
+        headers: Whether `_headers ARRAY<STRUCT<key STRING, value BINARY>>` is kept.
+        skips_tombstones: Whether a record without a value is skipped; else it goes to quarantine.
+    """
+
+    kafka: tuple[str, ...] = ("partition", "offset")
+    key: bool = False
+    headers: bool = False
+    skips_tombstones: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that are no fields of the schema."""
+        asked = ((KAFKA_COLUMN, self.kafka), (KEY_COLUMN, self.key), (HEADERS_COLUMN, self.headers))
+        return [name for name, wanted in asked if wanted]
+
+
+def judge(records: DataFrame, codecs: Codecs) -> DataFrame:
+    """Decode each record by its own writer schema.
+
+    Args:
+        records: Kafka's columns.
+        codecs: What the schemas mean.
+
+    Returns:
+        Kafka's columns, what `avro.identified` adds, and `decoded STRUCT<event, end BIGINT>`; with keys
+        `decoded_key` as well.
+    """
+    judged = avro.identified(records).withColumn("decoded", avro.decoded(codecs.value))
+    if codecs.key is None:
+        return judged
+    return avro.identified(judged, "key").withColumn("decoded_key", avro.decoded(codecs.key, "key"))
+
+
+def is_right(codecs: Codecs) -> Column:
+    """Tell whether a judged record is a row of the table; never null."""
+    right = avro.is_right(F.col("decoded"))
+    if codecs.key is None:
+        return right
+    return right & (F.col("key").isNull() | avro.is_right(F.col("decoded_key")))
+
+
+def is_late(codec: Codec, part: Part) -> Column:
+    """Tell whether a record names a schema that `codec` does not know; never null."""
+    return avro.names_schema(part) & ~avro.is_known(codec, part)
+
+
+def is_left(codecs: Codecs, layout: Layout) -> Column:
+    """Tell whether a judged record belongs into no table; a skipped tombstone belongs nowhere."""
+    left = ~is_right(codecs)
+    return left & F.col("value").isNotNull() if layout.skips_tombstones else left
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What is wrong with records, and which schemas they name that are not known, the most frequent first."""
+
+    reasons: set[str]
+    late: dict[Part, list[SchemaKey]]
+
+
+def tally(records: DataFrame, codecs: Codecs, layout: Layout) -> Tally:
+    """Look at records that are left; executes one job, and collects at most `KEYS_OF_A_BATCH` rows."""
+    judged = judge(records, codecs).where(is_left(codecs, layout) | is_right(codecs))
+    parts: dict[Part, Codec] = {"value": codecs.value}
+    if codecs.key is not None:
+        parts["key"] = codecs.key
+    late = [
+        F.when(is_late(codec, part), F.col(f"{part}_schema")).alias(part) for part, codec in parts.items()
+    ]
+    reason = avro.verdict(F.col("decoded"), codecs.value).alias("reason")
+    groups = judged.select(reason, *late).groupBy("reason", *parts).count()
+    found = groups.orderBy(F.desc("count")).limit(KEYS_OF_A_BATCH).collect()
+    keys = {part: [schema_key(bytes(row[part])) for row in found if row[part] is not None] for part in parts}
+    return Tally(
+        {row["reason"] for row in found},
+        {part: [key for key in dict.fromkeys(named) if key is not None] for part, named in keys.items()},
+    )
+
+
+def flat(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
+    """Return the table's columns and `_topiclake_place BOOLEAN`, one row a record, right or not."""
+    place = is_right(codecs)
+    if layout.skips_tombstones:
+        place = F.when(F.col("value").isNotNull(), place)
+    expressions = _event(codecs.value)
+    if layout.kafka:
+        expressions.append(f"struct({', '.join(layout.kafka)}) AS {KAFKA_COLUMN}")
+    if layout.key:
+        expressions.append(f"decoded_key.event AS {KEY_COLUMN}")
+    if layout.headers:
+        expressions.append(f"headers AS {HEADERS_COLUMN}")
+    rows = judged.select(place.alias(PLACE), "*").selectExpr(*expressions, PLACE)
+    return evolution.fitted(rows, codecs.table)
+
+
+def _event(codec: Codec) -> list[str]:
+    if codec.reader is None:
+        return []
+    return ["decoded.event.*"] if is_record(codec.reader) else ["decoded.event AS value"]
+
+
+def placed(flat: DataFrame) -> DataFrame:
+    """Return the rows that belong into the table."""
+    return flat.where(PLACE).drop(PLACE)
+
+
+def columns(spark: SparkSession, codecs: Codecs, layout: Layout, record_schema: str) -> StructType:
+    """Return the table's columns as the codecs and the layout want them."""
+    return placed(flat(judge(spark.createDataFrame([], record_schema), codecs), codecs, layout)).schema
+
+
+def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
+    """Raise at the first record that is not right; inside the plan, so nothing of its batch is written.
+
+    A record that names a schema which is still to be looked up does not raise.
+    """
+    reason = avro.verdict(F.col("decoded"), codecs.value)
+    if codecs.key is not None:
+        of_key = F.concat(F.lit("key "), avro.verdict(F.col("decoded_key"), codecs.key, "key"))
+        reason = F.when(reason == "ok", of_key).otherwise(reason)
+    text = F.concat(
+        F.lit(f"{FAILFAST} topic "),
+        F.col("topic"),
+        F.lit(", partition "),
+        F.col("partition").cast("string"),
+        F.lit(", offset "),
+        F.col("offset").cast("string"),
+        F.lit(", schema id "),
+        F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none")),
+        F.lit(", reason "),
+        reason,
+        F.lit(" (end of record)"),
+    )
+    passes = is_right(codecs) | is_late(codecs.value, "value")
+    if codecs.key is not None:
+        passes = passes | is_late(codecs.key, "key")
+    if layout.skips_tombstones:
+        passes = passes | F.col("value").isNull()
+    return judged.withColumn("decoded", F.when(passes, F.col("decoded")).otherwise(F.raise_error(text)))

@@ -1,0 +1,127 @@
+"""Which schemas a micro-batch decodes with: those of the subjects, and those that were looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from topiclake import avro, delta, evolution, quarantine, rows
+from topiclake.avro import Codec, Codecs, Registered
+from topiclake.avro_schema import is_record
+from topiclake.errors import IngestError
+from topiclake.rows import Layout
+from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
+from topiclake.wire_format import Part, SchemaKey
+
+#: So many schemas that the registry does not know are asked for in a minute, whatever the number of records.
+MAX_MISSES = 5
+
+
+@dataclass
+class Schemas:
+    """The schemas of one topic, as one start of a query has learnt them.
+
+    Attributes:
+        registry: Where they come from.
+        subjects: Subjects whose versions are known without a look at the records, by part.
+        table: Location of the table that the rows go to.
+        layout: The rows' other columns.
+        properties: Table properties, set when the table is created.
+    """
+
+    registry: SchemaRegistry
+    subjects: Mapping[Part, Sequence[str]]
+    table: str
+    layout: Layout
+    properties: Mapping[str, str]
+    _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
+    _codecs: Codecs | None = None
+    _keys: object = None
+
+    def current(self, spark: SparkSession) -> Codecs:
+        """Return what is known now; makes the table, or prepares it for new columns, where that is needed.
+
+        Raises:
+            SchemaRegistryError: The registry cannot be used.
+            IngestError: The table would have no columns.
+        """
+        known = {part: self._known(part) for part in self.subjects}
+        keys = {part: list(schemas) for part, schemas in known.items()}
+        if self._codecs is None or keys != self._keys:
+            self._codecs, self._keys = self._prepared(spark, known), keys
+        return self._codecs
+
+    def pinned(self, spark: SparkSession, keys: Mapping[Part, Sequence[SchemaKey]]) -> Codecs | None:
+        """Return the codecs of an earlier attempt; None: not all of its schemas can be used any more."""
+        self.look_up({part: set(keys[part]) for part in self.subjects})
+        known = {part: self._known(part) for part in self.subjects}
+        if any(key not in known[part] for part in self.subjects for key in keys[part]):
+            return None
+        codecs = self._prepared(
+            spark, {part: {key: known[part][key] for key in keys[part]} for part in self.subjects}
+        )
+        return codecs if codecs.keys == {part: list(keys[part]) for part in self.subjects} else None
+
+    def look_up(self, keys: Mapping[Part, Iterable[SchemaKey]]) -> dict[Part, set[SchemaKey]]:
+        """Ask the registry for schemas that are not known yet, and return those that it does not know.
+
+        A key that was not asked for, because the registry did not know many others, is not among them.
+        """
+        unknown: dict[Part, set[SchemaKey]] = {}
+        for part, wanted in keys.items():
+            known = self._known(part)
+            missing = [key for key in wanted if key not in known]
+            found, unknown[part], _ = self.registry.by_ids(missing, MAX_MISSES)
+            self._looked_up.setdefault(part, {}).update(found)
+        return unknown
+
+    def forget(self) -> None:
+        """Look at the table anew next time: another writer has changed it."""
+        self._codecs = None
+
+    def _known(self, part: Part) -> dict[SchemaKey, Registered]:
+        versions = [version for subject in self.subjects[part] for version in self.registry.versions(subject)]
+        known: dict[SchemaKey, Registered] = {version.schema_id: version for version in versions}
+        return known | self._looked_up.get(part, {})
+
+    def _prepared(self, spark: SparkSession, known: Mapping[Part, Mapping[SchemaKey, Registered]]) -> Codecs:
+        table = delta.columns(spark, self.table) or StructType()
+        value = Codec.of(known["value"], partial(self._refusal, spark, table))
+        key = Codec.of(known["key"], partial(self._key_refusal, spark, table)) if "key" in known else None
+        codecs = Codecs(value, key, table)
+        self._prepare_table(spark, codecs)
+        return codecs
+
+    def _prepare_table(self, spark: SparkSession, codecs: Codecs) -> None:
+        wanted = rows.columns(spark, codecs, self.layout, quarantine.RECORD_SCHEMA)
+        if not wanted.fields:
+            raise IngestError(
+                f"no schema is known yet (subjects: {', '.join(self.subjects['value']) or 'none'}), and "
+                f"without {delta.KAFKA_COLUMN} the table would have no columns",
+                "name the topic's records in record_names, or set kafka_column: true",
+            )
+        if not codecs.table.fields:
+            # Some properties name columns; without a schema there are none yet.
+            properties = self.properties if codecs.value.reader else {}
+            delta.ensure_table(spark, self.table, wanted, properties)
+        elif needed := evolution.properties(codecs.table, wanted):
+            delta.set_properties(spark, self.table, needed)
+
+    def _refusal(self, spark: SparkSession, table: StructType, reader: str) -> str | None:
+        if impossible := avro.impossible(spark, reader):
+            return impossible
+        columns = avro.columns(spark, reader)
+        taken = [name for name in columns.names if name in self.layout.columns]
+        if taken and is_record(reader):
+            return f"a field is called {taken[0]}, which is a column of Topiclake's own"
+        return evolution.refusal(table, columns)
+
+    def _key_refusal(self, spark: SparkSession, table: StructType, reader: str) -> str | None:
+        if impossible := avro.impossible(spark, reader):
+            return impossible
+        wanted = StructType().add(rows.KEY_COLUMN, avro.event_type(spark, reader))
+        return evolution.refusal(table, wanted)

@@ -1,0 +1,186 @@
+"""Several topics in one query, each into its own table; a sick one is paused and the others go on.
+
+The offsets of a query advance together. So what a paused topic misses is written down, in the Delta table
+`<checkpoint>_paused`: which batch, which offsets. When the topic is well again those offsets are read once
+more and written as the batches that they were, before anything newer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta, micro_batch
+from topiclake.errors import DecodeError, SchemaRegistryError, StorageError, SubjectNotFoundError
+from topiclake.micro_batch import Target
+from topiclake.rows import FAILFAST
+
+#: Stands for the topic in paths and subjects of a target for several topics.
+TOPIC = "{topic}"
+
+LEDGER_SCHEMA = (
+    "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "
+    "paused_at TIMESTAMP, resumed_at TIMESTAMP"
+)
+#: Seconds between two tries to resume a topic while the query runs.
+RETRY_SECONDS = 60.0
+
+_LOG = logging.getLogger(__name__)
+
+#: By start of a query and topic: when it may be tried again.
+_next_try: dict[tuple[str, str], float] = {}
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Where the records of several topics go; can be pickled, for Spark Connect.
+
+    Attributes:
+        template: A target whose paths and subjects hold `{topic}`.
+        reader: Options of Spark's Kafka source without topics and offsets, to read a paused range again.
+        ledger: Location of the Delta table of what is paused.
+        retry_seconds: Seconds between two tries to resume a topic.
+    """
+
+    template: Target
+    reader: Mapping[str, str] = field(repr=False)
+    ledger: str
+    retry_seconds: float = RETRY_SECONDS
+
+    def target(self, topic: str) -> Target:
+        """Return the target of one topic."""
+        return replace(
+            self.template,
+            topic=topic,
+            table=self.template.table.replace(TOPIC, topic),
+            quarantine=self.template.quarantine.replace(TOPIC, topic),
+            subjects={
+                part: tuple(subject.replace(TOPIC, topic) for subject in subjects)
+                for part, subjects in self.template.subjects.items()
+            },
+        )
+
+
+def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
+    """Write one micro-batch of several topics.
+
+    Raises:
+        SchemaRegistryError: The registry cannot be used, which is no topic's fault; nothing was decided.
+        DecodeError: A record is not right, in mode FAILFAST.
+    """
+    spark = records.sparkSession
+    # Every topic reads its part of the batch: from memory or disk, not from Kafka again.
+    records = records.persist()
+    try:
+        waiting = paused(spark, topics.ledger)
+        there = {row["topic"] for row in records.select("topic").distinct().collect()}
+        for topic in sorted(there | set(waiting)):
+            behind = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
+            if behind and not _resumed(spark, topics, topic, behind):
+                if topic in there:
+                    _pause(topics, records, topic, batch_id, behind[-1]["why"])
+            elif topic in there:
+                _write_or_pause(topics, records, topic, batch_id)
+    finally:
+        records.unpersist()
+
+
+def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
+    """Return the ranges that wait, by topic, in the order of their batches; columns as `LEDGER_SCHEMA`."""
+    if not delta.is_table(spark, ledger):
+        return {}
+    rows = delta.read(spark, ledger).where("resumed_at IS NULL").orderBy("topic", "batch_id", "partition")
+    found: dict[str, list[Row]] = {}
+    for row in rows.collect():
+        found.setdefault(row["topic"], []).append(row)
+    return found
+
+
+def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: int) -> None:
+    try:
+        micro_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
+    except Exception as error:
+        if not _is_topics_own(error):
+            raise
+        _pause(topics, records, topic, batch_id, _told(error))
+
+
+def _is_topics_own(error: Exception) -> bool:
+    """Tell whether other topics are not touched by an error."""
+    if isinstance(error, SubjectNotFoundError):
+        return True
+    return not (isinstance(error, (SchemaRegistryError, DecodeError)) or FAILFAST in str(error))
+
+
+def _told(error: Exception) -> str:
+    return " ".join(str(error).split())[:1000]
+
+
+def _pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, why: str) -> None:
+    """Write down which offsets of `topic` this batch holds."""
+    _LOG.warning("topic %s is paused at batch %s; the others go on: %s", topic, batch_id, why)
+    _next_try[topics.template.start, topic] = time.monotonic() + topics.retry_seconds
+    ranges = (
+        records.where(F.col("topic") == topic)
+        .groupBy("topic", F.lit(batch_id).cast("bigint").alias("batch_id"), "partition")
+        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
+        .select(
+            "*",
+            F.lit(why).alias("why"),
+            F.current_timestamp().alias("paused_at"),
+            F.lit(None).cast("timestamp").alias("resumed_at"),
+        )
+    )
+    writer = micro_batch.writer_name(topics.target(topic), records.sparkSession)
+    try:
+        delta.append_once(ranges, topics.ledger, writer=f"{writer}/paused", batch_id=batch_id, commit={})
+    except Exception as error:  # noqa: BLE001 (whatever the storage raises)
+        raise StorageError(
+            f"topic {topic} cannot be written ({why}), nor can it be paused: {_told(error)}",
+            f"make {topics.ledger} writable",
+        ) from None
+
+
+def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row]) -> bool:
+    """Try to write what a topic missed, oldest batch first; tell whether all of it is written."""
+    if _next_try.get((topics.template.start, topic), 0.0) > time.monotonic():
+        return False
+    target = topics.target(topic)
+    try:
+        for batch_id in sorted({row["batch_id"] for row in behind}):
+            ranges = [row for row in behind if row["batch_id"] == batch_id]
+            micro_batch.write(target, _read_again(spark, topics, topic, ranges), batch_id)
+            _mark_resumed(spark, topics.ledger, topic, batch_id)
+    except Exception as error:
+        if not _is_topics_own(error):
+            raise
+        _LOG.warning("topic %s is still paused: %s", topic, _told(error))
+        _next_try[topics.template.start, topic] = time.monotonic() + topics.retry_seconds
+        return False
+    _LOG.warning("topic %s goes on", topic)
+    return True
+
+
+def _mark_resumed(spark: SparkSession, ledger: str, topic: str, batch_id: int) -> None:
+    batch = (F.col("topic") == topic) & (F.col("batch_id") == batch_id)
+    DeltaTable.forPath(spark, ledger).update(batch, {"resumed_at": F.current_timestamp()})
+
+
+def _read_again(spark: SparkSession, topics: Topics, topic: str, ranges: list[Row]) -> DataFrame:
+    first = {str(row["partition"]): row["first"] for row in ranges}
+    after = {str(row["partition"]): row["last"] + 1 for row in ranges}
+    options = {
+        **topics.reader,
+        "assign": json.dumps({topic: [row["partition"] for row in ranges]}),
+        "startingOffsets": json.dumps({topic: first}),
+        "endingOffsets": json.dumps({topic: after}),
+        "failOnDataLoss": "true",
+    }
+    return spark.read.format("kafka").options(**options).load()

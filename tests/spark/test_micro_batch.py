@@ -1,0 +1,787 @@
+"""Micro-batches into real Delta tables, with the real registry: each record in one place, and once."""
+
+import itertools
+import json
+import threading
+from collections import Counter
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+import requests
+from pyspark.sql import functions as F
+
+from tests.integration.fault_proxy import FaultProxy
+from topiclake import delta, micro_batch
+from topiclake.errors import DecodeError, IngestError, SchemaRegistryError
+from topiclake.micro_batch import Target
+from topiclake.quarantine import RECORD_SCHEMA
+from topiclake.retries import Clock
+from topiclake.rows import Layout
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.wire_format import frame, identifier
+
+JSON_SCHEMA = '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "title": "T"}'
+GONE = "own 404 without schema"
+
+
+@pytest.fixture
+def registry(embedded):
+    """The embedded registry behind a proxy, which counts requests and can make it forget a schema."""
+    with FaultProxy(embedded[1].schema_registry_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def topic():
+    return f"t{uuid4().hex}"
+
+
+@pytest.fixture
+def event(topic):
+    """Make a schema that the registry has not seen before this test."""
+
+    def made(*fields, name=f"E{topic}"):
+        fields = [dict(zip(("name", "type", "default"), field, strict=False)) for field in fields]
+        return json.dumps({"type": "record", "name": name, "namespace": "n", "fields": fields})
+
+    return made
+
+
+@pytest.fixture
+def register(registry):
+    """Register a schema as a producer does, and return its id."""
+
+    def registered(subject, schema, kind="AVRO"):
+        body = {"schema": schema, "schemaType": kind}
+        answer = requests.post(f"{registry.url}/subjects/{subject}/versions", json=body, timeout=20)
+        answer.raise_for_status()
+        return int(answer.json()["id"])
+
+    return registered
+
+
+@pytest.fixture
+def target(tmp_path, registry, topic):
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": "11111111-aaaa"}))
+    return Target(
+        pipeline="gps",
+        run="run-1",
+        subjects={"value": (f"{topic}-value",)},
+        mode="PERMISSIVE",
+        registry=SchemaRegistry(registry.url),
+        table=str(tmp_path / "gps"),
+        quarantine=str(tmp_path / "gps_quarantine"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        layout=Layout(),
+    )
+
+
+def restarted(target):
+    """The same pipeline in a new process: what the old one had learnt is gone."""
+    return replace(target, start=uuid4().hex, registry=SchemaRegistry(target.registry.url))
+
+
+def quarantined(spark, target):
+    """Offset, reason and detail of each quarantined record, by offset."""
+    if not delta.is_table(spark, target.quarantine):
+        return []
+    rows = delta.read(spark, target.quarantine).select("offset", "reason", "detail").orderBy("offset")
+    return [tuple(row) for row in rows.collect()]
+
+
+def places(spark, target):
+    """Where each record is, by offset: `table`, or the reason of its quarantine."""
+    rows = delta.read(spark, target.table).select("_kafka.offset").collect()
+    bad = [(offset, reason) for offset, reason, _ in quarantined(spark, target)]
+    return sorted([(row["offset"], "table") for row in rows] + bad)
+
+
+def table(spark, target, *columns):
+    rows = delta.read(spark, target.table).select(*columns).collect()
+    return sorted((tuple(row) for row in rows), key=repr)
+
+
+def commits(spark, target):
+    return delta.history(spark, target.table).where("operation = 'WRITE'").count()
+
+
+def asked(registry, part):
+    """How often the registry was asked for a path that holds `part`."""
+    return len([each for each in registry.requests if each.method == "GET" and part in each.path])
+
+
+def kafka_rows(spark, rows):
+    """Records from `(key, value, headers)`; offsets count from 0."""
+    whole = [("t", 0, offset, None, key, value, headers) for offset, (key, value, headers) in enumerate(rows)]
+    return spark.createDataFrame(whole, RECORD_SCHEMA)
+
+
+# Versions
+
+
+def test_versions_that_are_mixed_land_in_one_commit(
+    spark, target, event, register, kafka_records, avro_bytes, topic
+):
+    old, new = event(("id", "int")), event(("id", "long"), ("note", "string", "-"))
+    ids = [register(f"{topic}-value", each) for each in (old, new)]
+    values = [
+        frame(ids[0], avro_bytes(old, {"id": 1})),
+        frame(ids[1], avro_bytes(new, {"id": 2**40, "note": "n"})),
+        frame(ids[0], avro_bytes(old, {"id": -3})),
+    ]
+    micro_batch.write(target, kafka_records(values), 0)
+    assert table(spark, target, "id", "note") == [(-3, "-"), (1, "-"), (2**40, "n")]
+    assert commits(spark, target) == 1
+    assert quarantined(spark, target) == []
+    commit = delta.commit_of(spark, target.table, writer="gps/11111111-aaaa", batch_id=0)
+    assert (commit["schemas"], commit["pipeline"], commit["run"]) == ({"value": ids}, "gps", "run-1")
+
+
+@pytest.fixture
+def clock():
+    """A clock that a test sets forward, so that the registry's lists get old; minutes, as a list of one."""
+    return [0.0]
+
+
+def test_a_new_version_between_batches_adds_its_column_to_the_table(
+    spark, target, registry, event, register, kafka_records, avro_bytes, topic, clock
+):
+    patient = SchemaRegistry(registry.url, clock=Clock(now=lambda: clock[0] * 60))
+    target = replace(target, registry=patient)
+    old, new = (
+        event(("id", "int"), ("gone", "string")),
+        event(("id", "int"), ("note", ["null", "string"], None)),
+    )
+    first = register(f"{topic}-value", old)
+    micro_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"id": 1, "gone": "g"}))]), 0)
+
+    second = register(f"{topic}-value", new)
+    clock[0] += 2
+    micro_batch.write(target, kafka_records([frame(second, avro_bytes(new, {"id": 2, "note": "n"}))]), 1)
+    micro_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"id": 3, "gone": "h"}))]), 2)
+
+    assert table(spark, target, "id", "gone", "note") == [(1, "g", None), (2, None, "n"), (3, "h", None)]
+    assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (3, 0)
+
+
+def test_a_promoted_field_widens_the_table(
+    spark, target, registry, event, register, kafka_records, avro_bytes, topic, clock
+):
+    patient = SchemaRegistry(registry.url, clock=Clock(now=lambda: clock[0] * 60))
+    target = replace(target, registry=patient)
+    old, new = (
+        event(
+            ("id", "int"), ("inner", {"type": "record", "name": "I", "fields": [{"name": "x", "type": each}]})
+        )
+        for each in ("int", "double")
+    )
+    new = new.replace('"name": "id", "type": "int"', '"name": "id", "type": "long"')
+    first = register(f"{topic}-value", old)
+    micro_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"id": 1, "inner": {"x": 1}}))]), 0)
+    second = register(f"{topic}-value", new)
+    clock[0] += 2
+    values = [
+        frame(second, avro_bytes(new, {"id": 2**40, "inner": {"x": 0.5}})),
+        frame(first, avro_bytes(old, {"id": 3, "inner": {"x": 3}})),
+    ]
+    micro_batch.write(target, kafka_records(values), 1)
+    assert table(spark, target, "id", "inner.x") == [(1, 1.0), (2**40, 0.5), (3, 3.0)]
+    assert delta.columns(spark, target.table)["id"].dataType.simpleString() == "bigint"
+    assert quarantined(spark, target) == []
+
+
+def test_a_start_with_older_schemas_fits_a_table_that_is_wider(
+    spark, target, event, register, kafka_records, avro_bytes, topic
+):
+    """Another pipeline, which knows newer versions, may have written the same table."""
+    narrow, wide = event(("id", "int")), event(("id", "long"), ("note", "string", "-"))
+    other = replace(target, subjects={"value": (f"{topic}-other",)}, pipeline="other", start=uuid4().hex)
+    wide_id, narrow_id = register(f"{topic}-other", wide), register(f"{topic}-value", narrow)
+    micro_batch.write(other, kafka_records([frame(wide_id, avro_bytes(wide, {"id": 2**40, "note": "n"}))]), 0)
+    micro_batch.write(target, kafka_records([frame(narrow_id, avro_bytes(narrow, {"id": 1}))]), 0)
+    assert table(spark, target, "id", "note") == [(1, None), (2**40, "n")]
+
+
+def test_an_incompatible_version_is_quarantined_and_the_others_flow(
+    spark, target, event, register, kafka_records, avro_bytes, topic
+):
+    versions = [event(("id", "int")), event(("id", "boolean")), event(("id", "long"))]
+    ids = [register(f"{topic}-value", each) for each in versions]
+    values = [
+        frame(number, avro_bytes(schema, {"id": value}))
+        for number, schema, value in zip(ids, versions, (1, True, 3), strict=True)
+    ]
+    micro_batch.write(target, kafka_records(values), 0)
+    assert table(spark, target, "id") == [(1,), (3,)]
+    assert quarantined(spark, target) == [
+        (1, "incompatible_schema", "field id: boolean cannot be read as int")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [("JSON", JSON_SCHEMA), ("PROTOBUF", 'syntax = "proto3"; message M { int32 id = 1; }')],
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_schema_that_is_not_avro_is_the_wrong_type(
+    spark, target, event, register, kafka_records, avro_bytes, topic, kind, schema, is_late
+):
+    avro = event(("id", "int"))
+    good = register(f"{topic}-value", avro)
+    other = register(f"n.Other{topic}", schema, kind)
+    if not is_late:
+        target = replace(target, subjects={"value": (f"{topic}-value", f"n.Other{topic}")})
+    values = [frame(other, b"\0"), frame(good, avro_bytes(avro, {"id": 1}))]
+    micro_batch.write(target, kafka_records(values), 0)
+    assert quarantined(spark, target) == [(0, "wrong_schema_type", f"schema {other} is {kind}, not AVRO")]
+    assert table(spark, target, "id") == [(1,)]
+
+
+def test_a_field_called_as_a_column_of_topiclake_is_refused(
+    spark, target, event, register, kafka_records, avro_bytes, topic
+):
+    good, bad = event(("id", "int")), event(("id", "int"), ("_kafka", "string", ""))
+    ids = [register(f"{topic}-value", each) for each in (good, bad)]
+    values = [
+        frame(ids[1], avro_bytes(bad, {"id": 1, "_kafka": "x"})),
+        frame(ids[0], avro_bytes(good, {"id": 2})),
+    ]
+    micro_batch.write(target, kafka_records(values), 0)
+    assert quarantined(spark, target) == [
+        (0, "incompatible_schema", "a field is called _kafka, which is a column of Topiclake's own")
+    ]
+    assert table(spark, target, "id") == [(2,)]
+
+
+def test_without_the_kafka_column_a_field_may_be_called_so(
+    spark, target, event, register, kafka_records, avro_bytes, topic
+):
+    schema = event(("_kafka", "string"))
+    number = register(f"{topic}-value", schema)
+    target = replace(target, layout=Layout(kafka=()))
+    micro_batch.write(target, kafka_records([frame(number, avro_bytes(schema, {"_kafka": "x"})), None]), 0)
+    assert table(spark, target, "*") == [("x",)]
+    assert [reason for _, reason, _ in quarantined(spark, target)] == ["tombstone"]
+
+
+def test_the_kafka_column_holds_what_the_layout_asks_for(
+    spark, target, event, register, kafka_records, avro_bytes, topic
+):
+    schema = event(("id", "int"))
+    number = register(f"{topic}-value", schema)
+    target = replace(target, layout=Layout(kafka=("partition", "offset", "topic", "timestamp")))
+    records = kafka_records([frame(number, avro_bytes(schema, {"id": 1}))], topic="gps")
+    micro_batch.write(target, records, 0)
+    (expected,) = records.select("partition", "offset", "topic", "timestamp").collect()
+    assert table(spark, target, "_kafka.*") == [tuple(expected)]
+
+
+# Schemas that are known by their ids only
+
+
+@pytest.fixture
+def known(event, register, topic):
+    """The id and the schema of the subject's one version."""
+    schema = event(("id", "int"))
+    return register(f"{topic}-value", schema), schema
+
+
+@pytest.fixture
+def late(event, register, topic):
+    """The id and the schema of a version under another subject."""
+    schema = event(("id", "long"), ("late", "string", "-"))
+    return register(f"{topic}-late", schema), schema
+
+
+@pytest.fixture
+def whole(avro_bytes):
+    """Frame an event of `known` or `late`."""
+
+    def framed(version, number):
+        return frame(version[0], avro_bytes(version[1], {"id": number, "late": "l"}))
+
+    return framed
+
+
+def test_records_of_another_subject_land_by_the_second_commit_and_cost_one_request(
+    spark, target, registry, known, late, whole, kafka_records
+):
+    values = [whole(late, 1), whole(known, 2), whole(late, 3), b"{json}"]
+    micro_batch.write(target, kafka_records(values), 0)
+    # The column was not there yet when the known record was written.
+    assert table(spark, target, "id", "late") == [(1, "l"), (2, None), (3, "l")]
+    assert places(spark, target) == [(0, "table"), (1, "table"), (2, "table"), (3, "bad_magic")]
+    assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (2, 1)
+    assert delta.commit_of(spark, target.table, writer="gps/11111111-aaaa/late", batch_id=0)["schemas"] == {
+        "value": [known[0], late[0]]
+    }
+    # From now on it is known.
+    micro_batch.write(target, kafka_records(values), 1)
+    assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (3, 1)
+
+
+def test_ten_thousand_unknown_ids_cost_five_requests(spark, target, registry, known, whole, kafka_records):
+    unknown = [frame(2**30 + number, b"\0") for number in range(10_000)]
+    micro_batch.write(target, kafka_records([*unknown, whole(known, 1)]), 0)
+    assert asked(registry, "/schemas/ids/") == 5
+    bad = delta.read(spark, target.quarantine)
+    assert (
+        bad.where("reason = 'unknown_schema_id'").count() == bad.select("offset").distinct().count() == 10_000
+    )
+    said = bad.groupBy(F.col("detail").contains("was not looked up").alias("never")).count().collect()
+    assert {row["never"]: row["count"] for row in said} == {True: 9_995, False: 5}
+    assert table(spark, target, "id") == [(1,)]
+
+
+def test_a_registry_that_is_away_is_no_bad_record(spark, target, registry, known, late, whole, kafka_records):
+    impatient = replace(target, registry=SchemaRegistry(registry.url, patience=0))
+    registry.fault("503", path="/schemas/ids/")
+    values = [whole(known, 1), whole(late, 2), None]
+    with pytest.raises(SchemaRegistryError, match="HTTP 503"):
+        micro_batch.write(impatient, kafka_records(values), 0)
+    assert places(spark, target) == [(0, "table")]
+    registry.heal()
+    micro_batch.write(restarted(target), kafka_records(values), 0)
+    assert places(spark, target) == [(0, "table"), (1, "table"), (2, "tombstone")]
+
+
+def test_without_any_version_all_records_are_looked_up_or_quarantined(
+    spark, target, late, whole, kafka_records
+):
+    """Strategy record_name, and no record_names: every schema is found by its id."""
+    target = replace(target, subjects={"value": ()})
+    micro_batch.write(target, kafka_records([None, b"x"]), 0)
+    assert places(spark, target) == [(0, "tombstone"), (1, "too_short")]
+    micro_batch.write(target, kafka_records([whole(late, 1), None]), 1)
+    assert table(spark, target, "id", "late") == [(1, "l")]
+    assert len(quarantined(spark, target)) == 3
+
+
+def test_a_table_without_any_column_is_refused_with_what_to_set(spark, target, kafka_records):
+    target = replace(target, subjects={"value": ()}, layout=Layout(kafka=()))
+    with pytest.raises(IngestError, match="the table would have no columns") as raised:
+        micro_batch.write(target, kafka_records([None]), 0)
+    assert "record_names" in raised.value.remedy
+    assert not delta.is_table(spark, target.table)
+
+
+def test_records_of_several_types_share_a_topic_by_their_names(
+    spark, target, registry, event, register, kafka_records, avro_bytes, topic
+):
+    """Strategies record_name and topic_record_name differ in the subjects' names only."""
+    one, two = event(("a", "int"), name=f"One{topic}"), event(("b", "string"), name=f"Two{topic}")
+    subjects = (f"n.One{topic}", f"{topic}-n.Two{topic}")
+    ids = [register(subject, schema) for subject, schema in zip(subjects, (one, two), strict=True)]
+    target = replace(target, subjects={"value": subjects})
+    values = [frame(ids[0], avro_bytes(one, {"a": 1})), frame(ids[1], avro_bytes(two, {"b": "x"}))]
+    micro_batch.write(target, kafka_records(values), 0)
+    assert table(spark, target, "a", "b") == [(1, None), (None, "x")]
+    assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (1, 0)
+
+
+# Keys, headers, tombstones
+
+
+def test_keys_are_decoded_and_a_bad_key_is_quarantined(
+    spark, target, event, register, known, whole, avro_bytes, topic
+):
+    of_key = event(("device", "string"), name=f"K{topic}")
+    late_key = event(("device", "string"), ("fleet", "string", "-"), name=f"K{topic}")
+    key, later = register(f"{topic}-key", of_key), register(f"{topic}-other", late_key)
+    target = replace(target, subjects=target.subjects | {"key": (f"{topic}-key",)}, layout=Layout(key=True))
+    good = frame(key, avro_bytes(of_key, {"device": "d"}))
+    rows = [
+        (good, whole(known, 0), None),
+        (None, whole(known, 1), None),
+        (b"text", whole(known, 2), None),
+        (good + b"\0", whole(known, 3), None),
+        (frame(2**30, b"\0"), whole(known, 4), None),
+        (frame(later, avro_bytes(late_key, {"device": "e", "fleet": "f"})), whole(known, 5), None),
+        (b"text", None, None),
+    ]
+    micro_batch.write(target, kafka_rows(spark, rows), 0)
+    assert table(spark, target, "id", "_key.device", "_key.fleet") == [
+        (0, "d", None),
+        (1, None, None),
+        (5, "e", "f"),
+    ]
+    assert quarantined(spark, target) == [
+        (2, "too_short", "key: 4 bytes, fewer than the header's 5"),
+        (
+            3,
+            "undecodable",
+            f"key: the 3 bytes are not one record of schema id {key}: "
+            "1 bytes are left after the record, which takes 2",
+        ),
+        (4, "unknown_schema_id", f"key: the registry does not know schema id {2**30}"),
+        (6, "tombstone", "the value is null"),
+    ]
+
+
+def test_headers_are_kept(spark, target, known, whole):
+    target = replace(target, layout=Layout(headers=True))
+    headers = [("a", b"1"), ("a", None), ("b", b"")]
+    rows = [(None, whole(known, 1), headers), (None, whole(known, 2), None), (None, None, headers)]
+    micro_batch.write(target, kafka_rows(spark, rows), 0)
+    found = delta.read(spark, target.table).orderBy("id").select("_headers").collect()
+    assert [each[0] if each[0] is None else [tuple(header) for header in each[0]] for each in found] == [
+        headers,
+        None,
+    ]
+    (bad,) = delta.read(spark, target.quarantine).select("headers").collect()
+    assert [tuple(header) for header in bad[0]] == headers
+
+
+def test_tombstones_are_quarantined_or_skipped(spark, target, known, whole, kafka_records):
+    values = [None, whole(known, 1), None, b""]
+    micro_batch.write(target, kafka_records(values), 0)
+    assert places(spark, target) == [(0, "tombstone"), (1, "table"), (2, "tombstone"), (3, "too_short")]
+    skipping = replace(restarted(target), layout=Layout(skips_tombstones=True))
+    micro_batch.write(skipping, kafka_records(values), 1)
+    again = [(1, "table"), (3, "too_short")]
+    assert places(spark, target) == sorted(
+        [(0, "tombstone"), (1, "table"), (2, "tombstone"), *again, again[1]]
+    )
+
+
+def test_schemas_may_be_named_in_headers_by_id_and_by_guid(
+    spark, target, registry, known, late, whole, avro_bytes
+):
+    guid, unknown = str(uuid4()), str(uuid4())
+    registry.guids = {guid: late[0]}
+    header = "__value_schema_id"
+    rows = [
+        (None, avro_bytes(late[1], {"id": 0, "late": "g"}), [(header, identifier(guid))]),
+        (None, avro_bytes(known[1], {"id": 1}), [(header, identifier(known[0]))]),
+        (None, whole(known, 2), [("other", b"x")]),
+        (None, b"\0", [(header, b"\1" + UUID(unknown).bytes)]),
+        (None, b"\0", [(header, b"\2")]),
+        (None, b"", [(header, identifier(known[0]))]),
+        (None, None, [(header, identifier(known[0]))]),
+    ]
+    micro_batch.write(target, kafka_rows(spark, rows), 0)
+    assert table(spark, target, "id", "late") == [(0, "g"), (1, None), (2, None)]
+    assert quarantined(spark, target) == [
+        (3, "unknown_schema_id", f"the registry does not know schema GUID {UUID(unknown).hex.upper()}"),
+        (4, "bad_magic", "the header __value_schema_id is 0x02, neither id nor GUID"),
+        (
+            5,
+            "undecodable",
+            f"the 0 bytes are not one record of schema id {known[0]}: "
+            "the record is cut off or claims more than there is: end of input",
+        ),
+        (6, "tombstone", "the value is null"),
+    ]
+    assert asked(registry, "/schemas/guids/") == 2
+
+
+# FAILFAST
+
+
+def test_failfast_stops_when_the_registry_does_not_know_a_schema(
+    spark, target, known, late, whole, kafka_records
+):
+    failing = replace(target, mode="FAILFAST")
+    micro_batch.write(failing, kafka_records([whole(known, 1), whole(late, 2)]), 0)
+    assert places(spark, target) == [(0, "table"), (1, "table")]
+    values = [whole(known, 1), frame(2**30, b"\0")]
+    for each in (failing, replace(restarted(target), mode="FAILFAST")):
+        with pytest.raises(
+            DecodeError, match=r"partition 3, offset 1, reason unknown_schema_id: the registry"
+        ):
+            micro_batch.write(each, kafka_records(values), 1)
+    assert quarantined(spark, target) == []
+    micro_batch.write(restarted(target), kafka_records(values), 1)
+    assert Counter(places(spark, target)) == Counter(
+        [(0, "table"), (0, "table"), (1, "table"), (1, "unknown_schema_id")]
+    )
+
+
+# Exactly once
+
+
+class CrashError(Exception):
+    """The process is gone."""
+
+
+@pytest.fixture
+def crashed(monkeypatch):
+    """Write a batch by a process that dies before or after its commit `number`."""
+
+    def write(target, records, batch_id, number, moment="after"):
+        calls, append = itertools.count(1), delta.append_once
+
+        def dying(*args, **kwargs):
+            call = next(calls)
+            if (call, moment) == (number, "before"):
+                raise CrashError
+            append(*args, **kwargs)
+            if call == number:
+                raise CrashError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(delta, "append_once", dying)
+            with pytest.raises(CrashError):
+                micro_batch.write(target, records, batch_id)
+
+    return write
+
+
+@pytest.fixture
+def mixed(spark, known, late, whole, kafka_records):
+    """One record of each way: known, looked up, unknown, and four that are bad in themselves."""
+    bad = [frame(2**30, b"\0"), b"{json}", None, whole(known, 5) + b"\0"]
+    return kafka_records([whole(known, 0), whole(late, 1), *bad, whole(known, 6)])
+
+
+EXPECTED = [
+    (0, "table"),
+    (1, "table"),
+    (2, "unknown_schema_id"),
+    (3, "bad_magic"),
+    (4, "tombstone"),
+    (5, "undecodable"),
+    (6, "table"),
+]
+
+
+def versions(spark, target):
+    return delta.latest_version(spark, target.table), delta.latest_version(spark, target.quarantine)
+
+
+def test_a_batch_that_is_repeated_changes_nothing(spark, target, mixed):
+    micro_batch.write(target, mixed, 0)
+    before = versions(spark, target)
+    micro_batch.write(restarted(target), mixed, 0)
+    assert versions(spark, target) == before
+    assert places(spark, target) == EXPECTED
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("commit", [1, 2, 3])
+def test_a_crash_at_any_commit_loses_and_doubles_nothing(spark, target, mixed, crashed, commit, moment):
+    crashed(target, mixed, 0, commit, moment)
+    micro_batch.write(restarted(target), mixed, 0)
+    assert places(spark, target) == EXPECTED
+    before = versions(spark, target)
+    micro_batch.write(restarted(target), mixed, 0)
+    assert versions(spark, target) == before
+
+
+def test_a_crash_at_every_attempt_loses_and_doubles_nothing(spark, target, mixed, crashed):
+    """A repeated attempt tries commit 1 again, which Delta knows."""
+    crashed(target, mixed, 0, 1)
+    crashed(restarted(target), mixed, 0, 2)
+    crashed(restarted(target), mixed, 0, 2, "before")
+    micro_batch.write(restarted(target), mixed, 0)
+    assert places(spark, target) == EXPECTED
+
+
+def test_a_crash_of_a_batch_without_rows_is_repeated(
+    spark, target, kafka_records, known, late, whole, crashed
+):
+    """Commit 1 is empty then; it is there all the same."""
+    records = kafka_records([None, whole(late, 1)])
+    crashed(target, records, 0, 1)
+    micro_batch.write(restarted(target), records, 0)
+    assert places(spark, target) == [(0, "tombstone"), (1, "table")]
+
+
+def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
+    spark, target, known, mixed, whole, kafka_records
+):
+    """Delta forgets a commit after `delta.logRetentionDuration`, the transaction's number never."""
+    target.schemas().current(spark)
+    rows = spark.sql("SELECT 0 AS id, struct(3 AS partition, 0L AS offset) AS _kafka")
+    rows = rows.union(spark.sql("SELECT 6, struct(3, 6L)"))
+    writer = {"txnAppId": "gps/11111111-aaaa", "txnVersion": "0"}
+    rows.write.format("delta").mode("append").options(**writer).save(target.table)
+    micro_batch.write(restarted(target), mixed, 0)
+    assert places(spark, target) == EXPECTED
+
+
+def test_several_batches_that_were_written_before_do_not_wait_for_ever(spark, target, mixed):
+    """A checkpoint that was put back repeats more than its last batch; a skipped write counts nothing."""
+    for batch_id in range(3):
+        micro_batch.write(target, mixed, batch_id)
+    before = versions(spark, target)
+    again = restarted(target)
+    for batch_id in range(3):
+        micro_batch.write(again, mixed, batch_id)
+    assert versions(spark, target) == before
+
+
+@pytest.mark.parametrize(
+    ("commit", "expected"), [(1, "table"), (2, "unknown_schema_id"), (3, "unknown_schema_id")]
+)
+def test_a_schema_that_becomes_known_after_a_crash_doubles_nothing(
+    spark, target, registry, event, register, mixed, avro_bytes, crashed, topic, commit, expected
+):
+    schema = event(("id", "int"), ("flips", "int", 0))
+    number = register(f"{topic}-flips", schema)
+    value = frame(number, avro_bytes(schema, {"id": 7, "flips": 1}))
+    records = mixed.union(mixed.where("offset = 0").withColumns({"value": F.lit(value), "offset": F.lit(7)}))
+    registry.fault(GONE, path=f"/schemas/ids/{number}")
+    crashed(target, records, 0, commit)
+    registry.heal()
+    for _ in range(2):
+        micro_batch.write(restarted(target), records, 0)
+    assert places(spark, target) == [*EXPECTED, (7, expected)]
+    assert commits(spark, target) == 2
+
+
+@pytest.mark.parametrize(("commit", "expected"), [(1, "unknown_schema_id"), (2, "table"), (3, "table")])
+def test_a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing(
+    spark, target, registry, mixed, late, crashed, commit, expected
+):
+    crashed(target, mixed, 0, commit)
+    registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
+    for _ in range(2):
+        micro_batch.write(restarted(target), mixed, 0)
+    assert places(spark, target) == [EXPECTED[0], (1, expected), *EXPECTED[2:]]
+
+
+def forget(registry, subject, version, schema_id):
+    """Delete a version for good; Apicurio keeps what it holds by id, so the proxy forgets that."""
+    for query in ("", "?permanent=true"):
+        requests.delete(f"{registry.url}/subjects/{subject}/versions/{version}{query}", timeout=20)
+    registry.fault(GONE, path=f"/schemas/ids/{schema_id}")
+    assert requests.get(f"{registry.url}/subjects/{subject}/versions", timeout=20).json() == [1]
+
+
+@pytest.fixture
+def second(event, register, known, topic):
+    """The id and the schema of the subject's second version."""
+    schema = event(("id", "int"), ("late", "string", "-"))
+    return register(f"{topic}-value", schema), schema
+
+
+def test_a_version_that_is_gone_after_a_crash_is_told_by_the_table(
+    spark, target, registry, known, second, late, whole, kafka_records, crashed, topic
+):
+    records = kafka_records([whole(known, 0), whole(second, 1), whole(late, 2), None])
+    crashed(target, records, 0, 1)
+    forget(registry, f"{topic}-value", 2, second[0])
+    micro_batch.write(restarted(target), records, 0)
+    assert places(spark, target) == [(0, "table"), (1, "table"), (2, "table"), (3, "tombstone")]
+
+
+def test_without_the_kafka_column_a_version_that_is_gone_stops_the_query(
+    spark, target, registry, known, second, late, whole, kafka_records, crashed, topic
+):
+    target = replace(target, layout=Layout(kafka=()))
+    records = kafka_records([whole(known, 0), whole(second, 1), whole(late, 2), None])
+    crashed(target, records, 0, 1)
+    forget(registry, f"{topic}-value", 2, second[0])
+    with pytest.raises(IngestError, match="schemas that the registry no longer knows") as raised:
+        micro_batch.write(restarted(target), records, 0)
+    assert raised.value.remedy == "register the schemas again under their ids"
+    assert (table(spark, target, "id"), quarantined(spark, target)) == ([(0,), (1,)], [])
+    registry.heal()
+    micro_batch.write(restarted(target), records, 0)
+    assert table(spark, target, "id") == [(0,), (1,), (2,)]
+    assert [offset for offset, _, _ in quarantined(spark, target)] == [3]
+
+
+@pytest.mark.parametrize("is_known_first", [True, False])
+def test_pinned_schemas_tell_what_was_written_without_the_kafka_column(
+    spark, target, registry, known, late, second, whole, kafka_records, crashed, topic, is_known_first
+):
+    """The subject's versions change between the attempts; what the first one knew decides."""
+    target = replace(target, layout=Layout(kafka=()))
+    records = kafka_records([whole(known, 0), whole(late, 1), None])
+    if is_known_first:
+        crashed(replace(target, subjects={"value": (f"{topic}-value", f"{topic}-late")}), records, 0, 1)
+        micro_batch.write(restarted(target), records, 0)
+    else:
+        crashed(target, records, 0, 1)
+        later = replace(restarted(target), subjects={"value": (f"{topic}-value", f"{topic}-late")})
+        micro_batch.write(later, records, 0)
+    assert table(spark, target, "id") == [(0,), (1,)]
+    assert [offset for offset, _, _ in quarantined(spark, target)] == [2]
+
+
+def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, mixed, tmp_path):
+    micro_batch.write(target, mixed, 0)
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "metadata").write_text(json.dumps({"id": "22222222-bbbb"}))
+    micro_batch.write(replace(restarted(target), checkpoint=str(tmp_path / "second")), mixed, 0)
+    assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
+
+
+def test_two_topics_of_one_query_are_two_writers(spark, target, mixed):
+    for topic in ("one", "two"):
+        micro_batch.write(replace(target, topic=topic), mixed, 0)
+    assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
+
+
+# Others write to the table at the same time
+
+
+@pytest.fixture
+def interrupted(spark, tmp_path):
+    """Write a batch, and do something else to the table between its look at it and its commit."""
+
+    def write(target, records, batch_id, meanwhile):
+        begun, go = tmp_path / "begun", tmp_path / "go"
+
+        @F.udf("binary")
+        def waits(value):
+            import time
+            from pathlib import Path
+
+            Path(begun).touch()
+            for _ in range(600):
+                if Path(go).exists():
+                    return value
+                time.sleep(0.05)
+            raise TimeoutError
+
+        slow = records.coalesce(1).withColumn("value", waits("value"))
+        failed = []
+
+        def run():
+            try:
+                micro_batch.write(target, slow, batch_id)
+            except Exception as error:  # noqa: BLE001 (told to the test)
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        while not begun.exists() and thread.is_alive():
+            thread.join(0.05)
+        meanwhile()
+        go.touch()
+        thread.join()
+        assert failed == []
+
+    return write
+
+
+def test_two_versions_at_once_are_both_written(
+    spark, target, event, register, known, mixed, kafka_records, avro_bytes, topic, interrupted
+):
+    """Delta lets the faster one win, and the other is written again on what is there then."""
+    wide = event(("id", "long"), ("note", "string", "-"))
+    number = register(f"{topic}-other", wide)
+    other = replace(target, pipeline="other", start=uuid4().hex, subjects={"value": (f"{topic}-other",)})
+    faster = kafka_records([frame(number, avro_bytes(wide, {"id": 2**40, "note": "n"}))], partition=9)
+    micro_batch.write(target, mixed, 0)
+    interrupted(target, mixed, 1, lambda: micro_batch.write(other, faster, 0))
+    assert Counter(places(spark, target)) == Counter([*EXPECTED * 2, (0, "table")])
+    assert table(spark, target, "id")[-1] == (2**40,)
+
+
+def test_a_batch_job_may_append_at_the_same_time(spark, target, known, mixed, interrupted):
+    micro_batch.write(target, mixed, 0)
+    before = commits(spark, target)
+
+    def job():
+        rows = delta.read(spark, target.table).where("id = 0")
+        rows.write.format("delta").mode("append").save(target.table)
+
+    interrupted(target, mixed, 1, job)
+    assert Counter(places(spark, target)) == Counter([*EXPECTED * 2, (0, "table")])
+    assert commits(spark, target) == before + 2

@@ -1,0 +1,94 @@
+"""A JVM without Avro's limits, which one record can end, is refused before anything is read."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import PySparkException
+
+from topiclake import platform_check
+from topiclake.errors import PlatformError
+from topiclake.session import AVRO_LIMITS, jvm_options
+
+STARTED_WITHOUT = """
+from pyspark.sql import SparkSession
+from topiclake.errors import PlatformError
+from topiclake.platform_check import require_avro_limits
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+spark = builder.config("spark.driver.extraJavaOptions", "{options}").getOrCreate()
+try:
+    require_avro_limits(spark)
+except PlatformError as error:
+    print("refused:", error.cause, "|", error.remedy)
+else:
+    print("accepted")
+spark.stop()
+"""
+
+
+def started_with(options, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED_WITHOUT.format(options=options)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_the_session_of_the_library_passes(spark):
+    platform_check.require_avro_limits(spark)
+
+
+def test_a_jvm_without_the_limits_is_refused_with_what_to_set(tmp_path):
+    said = started_with("", tmp_path)
+    for name in AVRO_LIMITS:
+        assert name in said
+    assert said.startswith("refused: the JVM has no org.apache.avro.limits.")
+    assert f"spark.driver.extraJavaOptions {jvm_options()}" in said
+    assert f"spark.executor.extraJavaOptions {jvm_options()}" in said
+    assert "spark-defaults.conf or --conf" in said
+
+
+def test_a_jvm_with_some_of_the_limits_is_told_the_others(tmp_path):
+    first, *others = AVRO_LIMITS
+    cause = started_with(f"-D{first}=1000", tmp_path).split("|")[0]
+    assert first not in cause
+    assert all(name in cause for name in others)
+
+
+@pytest.fixture
+def databricks(spark, monkeypatch):
+    """A session that forbids `java_method`, as Databricks' shared clusters do; its settings can be read."""
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+
+    def forbidden(_spark):
+        raise PySparkException("[UNSUPPORTED] java_method is not allowed on this cluster")
+
+    monkeypatch.setattr(platform_check, "_properties", forbidden)
+    settings = {"spark.driver.extraJavaOptions": jvm_options()}
+    return SimpleNamespace(conf=SimpleNamespace(get=settings.get)), settings
+
+
+def test_where_the_jvm_cannot_be_asked_the_settings_tell(databricks):
+    session, _ = databricks
+    platform_check.require_avro_limits(session)
+
+
+def test_settings_without_the_limits_are_refused_for_the_clusters_own_config(databricks):
+    session, settings = databricks
+    settings["spark.driver.extraJavaOptions"] = "-XX:+UseG1GC"
+    with pytest.raises(PlatformError, match=r"the JVM has no org\.apache\.avro") as raised:
+        platform_check.require_avro_limits(session)
+    assert raised.value.remedy.startswith(
+        "put into the cluster's Spark config: spark.driver.extraJavaOptions -D"
+    )
+    del settings["spark.driver.extraJavaOptions"]
+    with pytest.raises(PlatformError):
+        platform_check.require_avro_limits(session)

@@ -1,0 +1,393 @@
+"""Quarantined records into their table, once: real Delta, the real registry, and crashes at each step."""
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from threading import Barrier
+
+import pytest
+from pyspark.sql import functions as F
+from pyspark.testing import assertDataFrameEqual
+
+from topiclake import delta, ingest, micro_batch, quarantine, replay
+from topiclake.errors import ConfigError, IngestError
+from topiclake.quarantine_views import quarantine_reasons, quarantine_rows
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import (
+    KafkaSettings,
+    PipelineSettings,
+    SchemaRegistrySettings,
+    Settings,
+    StorageSettings,
+)
+from topiclake.wire_format import frame
+
+
+def record_of(*fields):
+    return json.dumps({"type": "record", "name": "E", "fields": list(fields)})
+
+
+ID = {"name": "id", "type": "int"}
+V1 = record_of(ID)
+V2 = record_of(ID, {"name": "note", "type": "string", "default": "-"})
+NOTHING = replay.ReplayReport()
+
+
+class Crashed(Exception):  # noqa: N818
+    """The end of a process, as far as a test in one process can have it."""
+
+
+@pytest.fixture
+def registry(embedded):
+    return SchemaRegistry(embedded[1].schema_registry_url)
+
+
+@pytest.fixture
+def settings(embedded, registry, tmp_path, request):
+    topic = re.sub(r"\W+", "-", request.node.name)[:80]
+    registry.register(f"{topic}-value", V1)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": "11111111-aaaa"}))
+    return Settings(
+        env="test",
+        name="gps",
+        kafka=KafkaSettings(bootstrap_servers=embedded[1].kafka_bootstrap_servers),
+        schema_registry=SchemaRegistrySettings(url=embedded[1].schema_registry_url),
+        storage=StorageSettings(source=tmp_path.as_uri(), mount_point="/mnt/lake"),
+        pipeline=PipelineSettings(
+            topic=topic,
+            view="e",
+            table_path=str(tmp_path / "table"),
+            checkpoint_path=str(tmp_path / "checkpoint"),
+        ),
+    )
+
+
+@pytest.fixture
+def topic(settings):
+    return settings.pipeline.topic
+
+
+@pytest.fixture
+def replayed(spark, settings):
+    return lambda *reasons, of=settings: replay.replay_quarantine(spark, of, None, reasons)
+
+
+@pytest.fixture
+def written(settings, kafka_records):
+    """Write values of a topic, offsets from 0, as one micro-batch."""
+
+    def write(values, batch_id=0, of=settings, partition=3):
+        records = kafka_records(values, topic=of.pipeline.topic, partition=partition)
+        micro_batch.write(ingest.target(of, None), records, batch_id)
+
+    return write
+
+
+@pytest.fixture
+def waiting(written, registry, topic, avro_bytes):
+    """Six records, of which two name a schema that is registered only after them."""
+    known = registry.latest(f"{topic}-value").schema_id
+    later = registry.register(f"{topic}-probe", record_of({"name": "p", "type": "int", "doc": topic})) + 1
+    new = [frame(later, avro_bytes(V2, {"id": number, "note": f"n{number}"})) for number in (2, 4)]
+    written([frame(known, avro_bytes(V1, {"id": 0})), None, new[0], b"{json}", new[1], frame(known, b"")])
+    # Distinct for each test, so that the registry gives a new id.
+    assert (
+        registry.register(f"{topic}-value", V2.replace('"note"', '"note", "doc": ' + json.dumps(topic)))
+        == later
+    )
+    return later
+
+
+def table(spark, settings):
+    return delta.read(spark, settings.pipeline.table_path)
+
+
+def offsets(spark, settings):
+    return sorted(row["offset"] for row in table(spark, settings).select("_kafka.offset").collect())
+
+
+def marks(spark, settings):
+    """By offset, whether a row is claimed, and whether it is marked."""
+    rows = delta.read(spark, settings.pipeline.quarantine_path).orderBy("topic", "partition", "offset")
+    return {
+        row["offset"]: (row["replay"] is not None, row["replayed_at"] is not None) for row in rows.collect()
+    }
+
+
+ALL = [0, 2, 4]
+DONE = {1: (False, False), 2: (True, True), 3: (False, False), 4: (True, True), 5: (False, False)}
+CLAIMED = DONE | {2: (True, False), 4: (True, False)}
+LEFT = {"bad_magic": 1, "tombstone": 1, "undecodable": 1}
+
+
+def test_records_whose_schema_came_later_land_in_the_table_with_their_place(
+    spark, settings, waiting, replayed
+):
+    before = {row["offset"]: row["reason"] for row in quarantined(spark, settings)}
+    report = replayed()
+    assert (report.looked_at, report.replayed, report.left, len(report.claims)) == (5, 2, LEFT, 1)
+    expected = spark.createDataFrame(
+        [(0, None, (3, 0)), (2, "n2", (3, 2)), (4, "n4", (3, 4))],
+        "id INT, note STRING, _kafka STRUCT<partition INT, offset BIGINT>",
+    )
+    found = table(spark, settings).select("id", "note", "_kafka")
+    assertDataFrameEqual(found, expected, rtol=0, atol=0)
+    assert marks(spark, settings) == DONE
+    assert {row["offset"]: row["reason"] for row in quarantined(spark, settings)} == before
+    assert json.loads(report.to_json()) == asdict(report)
+
+
+def quarantined(spark, settings):
+    return delta.read(spark, settings.pipeline.quarantine_path).collect()
+
+
+def test_a_second_replay_changes_neither_table_nor_quarantine(spark, settings, waiting, replayed):
+    replayed()
+    paths = settings.pipeline.table_path, settings.pipeline.quarantine_path
+    before = [delta.latest_version(spark, path) for path in paths]
+    again = replayed()
+    assert (again.looked_at, again.replayed, again.left, again.claims) == (3, 0, LEFT, [])
+    assert [delta.latest_version(spark, path) for path in paths] == before
+
+
+def test_a_crash_after_the_claim_is_finished_by_the_next_replay(
+    spark, settings, waiting, replayed, monkeypatch
+):
+    def crash(*_, **__):
+        raise Crashed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replay.delta, "append_once", crash)
+        with pytest.raises(Crashed):
+            replayed()
+    assert (offsets(spark, settings), marks(spark, settings)) == ([0], CLAIMED)
+    # An earlier claim is finished, whatever is asked for now.
+    report = replayed("tombstone")
+    assert (report.looked_at, report.replayed, report.left) == (3, 2, {"tombstone": 1})
+    assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
+
+
+def test_a_crash_between_append_and_mark_doubles_nothing(spark, settings, waiting, replayed, monkeypatch):
+    def crash(*_):
+        raise Crashed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replay._Replay, "_mark", crash)
+        with pytest.raises(Crashed):
+            replayed()
+    assert (offsets(spark, settings), marks(spark, settings)) == (ALL, CLAIMED)
+    assert replayed().replayed == 2
+    assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
+
+
+def test_a_crash_while_marking_leaves_what_is_marked(spark, settings, waiting, replayed, monkeypatch):
+    mark = replay._Replay._mark
+
+    def crash(self, claim):
+        mark(self, claim)
+        raise Crashed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replay._Replay, "_mark", crash)
+        with pytest.raises(Crashed):
+            replayed()
+    assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
+    assert replayed().replayed == 0
+    assert offsets(spark, settings) == ALL
+
+
+def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, replayed, monkeypatch):
+    """Both have judged before one claims, and both append before one marks."""
+    barriers, update = {"replay": Barrier(2), "replayed_at": Barrier(2)}, replay._Replay._update
+
+    def together(self, found, condition, column, value):
+        if barriers[column].n_waiting < 2 and not barriers[column].broken:
+            wait(barriers[column])
+        return update(self, found, condition, column, value)
+
+    def wait(barrier):
+        try:
+            barrier.wait(20)
+        except Exception:  # noqa: BLE001 (a retry comes alone)
+            barrier.abort()
+
+    monkeypatch.setattr(replay._Replay, "_update", together)
+    with ThreadPoolExecutor(2) as threads:
+        reports = [each.result() for each in [threads.submit(replayed), threads.submit(replayed)]]
+    assert sum(report.replayed for report in reports) == 2
+    assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
+
+
+def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, written, replayed, registry):
+    pipeline = settings.pipeline.model_copy(update={"topic": f"{settings.pipeline.topic}-other"})
+    other = settings.model_copy(update={"pipeline": pipeline})
+    registry.register(f"{pipeline.topic}-value", V1)
+    rows = (
+        delta.read(spark, pipeline.quarantine_path)
+        .where("offset = 2")
+        .withColumn("topic", F.lit(pipeline.topic))
+    )
+    rows.write.format("delta").mode("append").save(pipeline.quarantine_path)
+    assert replayed().looked_at == 5
+    left = delta.read(spark, pipeline.quarantine_path).where(F.col("topic") == pipeline.topic).collect()
+    assert [row["replay"] for row in left] == [None]
+    assert replayed(of=other).replayed == 1
+
+
+def test_only_the_reasons_that_are_asked_for_are_claimed(spark, settings, waiting, replayed):
+    assert replayed("tombstone", "undecodable").left == {"tombstone": 1, "undecodable": 1}
+    assert offsets(spark, settings) == [0]
+    assert replayed("unknown_schema_id").left == {}
+    assert offsets(spark, settings) == ALL
+
+
+def test_a_reason_that_there_is_not_is_named_with_those_that_there_are(replayed):
+    with pytest.raises(ConfigError, match=r"no reason 'unknown_id'.*unknown_schema_id"):
+        replayed("unknown_id")
+
+
+def test_without_a_quarantine_table_there_is_nothing_to_do(spark, settings, replayed):
+    assert replayed() == NOTHING
+    assert not delta.is_table(spark, settings.pipeline.quarantine_path)
+    assert quarantine_reasons(spark, settings, None).count() == 0
+    assert quarantine_rows(spark, settings, None).count() == 0
+
+
+def test_an_incompatible_record_lands_when_its_table_was_mended(
+    spark, settings, written, replayed, avro_bytes, topic, registry
+):
+    """The table had a column of another type, and is made anew."""
+    spark.createDataFrame([], "id STRING, _kafka STRUCT<partition INT, offset BIGINT>").write.format(
+        "delta"
+    ).save(settings.pipeline.table_path)
+    known = registry.latest(f"{topic}-value").schema_id
+    written([frame(known, avro_bytes(V1, {"id": 7}))])
+    assert replayed().left == {"incompatible_schema": 1}
+    spark.createDataFrame([], "id INT, _kafka STRUCT<partition INT, offset BIGINT>").write.format(
+        "delta"
+    ).mode("overwrite").option("overwriteSchema", "true").save(settings.pipeline.table_path)
+    assert replayed().replayed == 1
+    assert [row["id"] for row in table(spark, settings).collect()] == [7]
+
+
+def test_a_schema_is_found_behind_many_ids_that_are_noise(
+    spark, settings, written, replayed, registry, topic
+):
+    """A stream asks for five unknown ids a minute; a replay must not stop there."""
+    later = registry.register(f"{topic}-probe", record_of({"name": "p", "type": "int", "doc": topic})) + 1
+    noise = [frame(900_000 + number, b"\0") for number in range(8) for _ in range(2)]
+    written([*noise, frame(later, b"\x0e")])
+    assert (
+        registry.register(f"{topic}-elsewhere", V1.replace('"E"', '"E", "doc": ' + json.dumps(topic)))
+        == later
+    )
+    assert replayed().replayed == 1
+    assert [row["id"] for row in table(spark, settings).collect()] == [7]
+
+
+def test_a_record_that_a_new_checkpoint_quarantined_again_lands_once(spark, settings, waiting, replayed):
+    path = settings.pipeline.quarantine_path
+    delta.read(spark, path).write.format("delta").mode("append").save(path)
+    assert replayed().replayed == 4
+    assert offsets(spark, settings) == ALL
+
+
+def test_a_claim_whose_schema_is_gone_is_named_and_nothing_is_lost(spark, settings, waiting, replayed):
+    path = settings.pipeline.quarantine_path
+    claim = replay.DeltaTable.forPath(spark, path)
+    claim.update("offset = 5", {"replay": F.lit("claim-of-yesterday")})
+    with pytest.raises(IngestError, match=r"claim claim-of-yesterday .*value schema \d+.*quarantine replay"):
+        replayed()
+    # The other claim was finished all the same.
+    assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE | {5: (True, False)})
+
+
+def test_a_claim_in_the_table_is_marked_even_if_its_schema_is_gone(spark, settings, waiting, replayed):
+    path, pipeline = settings.pipeline.quarantine_path, settings.pipeline
+    replay.DeltaTable.forPath(spark, path).update("offset = 5", {"replay": F.lit("c")})
+    row = table(spark, settings).limit(1)
+    delta.append_once(row, pipeline.table_path, writer="gps/replay/c", batch_id=0, commit={})
+    assert replayed().replayed == 3
+    assert marks(spark, settings)[5] == (True, True)
+
+
+def test_a_quarantine_table_from_before_there_was_a_replay_gets_its_columns(
+    spark, settings, waiting, replayed
+):
+    path = settings.pipeline.quarantine_path
+    old = delta.read(spark, path).drop("replay", "replayed_at")
+    old.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+    assert quarantine_reasons(spark, settings, None).agg(F.sum("waiting")).collect()[0][0] == 5
+    assert replayed().replayed == 2
+    assert delta.read(spark, path).schema.names == quarantine_columns(spark)
+
+
+def quarantine_columns(spark):
+    return spark.createDataFrame([], quarantine.SCHEMA).columns
+
+
+def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
+    spark, settings, kafka_records, registry, topic, avro_bytes, replayed
+):
+    keyed = settings.model_copy(
+        update={"pipeline": settings.pipeline.model_copy(update={"decode_key": True})}
+    )
+    registry.register(f"{topic}-key", '"string"')
+    later = registry.register(f"{topic}-probe", record_of({"name": "k", "type": "long", "doc": topic})) + 1
+    key = frame(later, avro_bytes('"string"', "a key"))
+    value = frame(registry.latest(f"{topic}-value").schema_id, avro_bytes(V1, {"id": 1}))
+    records = kafka_records([value], topic=topic).withColumn("key", F.lit(key))
+    micro_batch.write(ingest.target(keyed, None), records, 0)
+    assert replayed(of=keyed).left == {"unknown_schema_id": 1}
+    assert registry.register(f"{topic}-elsewhere", json.dumps({"type": "string", "doc": topic})) == later
+    assert replayed(of=keyed).replayed == 1
+    assert [row["_key"] for row in table(spark, keyed).collect()] == ["a key"]
+
+
+def test_the_reasons_are_counted_with_an_example(spark, settings, waiting, replayed):
+    replayed()
+    found = quarantine_reasons(spark, settings, None)
+    rows = [(row["reason"], row["waiting"], row["replayed"], row["example"]) for row in found.collect()]
+    assert rows == [
+        ("bad_magic", 1, 0, "byte 0 is 0x7B, not 0x00"),
+        ("tombstone", 1, 0, "the value is null"),
+        ("undecodable", 1, 0, rows[2][3]),
+        ("unknown_schema_id", 0, 2, f"the registry does not know schema id {waiting}"),
+    ]
+    assert all(row["first"] == row["last"] for row in found.collect())
+
+
+def test_a_row_is_shown_with_its_bytes_and_its_key(spark, settings, waiting, replayed):
+    (shown,) = quarantine_rows(spark, settings, None, "bad_magic").collect()
+    assert (shown["partition"], shown["offset"], shown["length"]) == (3, 3, 6)
+    assert (shown["first_bytes"], shown["key"]) == (b"{json}".hex().upper(), "key")
+    assert quarantine_rows(spark, settings, None).count() == 5
+    replayed()
+    assert [row["offset"] for row in quarantine_rows(spark, settings, None).collect()] == [1, 3, 5, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"), [(b"\xff\x00", "0xFF00"), (b"a\0", "0x6100"), ("é".encode(), "é"), (None, None)]
+)
+def test_a_key_that_is_no_text_is_shown_as_hex(spark, settings, waiting, key, shown):
+    path = settings.pipeline.quarantine_path
+    replay.DeltaTable.forPath(spark, path).update("offset = 3", {"key": F.lit(key)})
+    assert quarantine_rows(spark, settings, None, "bad_magic").collect()[0]["key"] == shown
+
+
+def test_a_pipeline_of_several_topics_says_how_to_name_one(spark, settings, replayed):
+    pipeline = {"topic": "a,b", "table_path": "/lake/{topic}"}
+    several = settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=pipeline)})
+    with pytest.raises(ConfigError, match="for_topic"):
+        replayed(of=several)
+
+
+def test_the_summary_is_the_exit_value_of_a_notebook(spark, settings, waiting, replayed):
+    report = replayed()
+    value = json.loads(replay.quarantine_summary(spark, settings, None, "tombstone", report))
+    assert value["replay"] == asdict(report)
+    assert sum(row["waiting"] for row in value["reasons"]) == 3
+    assert [row["offset"] for row in value["rows"]] == [1]
+    assert replace(report, claims=[]) == replay.ReplayReport(5, 2, LEFT)
