@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from topiclake import avro_schema
 from topiclake.wire_format import (
@@ -34,6 +34,10 @@ from topiclake.wire_format import (
 
 #: Any long would do that random bytes rarely hold; a long is cheaper to decode than a fixed(8).
 END = 0x5A17_E5C0_DE5E_A1ED
+
+
+#: More than a record of Kafka holds; a few bytes of a schema that claims 1 GiB would end the JVM.
+FIXED_LIMIT = 16 * 1024 * 1024
 
 
 def zigzag(number: int) -> bytes:
@@ -144,12 +148,36 @@ def columns(spark: SparkSession, reader: str) -> StructType:
 
 
 def impossible(spark: SparkSession, reader: str) -> str | None:
-    """Say why Spark cannot have a reader schema, or None."""
+    """Say why Spark, its JVM or a Delta table cannot have a reader schema, or None."""
+    if _has_huge_fixed(json.loads(reader)):
+        return f"a fixed of more than {FIXED_LIMIT} bytes, which Avro allocates before it reads it"
     try:
-        event_type(spark, reader)
+        event = event_type(spark, reader)
     except AnalysisException as error:
         return " ".join(str(error).split())[:300]
-    return None
+    return _unwritable(event, is_row=avro_schema.is_record(reader))
+
+
+def _has_huge_fixed(tree: object) -> bool:
+    if isinstance(tree, dict) and tree.get("type") == "fixed" and tree["size"] > FIXED_LIMIT:
+        return True
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return any(map(_has_huge_fixed, inner))
+
+
+def _unwritable(kind: DataType, *, is_row: bool = False, is_item: bool = False) -> str | None:
+    """Say what Delta has no form for: a null in an array or map, a struct that holds no value."""
+    if isinstance(kind, NullType):
+        return "items or values that are always null, which Delta does not store" if is_item else None
+    if isinstance(kind, StructType):
+        if not is_row and all(isinstance(field.dataType, NullType) for field in kind):
+            return "a record without a field that holds a value, which Delta does not store"
+        inner, is_inner_item = [field.dataType for field in kind], is_item
+    elif isinstance(kind, ArrayType):
+        inner, is_inner_item = [kind.elementType], True
+    else:
+        inner, is_inner_item = [kind.valueType] if isinstance(kind, MapType) else [], True
+    return next(filter(None, (_unwritable(each, is_item=is_inner_item) for each in inner)), None)
 
 
 def identified(records: DataFrame, part: Part = "value") -> DataFrame:
@@ -180,7 +208,8 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     value = F.col(part)
     body = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
     payload = F.concat(body, F.lit(END_BYTES))
-    options = {"mode": "PERMISSIVE", "avroSchema": framed(reader)}
+    # A cluster's setting for dates before 1582 must not change what a record means.
+    options = {"mode": "PERMISSIVE", "avroSchema": framed(reader), "datetimeRebaseMode": "CORRECTED"}
     if not codec.writers:
         return F.lit(None).cast("struct<event: string, end: bigint>")
     branches = [

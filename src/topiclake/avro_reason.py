@@ -40,7 +40,7 @@ def reason(payload: Column, schema: Column, writers: Mapping[bytes, str]) -> Col
         try:
             fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(text)), None)
         except EOFError as error:
-            return f"the record is cut off or claims more than there is: {error or 'end of input'}"
+            return f"the record is cut off or claims more than there is: {str(error) or 'end of input'}"
         except Exception as error:  # noqa: BLE001 (whatever fastavro raises is the reason)
             return f"{type(error).__name__}: {str(error)[:300]}"
         left = len(payload) - stream.tell()

@@ -189,10 +189,7 @@ def _finish(batch: Batch, codecs: Codecs) -> None:
 def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | None) -> DataFrame:
     """Return the records that an earlier commit left: judged as it did, whatever the registry says now.
 
-    Args:
-        batch: The repeated batch.
-        records: Those of it that may be in the table.
-        commit: What the history tells of the commit; None where it was cleaned up since.
+    `commit` is None where the table's history was cleaned up since.
     """
     pinned = None if commit is None else batch.start.schemas.pinned(batch.spark, commit["schemas"])
     if pinned is not None:
@@ -201,7 +198,9 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
     place: list[str] = [name for name in ("topic", "partition", "offset") if name in there]
     if {"partition", "offset"} <= set(place):
         # What the commit decoded with is not known any more: the table itself knows its rows.
-        written = delta.read(batch.spark, batch.target.table).select(f"{delta.KAFKA_COLUMN}.*")
+        # As it is now: commit 2 may change its columns' types, which Spark refuses in a plan that is older.
+        now = delta.latest_version(batch.spark, batch.target.table)
+        written = delta.read(batch.spark, batch.target.table, now).select(f"{delta.KAFKA_COLUMN}.*")
         return records.join(written, place, "left_anti")
     why = "the table's history no longer tells" if commit is None else "the registry no longer knows"
     schemas = "" if commit is None else f" ({commit['schemas']})"

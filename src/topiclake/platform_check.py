@@ -41,4 +41,5 @@ def _properties(spark: SparkSession) -> dict[str, str]:
         for place, name in enumerate(AVRO_LIMITS)
     ]
     row = spark.range(1).select(*asked).collect()[0]
-    return {name: value for name, value in zip(AVRO_LIMITS, row, strict=True) if value is not None}
+    # Spark writes Java's null as the text "null".
+    return {name: value for name, value in zip(AVRO_LIMITS, row, strict=True) if value not in (None, "null")}

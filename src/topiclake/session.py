@@ -14,8 +14,8 @@ from topiclake.errors import PlatformError
 #: A hostile record may claim a string of 2 GiB; Avro allocates it before it reads it, and the JVM dies.
 #: 16 MiB is above Kafka's own limit of a message (1 MiB by default) and small enough for any heap.
 AVRO_LIMIT = 16 * 1024 * 1024
-#: Items without bytes (nulls, records without fields, a fixed of 0) that one record may claim in all. Five bytes
-#: can claim 16 million, which Spark then makes: a quarter of a GB or more. Avro 1.12.2's default grows with the heap.
+#: Items without bytes (nulls, records without fields, a fixed of 0) that one record may claim in all: five
+#: bytes that claim 16 million end a JVM of 1 GB. Avro 1.12.2's own limit grows with the heap, by thread.
 FREE_ITEMS_LIMIT = 64 * 1024
 AVRO_LIMITS = {
     "org.apache.avro.limits.string.maxLength": AVRO_LIMIT,

@@ -3,9 +3,9 @@
 import contextlib
 from datetime import date, datetime
 from decimal import Decimal
-from uuid import uuid4
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
@@ -44,71 +44,78 @@ REFUSED = [
 ]
 #: A type that holds another, a value of it, and how a refusal names the place.
 NESTED = [
-    ("STRUCT<a: STRING, b: {}>", lambda value: ("s", value), "x.b"),
-    ("ARRAY<{}>", lambda value: [value, None], "x.element"),
-    ("MAP<STRING, {}>", lambda value: {"k": value}, "x.value"),
-    ("MAP<{}, STRING>", lambda value: {value: "v"}, "x.key"),
-    ("STRUCT<b: ARRAY<STRUCT<c: {}>>>", lambda value: ([(value,)],), "x.b.element.c"),
+    ("STRUCT<a: STRING, b: {}>", lambda value: ("s", value), "x0.b"),
+    ("ARRAY<{}>", lambda value: [value, None], "x0.element"),
+    ("MAP<STRING, {}>", lambda value: {"k": value}, "x0.value"),
+    ("MAP<{}, STRING>", lambda value: {value: "v"}, "x0.key"),
+    ("STRUCT<b: ARRAY<STRUCT<c: {}>>>", lambda value: ([(value,)],), "x0.b.element.c"),
 ]
 
 
 def columns(*types):
-    """Columns `x`, `y`, … of these types."""
-    return StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in zip("xyz", types, strict=False)))
+    """Columns x0, x1, … of these types."""
+    return StructType.fromDDL(", ".join(f"x{number} {kind}" for number, kind in enumerate(types)))
 
 
-def widen(spark, path, old, new, before, after):
-    """Append rows of type `old`, then of type `new` as the ingest does; return the table's values of x."""
-    was, wanted = columns(old), columns(new)
-    rows = spark.createDataFrame([(before,)], was)
-    delta.append_once(rows, path, writer="w", batch_id=0, commit={})
+def widened(spark, path, cases):
+    """Append a row of the old types, one of the new as the ingest does, and one of the old again."""
+    was, wanted = columns(*(old for old, *_ in cases)), columns(*(new for _, new, *_ in cases))
+    before, after = [before for _, _, before, _ in cases], [after for *_, after in cases]
+    delta.append_once(spark.createDataFrame([before], was), path, writer="w", batch_id=0, commit={})
     delta.set_properties(spark, path, evolution.properties(was, wanted))
-    rows = spark.createDataFrame([(after,)], wanted)
-    delta.append_once(rows, path, writer="w", batch_id=1, commit={})
-    # Rows of the narrower type go on coming.
-    fitted = evolution.fitted(spark.createDataFrame([(before,)], was), delta.columns(spark, path))
+    delta.append_once(spark.createDataFrame([after], wanted), path, writer="w", batch_id=1, commit={})
+    fitted = evolution.fitted(spark.createDataFrame([before], was), delta.columns(spark, path))
     delta.append_once(fitted, path, writer="w", batch_id=2, commit={})
-    return [row["x"] for row in delta.read(spark, path).collect()]
+    assert delta.columns(spark, path) == wanted
 
 
-@pytest.mark.parametrize(("old", "new", "before", "after", "read"), WIDENED)
-def test_a_column_becomes_wider_and_keeps_its_values(spark, tmp_path, old, new, before, after, read):
+def test_columns_become_wider_and_keep_their_values(spark, tmp_path):
+    path = str(tmp_path / "t")
+    widened(spark, path, [case[:4] for case in WIDENED])
+    found = [list(row) for row in delta.read(spark, path).collect()]
+    old, new = [read for *_, read in WIDENED], [after for _, _, _, after, _ in WIDENED]
+    assert sorted(map(repr, found)) == sorted(map(repr, [old, old, new]))
+
+
+def test_types_inside_others_become_wider(spark, tmp_path):
+    path, numbers = str(tmp_path / "t"), [("INT", "BIGINT", 1, 2**40), ("FLOAT", "DOUBLE", 0.5, 0.1)]
+    cases = [
+        (kind.format(old), kind.format(new), made(before), made(after))
+        for kind, made, _ in NESTED
+        for old, new, before, after in numbers
+    ]
+    widened(spark, path, cases)
+    wanted = columns(*(new for _, new, *_ in cases))
+    rows = [[before for _, _, before, _ in cases], [after for *_, after in cases]]
+    expected = spark.createDataFrame([rows[0], rows[1], rows[0]], wanted)
+    found = delta.read(spark, path).collect()
+    assert sorted(map(repr, found)) == sorted(map(repr, expected.collect()))
+
+
+@pytest.mark.parametrize(("old", "new"), [case[:2] for case in WIDENED])
+def test_what_delta_widens_is_not_refused(old, new):
     assert evolution.refusal(columns(old), columns(new)) is None
-    found = widen(spark, str(tmp_path / "t"), old, new, before, after)
-    assert (sorted(found), {type(each) for each in found}) == (sorted([read, read, after]), {type(read)})
-    assert delta.columns(spark, str(tmp_path / "t")) == columns(new)
-
-
-@pytest.mark.parametrize(("kind", "made", "_path"), NESTED)
-@pytest.mark.parametrize(
-    ("old", "new", "before", "after"), [("INT", "BIGINT", 1, 2**40), ("FLOAT", "DOUBLE", 1.0, 0.1)]
-)
-def test_a_type_inside_another_becomes_wider(spark, tmp_path, kind, made, _path, old, new, before, after):
-    old, new = kind.format(old), kind.format(new)
-    assert evolution.refusal(columns(old), columns(new)) is None
-    found = widen(spark, str(tmp_path / "t"), old, new, made(before), made(after))
-    assert sorted(map(repr, found)) == sorted(
-        repr(row["x"])
-        for row in spark.createDataFrame(
-            [(made(each),) for each in (before, before, after)], columns(new)
-        ).collect()
-    )
-    assert delta.columns(spark, str(tmp_path / "t")) == columns(new)
+    assert evolution.refusal(columns(new), columns(old)) is None
+    assert evolution.properties(columns(new), columns(old)) == {}
 
 
 @pytest.mark.parametrize(("old", "new"), REFUSED)
-def test_delta_refuses_what_is_refused(spark, tmp_path, old, new):
-    """Both ways: neither can the table follow, nor can rows be cast to it without loss."""
-    path = str(tmp_path / "t")
-    was, wanted = columns(old), columns(new)
-    old, new = was["x"].dataType.simpleString(), wanted["x"].dataType.simpleString()
-    said = f"x is {old} in the table and would become {new}"
-    assert evolution.refusal(was, wanted) == said
-    assert evolution.refusal(wanted, was) is not None
+def test_other_types_are_refused_both_ways(old, new):
+    was, wanted = columns(old)["x0"].dataType, columns(new)["x0"].dataType
+    said = f"x0 is {was.simpleString()} in the table and would become {wanted.simpleString()}"
+    assert evolution.refusal(columns(old), columns(new)) == said
+    assert evolution.refusal(columns(new), columns(old)) is not None
+
+
+def test_delta_widens_none_of_what_is_refused(spark, tmp_path):
+    """It refuses the rows, or casts them to the type of the table, which may lose values."""
+    path, was = str(tmp_path / "t"), columns(*(old for old, _ in REFUSED))
     delta.ensure_table(spark, path, was, evolution.WIDENING)
-    with contextlib.suppress(AnalysisException):
-        delta.append_once(spark.createDataFrame([], wanted), path, writer="w", batch_id=0, commit={})
-    # Some Delta casts to the type of the table, which may lose values; it widens none of these.
+    wanted = columns(*(new for _, new in REFUSED))
+    for batch_id, field in enumerate(wanted):
+        rows = spark.createDataFrame([], StructType([field]))
+        with contextlib.suppress(AnalysisException):
+            delta.append_once(rows, path, writer="w", batch_id=batch_id, commit={})
     assert delta.columns(spark, path) == was
 
 
@@ -165,16 +172,24 @@ def test_names_that_differ_in_case_are_one_column(spark):
     assert evolution.fitted(spark.createDataFrame([], rows), table).schema == StructType.fromDDL("id BIGINT")
 
 
-@pytest.mark.parametrize("kind", ["{}", "STRUCT<a: {}>", "ARRAY<{}>", "MAP<STRING, {}>", "MAP<{}, STRING>"])
-def test_a_time_without_zone_needs_a_feature_of_the_table(spark, tmp_path, kind):
-    was, wanted = columns("INT"), columns("INT", kind.format("TIMESTAMP_NTZ"))
-    path = str(tmp_path / uuid4().hex)
+PLACES = ["{}", "STRUCT<a: {}>", "ARRAY<{}>", "MAP<STRING, {}>", "MAP<{}, STRING>"]
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_a_time_without_zone_is_found_wherever_it_stands(kind):
+    wanted = columns("INT", kind.format("TIMESTAMP_NTZ"))
+    assert evolution.properties(columns("INT"), wanted) == evolution.TIMESTAMP_NTZ
+    assert evolution.properties(wanted, wanted) == {}
+    assert evolution.properties(columns("INT"), columns("INT", kind.format("TIMESTAMP"))) == {}
+
+
+def test_a_time_without_zone_needs_a_feature_of_the_table(spark, tmp_path):
+    path, was = str(tmp_path / "t"), columns("INT")
+    wanted = columns("INT", *(kind.format("TIMESTAMP_NTZ") for kind in PLACES))
     delta.ensure_table(spark, path, was, {})
-    rows = spark.createDataFrame([(1, None)], wanted)
-    with pytest.raises(AnalysisException, match="timestampNtz"):
+    rows = spark.createDataFrame([(1, *(None for _ in PLACES))], wanted)
+    with pytest.raises((AnalysisException, Py4JJavaError), match="timestampNtz"):
         delta.append_once(rows, path, writer="w", batch_id=0, commit={})
-    assert evolution.properties(was, wanted) == evolution.TIMESTAMP_NTZ
     delta.set_properties(spark, path, evolution.properties(was, wanted))
     delta.append_once(rows, path, writer="w", batch_id=0, commit={})
-    assert [tuple(row) for row in delta.read(spark, path).collect()] == [(1, None)]
-    assert evolution.properties(wanted, wanted) == {}
+    assert [tuple(row) for row in delta.read(spark, path).collect()] == [(1, *(None for _ in PLACES))]

@@ -677,7 +677,7 @@ def test_without_the_kafka_column_a_version_that_is_gone_stops_the_query(
     forget(registry, f"{topic}-value", 2, second[0])
     with pytest.raises(IngestError, match="schemas that the registry no longer knows") as raised:
         micro_batch.write(restarted(target), records, 0)
-    assert raised.value.remedy == "register the schemas again under their ids"
+    assert raised.value.remedy.startswith("register the schemas again under their ids")
     assert (table(spark, target, "id"), quarantined(spark, target)) == ([(0,), (1,)], [])
     registry.heal()
     micro_batch.write(restarted(target), records, 0)
@@ -771,7 +771,7 @@ def test_two_versions_at_once_are_both_written(
     micro_batch.write(target, mixed, 0)
     interrupted(target, mixed, 1, lambda: micro_batch.write(other, faster, 0))
     assert Counter(places(spark, target)) == Counter([*EXPECTED * 2, (0, "table")])
-    assert table(spark, target, "id")[-1] == (2**40,)
+    assert (2**40,) in table(spark, target, "id")
 
 
 def test_a_batch_job_may_append_at_the_same_time(spark, target, known, mixed, interrupted):

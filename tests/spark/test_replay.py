@@ -220,6 +220,25 @@ def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, rep
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
 
 
+def test_a_replay_takes_nothing_that_another_one_claimed_meanwhile(
+    spark, settings, waiting, replayed, monkeypatch
+):
+    """The other one runs from start to end between this one's look at the rows and its claim."""
+    update = replay._Replay._update
+
+    def overtaken(self, found, condition, column, value):
+        monkeypatch.setattr(replay._Replay, "_update", update)
+        # Delta reads a table when it is asked for rows, not before.
+        seen = spark.createDataFrame(found.collect(), found.schema)
+        assert replayed().replayed == 2
+        return update(self, seen, condition, column, value)
+
+    monkeypatch.setattr(replay._Replay, "_update", overtaken)
+    report = replayed()
+    assert (report.looked_at, report.replayed, report.claims) == (5, 0, [])
+    assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
+
+
 def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, written, replayed, registry):
     pipeline = settings.pipeline.model_copy(update={"topic": f"{settings.pipeline.topic}-other"})
     other = settings.model_copy(update={"pipeline": pipeline})

@@ -139,7 +139,7 @@ def test_an_unknown_section_is_named_with_those_allowed(load):
 def test_an_unknown_parameter_is_named_with_those_allowed(load):
     text = refused(load, "", {"topics": "gps"})
     assert "parameter topics is unknown; allowed: checkpoint_path, " in text
-    assert "topic, trigger, view" in text
+    assert "topic, topic_pattern, trigger, view" in text
 
 
 @pytest.mark.parametrize(
