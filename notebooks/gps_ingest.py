@@ -77,4 +77,13 @@ print(summary.to_json(indent=2))
 
 # COMMAND ----------
 
-dbutils.notebook.exit(summary.to_json())
+# DBTITLE 1,Is each record that Kafka holds in exactly one place?
+audit = tl.audit_ingest(spark, settings, dbutils) if settings.pipeline.kafka_column else None
+print(audit or "kafka_column is false: nothing can be audited")
+
+# COMMAND ----------
+
+import json
+from dataclasses import asdict
+
+dbutils.notebook.exit(json.dumps(asdict(summary) | {"audit": audit and asdict(audit)}))

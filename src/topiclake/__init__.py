@@ -3,6 +3,7 @@
 What a notebook calls; everything else is a module below.
 """
 
+from topiclake.audit import audit_ingest
 from topiclake.config import load_settings
 from topiclake.ingest import start_ingest
 from topiclake.pipelines.gps import counts_per_device, last_positions, publish_tracks
@@ -16,6 +17,7 @@ from topiclake.tables import create_view, paused_topics, summarize, table_histor
 
 __all__ = [
     "SchemaRegistry",
+    "audit_ingest",
     "await_caught_up",
     "counts_per_device",
     "create_view",

@@ -122,6 +122,33 @@ def quarantine(action: str, reason: str, given: tuple[str, ...], as_json: bool) 
 
 
 @cli.command()
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--notebook",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What audits, in place of notebooks/audit.py.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
+def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None, as_json: bool) -> None:
+    """Compare what Kafka holds with table and quarantine; exit 1 when a record is not in one place only."""
+    from rich.console import Console
+
+    from workbench.audit import KEYS, print_report
+    from workbench.quarantine import run_for_value
+
+    home = Home.find()
+    source = notebook or home.project / "notebooks" / "audit.py"
+    report = run_for_value(source, parse_parameters(given), home, KEYS)
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        print_report(Console(), report)
+    if not report["ok"]:
+        context.exit(1)
+
+
+@cli.command()
 def demo() -> None:
     """Publish real GPS tracks, run the main job on them, and show what arrived."""
     from workbench.demo import run_demo

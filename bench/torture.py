@@ -1,0 +1,100 @@
+"""Kill an ingest again and again while records flow, and look at its tables after each kill.
+
+A broker and a registry of its own; one topic, one checkpoint, one table. Bad records, tombstones and records
+of a schema that must be looked up flow among good ones of three versions. The whole process group gets
+SIGKILL: at random moments, and at every step of a batch (around its three commits, and before Spark's commit
+file), in random order. After each, no record may be missing though its batch is done, be there twice, be in
+the wrong place or have other values. Exits with 1 and the first such records.
+
+    python -m bench.torture --records 200000 --kills 25 --seed 1
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import click
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tests.integration.crash_run import PROJECT, STEPS, Ingest
+from tests.integration.crash_traffic import Traffic, committed, faults, settings_for
+from topiclake.session import local_session
+
+console = Console()
+
+
+@click.command()
+@click.option("--records", default=200_000, show_default=True)
+@click.option("--kills", default=25, show_default=True, help="At random moments; the steps come on top.")
+@click.option("--seed", default=1, show_default=True, help="Same seed, same order and moments.")
+def main(records: int, kills: int, seed: int) -> None:
+    """Run it on a broker and a registry of its own."""
+    from workbench.home import Home
+    from workbench.services import down, up
+
+    with tempfile.TemporaryDirectory(prefix="topiclake-torture-") as name:
+        home = Home(Path(name) / "home", PROJECT)
+        try:
+            addresses = up(home, console.print)
+            folder = Path(name) / "lake"
+            folder.mkdir()
+            settings = settings_for(
+                addresses.kafka_bootstrap_servers,
+                addresses.schema_registry_url,
+                "torture",
+                folder,
+                batch=max(100, records // 100),
+            )
+            spark = start_spark(Path(name))
+            torture(spark, Traffic(settings), Ingest(settings, folder), records, kills, random.Random(seed))
+            spark.stop()
+        finally:
+            down(home)
+
+
+def torture(
+    spark: SparkSession, traffic: Traffic, ingest: Ingest, records: int, kills: int, chance: random.Random
+) -> None:
+    """Send, kill, look; at the end drain, and look at everything."""
+    moments = [*STEPS, *["random"] * kills]
+    chance.shuffle(moments)
+    started = time.monotonic()
+    for number, moment in enumerate(moments, 1):
+        traffic.send(records // (len(moments) + 1))
+        if moment == "random":
+            moment = f"{ingest.kill_at_random(chance):.2f} s after a batch began"
+        else:
+            ingest.stop_at(moment)
+        look(spark, ingest.folder, traffic.sent, f"kill {number} of {len(moments)}, {moment}")
+    traffic.send(records - traffic.sent)
+    ingest.drain()
+    look(spark, ingest.folder, records, "drained")
+    if sum(committed(ingest.folder).values()) != records:
+        raise click.ClickException(f"the checkpoint says {committed(ingest.folder)}, not {records:,} records")
+    console.print(
+        f"{records:,} records, {len(moments)} kills, each record in one place "
+        f"({time.monotonic() - started:.0f} s)"
+    )
+
+
+def look(spark: SparkSession, folder: Path, sent: int, when: str) -> None:
+    """Stop at the first records that are not right."""
+    if wrong := faults(spark, folder, sent):
+        raise click.ClickException(f"{when}: " + "\n".join(wrong))
+    console.print(f"  {when}: {sum(committed(folder).values()):,} of {sent:,} done, all right")
+
+
+def start_spark(folder: Path) -> SparkSession:
+    """Start the session that looks at the tables."""
+    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    spark = local_session("torture", PROJECT / "jars", conf | {"spark.local.dir": str(folder / "tmp")})
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+if __name__ == "__main__":
+    main()

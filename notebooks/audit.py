@@ -1,0 +1,47 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Did every record arrive exactly once?
+# MAGIC
+# MAGIC Compares, for each partition, the records that Kafka still holds with the rows of the table and of its quarantine:
+# MAGIC none missing, none twice, none in both, none from nowhere. From where the checkpoint began to its last committed
+# MAGIC batch; the stream may be running. Writes nothing.
+# MAGIC
+# MAGIC **Run it** after an ingest, or as a job of its own; on a laptop with `python -m workbench audit`, which exits with 1
+# MAGIC when something is wrong. What each column means: `docs/reliability.md`.
+# MAGIC
+# MAGIC | parameter | meaning | empty |
+# MAGIC |---|---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `topic`, `table_path`, `checkpoint_path`, `storage` | those of the ingest | from conf |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.dropdown("env", "local", ["local", "azure"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+dbutils.widgets.text("checkpoint_path", "")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration and storage
+import topiclake as tl
+
+settings = tl.load_settings("gps", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
+tl.mount(dbutils, settings.storage)
+
+# COMMAND ----------
+
+# DBTITLE 1,Kafka against table and quarantine
+report = tl.audit_ingest(spark, settings, dbutils)
+print(report)
+
+# COMMAND ----------
+
+# DBTITLE 1,Each partition
+display(report.summary(spark))
+
+# COMMAND ----------
+
+dbutils.notebook.exit(report.to_json())

@@ -1,0 +1,204 @@
+"""The proof: each record that Kafka holds is in exactly one place, the table or the quarantine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta, storage
+from topiclake.audit_counts import (
+    CLAIMED,
+    HELD,
+    HELD_NULL,
+    IN_TABLE,
+    PAUSED,
+    WAITING,
+    Policy,
+    count_offsets,
+    find_offsets,
+)
+from topiclake.audit_range import (
+    Range,
+    held_offsets,
+    is_compacted,
+    paused_ranges,
+    read_held,
+    read_ranges,
+    within_kafka,
+)
+from topiclake.audit_report import AuditReport, PartitionAudit, joined
+from topiclake.errors import IngestError, OffsetsLostError, StorageError
+from topiclake.session import is_databricks
+from topiclake.settings import Settings
+
+
+def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> AuditReport:  # noqa: ANN401
+    """Compare what Kafka holds with what the pipeline's table and quarantine hold.
+
+    Offsets are compared from where the checkpoint began to its last committed batch; a stream may be running.
+
+    Args:
+        spark: The session.
+        settings: The configuration of the ingest.
+        dbutils: The platform's, for mount points.
+
+    Raises:
+        StorageError: There is no table, or the storage refuses to show it.
+        IngestError: There is no checkpoint, it is of another topic, or the rows have no `_kafka`.
+        OffsetsLostError: Kafka's topic is not the one that was read, or lost records during the audit.
+        TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
+    """
+    pipeline = settings.pipeline
+    checkpoint = storage.resolve(dbutils, pipeline.checkpoint_path, databricks=is_databricks())
+    # The checkpoint before the tables: whatever it calls committed is in them when they are read.
+    with storage.refusals_named(settings.storage, checkpoint):
+        topics = read_ranges(spark, checkpoint)
+    several = pipeline.has_several_topics
+    if not several and pipeline.topic not in topics:
+        raise IngestError(
+            f"the checkpoint at {checkpoint} is of topic {', '.join(topics)}, not {pipeline.topic}",
+            "topic and checkpoint_path of the same ingest",
+        )
+    return joined(
+        # Each of several topics gets its table with its first record.
+        _audit_topic(spark, settings.for_topic(topic), dbutils, topics[topic], required=not several)
+        for topic in (topics if several else [pipeline.topic])
+    )
+
+
+def _audit_topic(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    committed: Mapping[int, Range],
+    *,
+    required: bool,
+) -> AuditReport:
+    resolve = partial(storage.resolve, dbutils, databricks=is_databricks())
+    pipeline, topic = settings.pipeline, settings.pipeline.topic
+    held = held_offsets(settings.kafka, topic)
+    with storage.refusals_named(settings.storage, resolve(pipeline.table_path)):
+        paused = paused_ranges(spark, resolve(pipeline.paused_path), topic)
+        landed = [
+            *_table_places(spark, resolve(pipeline.table_path), topic, required=required),
+            *_quarantine_places(spark, resolve(pipeline.quarantine_path), topic),
+        ]
+    ranges = {
+        one: within_kafka(
+            replace(part, paused=paused.get(one, (None, None))),
+            held.get(one, (0, 0)),
+            topic=topic,
+            partition=one,
+        )
+        for one, part in committed.items()
+    }
+    policy = Policy(
+        skips_tombstones=pipeline.tombstones == "skip", compacted=is_compacted(settings.kafka, topic)
+    )
+    with _losses_named(topic):
+        rows = _in_ranges(spark, ranges, [_held_places(spark, settings, ranges), *landed])
+        return _report(topic, ranges, rows, policy)
+
+
+@contextmanager
+def _losses_named(topic: str) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if not re.search("KAFKA_DATA_LOSS|Some data may have been lost", str(error)):
+            raise
+        raise OffsetsLostError(
+            f"Kafka deleted records of topic {topic} while they were audited", "the audit once more"
+        ) from None
+
+
+# Where each offset is: `partition INT, offset BIGINT, place INT`
+
+
+def _held_places(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
+    """Return what Kafka holds; records are read, since compaction and transactions leave gaps."""
+    records = read_held(spark, settings.kafka, settings.pipeline, ranges, shaded=is_databricks())
+    place = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
+    return records.select("partition", "offset", place.alias("place"))
+
+
+def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool) -> list[DataFrame]:
+    """Return what the table holds; no frame when there is none, which is right before a topic's first row."""
+    if not delta.is_table(spark, path):
+        if not required:
+            return []
+        raise StorageError(
+            f"there is no Delta table at {path}", "the table_path of the ingest, or run it first"
+        )
+    rows = delta.read(spark, path)
+    origin = dict(rows.dtypes).get(delta.KAFKA_COLUMN, "")
+    if not all(re.search(rf"\b{name}:", origin) for name in ("partition", "offset")):
+        raise IngestError(
+            f"the rows of {path} don't say where in Kafka they came from: nothing can be audited",
+            "kafka_column: true and its fields partition and offset, a new table_path and checkpoint_path",
+        )
+    if re.search(r"\btopic:", origin):
+        rows = rows.where(F.coalesce(f"{delta.KAFKA_COLUMN}.topic", F.lit(topic)) == topic)
+    return [rows.select(f"{delta.KAFKA_COLUMN}.partition", f"{delta.KAFKA_COLUMN}.offset", _place(IN_TABLE))]
+
+
+def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataFrame]:
+    """Return what waits in quarantine; a replayed row is in the table. No frame when there is none."""
+    if not delta.is_table(spark, path):
+        return []
+    rows = delta.read(spark, path).where(F.col("topic") == topic)
+    place = _place(WAITING)
+    if "replayed_at" in rows.columns:
+        rows = rows.where("replayed_at IS NULL")
+        # Claimed by a replay that has not ended: it may have written the row already.
+        place = F.when(F.col("replay").isNull(), WAITING).otherwise(CLAIMED).alias("place")
+    return [rows.select("partition", "offset", place)]
+
+
+def _place(place: int) -> Column:
+    return F.lit(place).alias("place")
+
+
+def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], places: list[DataFrame]) -> DataFrame:
+    """Leave out what is before the checkpoint's begin or not committed yet; add `aged BOOLEAN`."""
+    bounds = [(one, part.first, part.committed, part.earliest, *part.paused) for one, part in ranges.items()]
+    names = ("first", "committed", "earliest", "paused_first", "paused_last")
+    schema = ", ".join(["partition INT", *(f"{name} BIGINT" for name in names)])
+    rows = reduce(DataFrame.unionAll, places)
+    bounded = rows.join(F.broadcast(spark.createDataFrame(bounds, schema)), "partition", "left")
+    # Rows of no partition, or of one that the checkpoint does not know, stay: they are `unknown`.
+    inside = "first IS NULL OR offset IS NULL OR (offset >= first AND offset < committed)"
+    aged = F.coalesce(F.col("offset") < F.col("earliest"), F.lit(False)).alias("aged")
+    waits = (F.col("place") <= HELD_NULL) & F.col("offset").between(
+        F.col("paused_first"), F.col("paused_last")
+    )
+    place = F.when(waits, PAUSED).otherwise(F.col("place")).alias("place")
+    return bounded.where(inside).select("partition", "offset", place, aged)
+
+
+def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: Policy) -> AuditReport:
+    """Count, and name the first offsets that are wrong, if any are."""
+    counts: Mapping[int | None, Mapping[str, Any]] = count_offsets(rows, policy)
+    partitions = []
+    for partition in sorted({*ranges, *counts}, key=lambda one: (one is None, one)):
+        part = Range() if partition is None else ranges.get(partition, Range())
+        known = PartitionAudit(
+            topic,
+            partition,
+            first=part.first,
+            committed=part.committed,
+            in_flight=part.planned - part.committed,
+            aged_out=part.earliest - part.first,
+        )
+        partitions.append(replace(known, **counts.get(partition, {})))
+    ok = not any(one.faults for one in partitions)
+    return AuditReport(ok, partitions, [] if ok else find_offsets(rows, policy, topic))

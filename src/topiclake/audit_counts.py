@@ -1,0 +1,102 @@
+"""What an audit counts: sets of offsets, compared in one distributed job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from topiclake.audit_report import KINDS, MAX_FINDINGS, Finding
+
+#: Where an offset was seen: a record in Kafka, one whose value is null, one that a paused topic waits for; a
+#: row of the table, a row that waits in quarantine, one that a replay has claimed and not ended with.
+HELD, HELD_NULL, PAUSED, IN_TABLE, WAITING, CLAIMED = range(6)
+
+#: Offsets are counted in blocks, one bit each, so that a set of them is an integer: 20 million records are
+#: 312,500 groups instead of 20 million.
+_BLOCK = 64
+_SETS = {
+    "held": f"place = {HELD}",
+    "nulls": f"place = {HELD_NULL}",
+    "paused": f"place = {PAUSED}",
+    "rows": f"place = {IN_TABLE}",
+    "waiting": f"place = {WAITING}",
+    "claimed": f"place = {CLAIMED}",
+    "aged": "aged",
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is right besides a record in one place.
+
+    Attributes:
+        skips_tombstones: Records without a value may be nowhere.
+        compacted: Kafka may have dropped records in the middle of the topic.
+    """
+
+    skips_tombstones: bool = False
+    compacted: bool = False
+
+
+def count_offsets(places: DataFrame, policy: Policy) -> dict[int | None, dict[str, int]]:
+    """Count for each partition what is right and what is wrong; names as in `PartitionAudit`.
+
+    Args:
+        places: `partition INT, offset BIGINT, place INT, aged BOOLEAN`; `aged` where Kafka no longer tells.
+        policy: What else is right.
+    """
+    blocks = _counted(places, _BLOCK, policy)
+    names = [name for name in blocks.columns if name not in ("partition", "block")]
+    sums = blocks.groupBy("partition").agg(*(F.sum(name).cast("bigint").alias(name) for name in names))
+    return {row["partition"]: {name: row[name] for name in names} for row in sums.collect()}
+
+
+def find_offsets(places: DataFrame, policy: Policy, topic: str) -> list[Finding]:
+    """Name the first offsets that are wrong, `MAX_FINDINGS` at most; arguments as in `count_offsets`."""
+    wrong = " OR ".join(f"{kind} > 0" for kind in KINDS)
+    blocks = _counted(places, _BLOCK, policy).where(wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
+    # Collected, since a plan with both would group everything twice.
+    spark, bad = places.sparkSession, blocks.select("partition", "block").collect()
+    bad_blocks = spark.createDataFrame(bad, "bad_partition INT, bad_block BIGINT")
+    is_bad = F.expr(f"partition <=> bad_partition AND offset div {_BLOCK} <=> bad_block")
+    suspects = places.join(F.broadcast(bad_blocks), is_bad, "left_semi")
+    kinds = F.array_compact(F.array(*(F.when(F.col(kind) > 0, F.lit(kind)) for kind in KINDS)))
+    found = _counted(suspects, 1, policy).select("partition", "block", F.explode(kinds).alias("kind"))
+    first = found.orderBy("partition", "block", "kind").limit(MAX_FINDINGS).collect()
+    return [Finding(topic, row["partition"], row["block"], row["kind"]) for row in first]
+
+
+def _counted(places: DataFrame, width: int, policy: Policy) -> DataFrame:
+    """Return `partition, block` and the counts of each block; of `width` 1, `block` is the offset."""
+    bit = f"shiftleft(1L, CAST(pmod(offset, {width}) AS INT))"
+    sets = places.groupBy("partition", F.expr(f"offset div {width}").alias("block")).agg(
+        *(
+            F.expr(f"coalesce(bit_or(CASE WHEN {seen} THEN {bit} END), 0L)").alias(name)
+            for name, seen in _SETS.items()
+        ),
+        F.expr(f"count(CASE WHEN place >= {IN_TABLE} THEN offset END)").alias("copies"),
+        # Rows that don't say where they came from.
+        F.expr("count_if(offset IS NULL)").alias("untraced"),
+    )
+    nowhere, dropped = (
+        "~(rows | waiting | claimed)",
+        "(rows | waiting | claimed) & ~(held | nulls | paused | aged)",
+    )
+    skipped, expected = ("nulls", "held") if policy.skips_tombstones else ("0L", "(held | nulls)")
+    compacted, unknown = (dropped, "0L") if policy.compacted else ("0L", dropped)
+    counts = {
+        "held": "bit_count(held | nulls | paused)",
+        "in_table": "bit_count(rows)",
+        # A claimed row may be in the table already, and is right in either place.
+        "quarantined": "bit_count(waiting | (claimed & ~rows))",
+        "skipped": f"bit_count({skipped} & {nowhere})",
+        "paused": f"bit_count(paused & {nowhere})",
+        "compacted": f"bit_count({compacted})",
+        "missing": f"bit_count({expected} & {nowhere})",
+        "doubled": "copies - bit_count(rows) - bit_count(waiting | claimed)",
+        "in_both": "bit_count(rows & waiting)",
+        "unknown": f"bit_count({unknown}) + untraced",
+    }
+    return sets.selectExpr("partition", "block", *(f"{count} AS {name}" for name, count in counts.items()))

@@ -1,0 +1,187 @@
+"""Which offsets an audit compares: what a checkpoint has committed, and what of it Kafka still holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import checkpoint, delta, kafka
+from topiclake.errors import IngestError, OffsetsLostError
+from topiclake.kafka import TIMEOUT_SECONDS
+from topiclake.settings import KafkaSettings, PipelineSettings
+
+#: topic → partition → offset, as Spark writes it.
+Offsets = dict[str, dict[int, int]]
+_SPECS: Any = OffsetSpec  # its methods have no types
+
+
+@dataclass(frozen=True)
+class Range:
+    """What is compared of one partition; each end is exclusive.
+
+    Attributes:
+        first: Where the query began.
+        committed: The end of its last committed batch.
+        planned: The end of the batch after that, where one has begun; else the same.
+        earliest: Where Kafka begins, within `first` and `committed`.
+        paused: What a paused topic has missed, and has yet to get: its first and last offset.
+    """
+
+    first: int = 0
+    committed: int = 0
+    planned: int = 0
+    earliest: int = 0
+    paused: tuple[int | None, int | None] = (None, None)
+
+
+def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
+    """Return for each topic and partition how far a query is, from its checkpoint.
+
+    `commits/N` says that batch N has ended, `offsets/N` where it ends, `sources/0/0` where batch 0 began.
+    Spark keeps the last 100 of the first two. What was added later, topic or partition, begins at 0.
+
+    Raises:
+        IngestError: There is no checkpoint, or a file of it is missing.
+    """
+    first = _offsets(spark, f"{path}/sources/0/0")
+    if first is None:
+        raise IngestError(
+            f"there is no checkpoint at {path}",
+            "an ingest with this checkpoint_path, such as python -m workbench run notebooks/gps_ingest.py",
+        )
+    last = checkpoint.last_committed(spark, path)
+    committed = first if last == checkpoint.NONE else _offsets(spark, f"{path}/offsets/{last}")
+    if committed is None:
+        raise IngestError(
+            f"the checkpoint at {path} is damaged: batch {last} has ended, offsets/{last} does not say where",
+            "the same checkpoint from a backup",
+        )
+    planned = _offsets(spark, f"{path}/offsets/{last + 1}") or committed
+    return {
+        topic: {
+            one: Range(*_ends(one, end, first.get(topic, {}), committed.get(topic, {})))
+            for one, end in sorted(planned[topic].items())
+        }
+        for topic in sorted(planned)
+    }
+
+
+def _ends(
+    partition: int, planned: int, first: Mapping[int, int], committed: Mapping[int, int]
+) -> tuple[int, int, int]:
+    begin = first.get(partition, 0)
+    return begin, committed.get(partition, begin), planned
+
+
+def within_kafka(range_: Range, held: tuple[int, int], *, topic: str, partition: int) -> Range:
+    """Return the range with what Kafka still holds, `held`: the first offset, and the next to come.
+
+    Raises:
+        OffsetsLostError: Kafka ends before the last committed offset.
+    """
+    earliest, end = held
+    if end < range_.committed:
+        raise OffsetsLostError(
+            f"topic {topic} ends at offset {end} of partition {partition}, and the checkpoint at "
+            f"{range_.committed}: it is not the topic that was read, or has lost records",
+            "a new checkpoint_path and table_path, after you have looked at what is missing",
+        )
+    begin = min(max(earliest, range_.first), range_.committed)
+    return Range(range_.first, range_.committed, range_.planned, begin, range_.paused)
+
+
+def held_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, int]]:
+    """Return for each partition of `topic` the first offset that Kafka still holds, and the next to come.
+
+    Raises:
+        TopicNotFoundError: The broker does not hold the topic.
+        KafkaError: The broker cannot be reached, or refuses the login or the request.
+    """
+    partitions = [TopicPartition(topic, one) for one in range(kafka.require_topic(settings, topic))]
+    client, specs = _admin(settings), (_SPECS.earliest(), _SPECS.latest())
+    found: list[dict[int, int]] = []
+    try:
+        for spec in specs:
+            asked = client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS)
+            found.append({one.partition: future.result().offset for one, future in asked.items()})
+    except KafkaException as error:
+        raise kafka.unreachable(settings, [error.args[0]]) from None
+    earliest, latest = found
+    return {one: (earliest[one], latest[one]) for one in earliest}
+
+
+def is_compacted(settings: KafkaSettings, topic: str) -> bool:
+    """Tell whether Kafka may drop records in the middle of `topic`; no, if the broker does not say."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    client = _admin(settings)
+    asked = client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
+    try:
+        return "compact" in (asked[resource].result()["cleanup.policy"].value or "")
+    except KafkaException:  # a login may read a topic and not its configuration
+        return False
+
+
+def _admin(settings: KafkaSettings) -> AdminClient:
+    """Return a client; hold it by name while it is asked: one that is gone never answers."""
+    return AdminClient(kafka.client_settings(settings))
+
+
+def read_held(
+    spark: SparkSession,
+    settings: KafkaSettings,
+    pipeline: PipelineSettings,
+    ranges: Mapping[int, Range],
+    *,
+    shaded: bool,
+) -> DataFrame:
+    """Read the ranges of one topic from Kafka, with the consumer's settings that the stream has.
+
+    Returns:
+        A DataFrame with the columns of `kafka.read_topic`. Reading it fails when Kafka has deleted the
+        beginning of a range meanwhile; gaps that compaction or transactions left are right.
+    """
+    topic = pipeline.topic
+    options = kafka.reader_options(settings, pipeline, shaded=shaded)
+    client = {key: value for key, value in options.items() if key.startswith("kafka.")}
+    parts = {
+        "assign": json.dumps({topic: sorted(ranges)}),
+        "startingOffsets": json.dumps({topic: {str(one): part.earliest for one, part in ranges.items()}}),
+        "endingOffsets": json.dumps({topic: {str(one): part.committed for one, part in ranges.items()}}),
+        "failOnDataLoss": "true",
+    }
+    return spark.read.format("kafka").options(**client, **parts).load()
+
+
+def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tuple[int, int]]:
+    """Return for each partition the first and the last offset that a paused topic waits for.
+
+    Args:
+        spark: The session.
+        ledger: Resolved location of the table of what is paused; there may be none.
+        topic: The topic.
+    """
+    if not delta.is_table(spark, ledger):
+        return {}
+    waiting = delta.read(spark, ledger).where((F.col("topic") == topic) & F.col("resumed_at").isNull())
+    found = waiting.groupBy("partition").agg(F.min("first"), F.max("last")).collect()
+    return {row[0]: (row[1], row[2]) for row in found}
+
+
+def _offsets(spark: SparkSession, file: str) -> Offsets | None:
+    """Return what the last line of a file says; None when there is no such file."""
+    try:
+        (row,) = spark.read.text(file, wholetext=True).collect()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return None
+    topics: dict[str, dict[str, int]] = json.loads(row[0].splitlines()[-1])
+    return {topic: {int(one): offset for one, offset in found.items()} for topic, found in topics.items()}

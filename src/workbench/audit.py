@@ -1,0 +1,45 @@
+"""`python -m workbench audit`: the report of the notebook that audits, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+#: What the notebook tells: `topiclake.audit_report.AuditReport`.
+KEYS = frozenset({"ok", "partitions", "findings"})
+#: What must be 0 in each partition.
+FAULTS = ("missing", "doubled", "in_both", "unknown")
+#: What is shown always, and what only where it is not 0.
+_COLUMNS = ("partition", "first", "committed", "held", "in_table", "quarantined", *FAULTS)
+_RARE_COLUMNS = ("skipped", "paused", "compacted", "aged_out", "in_flight")
+
+
+def print_report(console: Console, report: Mapping[str, Any]) -> None:
+    """Print the partitions as a table, then what is wrong."""
+    console.print(partitions_table(report["partitions"]))
+    for one in report["findings"]:
+        place = f"topic {one['topic']}, partition {one['partition']}, offset {one['offset']}"
+        console.print(f"✗ {one['kind']}: {place}", markup=False, soft_wrap=True)
+    wrong = sum(partition[fault] for partition in report["partitions"] for fault in FAULTS)
+    if wrong > len(report["findings"]):
+        console.print(f"✗ {wrong:,} in all; the first {len(report['findings'])} are listed", markup=False)
+    if report["ok"]:
+        held = sum(partition["held"] for partition in report["partitions"])
+        console.print(f"✓ each of the {held:,} records that Kafka holds is in exactly one place")
+
+
+def partitions_table(partitions: list[dict[str, Any]]) -> Table:
+    """Return one row a partition; columns that rarely count only where one does."""
+    rare = [name for name in _RARE_COLUMNS if any(partition[name] for partition in partitions)]
+    names = [*_COLUMNS, *rare]
+    topics = sorted({str(partition["topic"]) for partition in partitions})
+    table = Table(title=f"topic {escape(', '.join(topics))}", title_justify="left")
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for partition in partitions:
+        table.add_row(*("–" if partition[name] is None else f"{partition[name]:,}" for name in names))
+    return table

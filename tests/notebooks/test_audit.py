@@ -1,0 +1,101 @@
+"""`python -m workbench audit`, as a user runs it after an ingest."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from delta.tables import DeltaTable
+
+PROJECT = Path(__file__).parents[2]
+TOPIC = "audited-gps"
+PARAMETERS = {
+    "topic": TOPIC,
+    "table_path": f"/mnt/datalake/delta/{TOPIC}",
+    "checkpoint_path": f"/mnt/datalake/checkpoints/{TOPIC}",
+}
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """Its command line on the embedded services."""
+
+    environment: dict[str, str]
+
+    def __call__(self, *arguments: str, **parameters: str) -> subprocess.CompletedProcess[str]:
+        given = [part for name, value in parameters.items() for part in ("-p", f"{name}={value}")]
+        return subprocess.run(
+            [sys.executable, "-m", "workbench", *arguments, *given],
+            cwd=PROJECT,
+            env=self.environment | {"COLUMNS": "160"},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    @property
+    def datalake(self) -> Path:
+        return Path(self.environment["WORKBENCH_DATALAKE"].removeprefix("file://"))
+
+
+@pytest.fixture(scope="module")
+def workbench(embedded) -> Workbench:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
+    return Workbench(environment | embedded[1].environment())
+
+
+@pytest.fixture(scope="module")
+def ingested(workbench):
+    """993 points and a record that is no Avro; the exit value of the notebook that ingested them."""
+    assert workbench("run", "notebooks/gps_publish.py", topic=TOPIC).returncode == 0
+    producer = Producer({"bootstrap.servers": workbench.environment["WORKBENCH_KAFKA"]})
+    producer.produce(TOPIC, value=b"{}", partition=0)
+    assert producer.flush(30) == 0
+    done = workbench("run", "notebooks/gps_ingest.py", **PARAMETERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("exit value")]
+    return json.loads(line.removeprefix("exit value"))
+
+
+def test_the_ingest_audits_at_its_end(ingested) -> None:
+    assert ingested["rows_written"] == 993
+    assert ingested["audit"]["ok"]
+    assert sum(partition["held"] for partition in ingested["audit"]["partitions"]) == 994
+
+
+def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingested, spark) -> None:
+    right = workbench("audit", "--json", **PARAMETERS)
+    assert right.returncode == 0, right.stdout + right.stderr
+    assert json.loads(right.stdout) == ingested["audit"]
+
+    table = DeltaTable.forPath(spark, str(workbench.datalake / "delta" / TOPIC))
+    table.delete("_kafka.partition = 0 AND _kafka.offset = 0")
+    wrong = workbench("audit", **PARAMETERS)
+    assert wrong.returncode == 1, wrong.stdout + wrong.stderr
+    assert f"✗ missing: topic {TOPIC}, partition 0, offset 0\n" in wrong.stdout
+    assert "missing ┃ doubled ┃ in both ┃ unknown" in wrong.stdout
+    assert "✓" not in wrong.stdout
+
+
+def test_an_audit_without_a_checkpoint_ends_in_one_sentence(workbench, ingested) -> None:
+    done = workbench("audit", **(PARAMETERS | {"checkpoint_path": "/mnt/datalake/checkpoints/nowhere"}))
+    assert done.returncode == 1
+    assert "there is no checkpoint at " in done.stderr
+    assert "; try: an ingest with this checkpoint_path" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_notebook_that_tells_no_report_is_named(workbench, tmp_path) -> None:
+    notebook = tmp_path / "quiet.py"
+    notebook.write_text("# Databricks notebook source\ndbutils.notebook.exit('[]')\n")
+    done = workbench("audit", "--notebook", str(notebook))
+    assert done.returncode == 1
+    assert f"{notebook} ended without findings, ok, partitions; try: a look at " in done.stderr

@@ -1,0 +1,514 @@
+"""The audit against a real broker and real Delta tables: right ingests; each fault, planted and named."""
+
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import audit, kafka
+from topiclake.audit_report import MAX_FINDINGS, AuditReport
+from topiclake.config import load_settings
+from topiclake.errors import IngestError, OffsetsLostError, StorageError
+from topiclake.ingest import start_ingest
+from topiclake.progress import await_caught_up
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import Settings
+from topiclake.wire_format import frame
+
+SCHEMA = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
+#: Partition 0 has more than three blocks of 64 offsets, partition 1 only bad records, partition 2 none.
+RECORDS = 200
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A topic, its ingest, and the folder with its table, its quarantine and its checkpoint."""
+
+    spark: SparkSession
+    folder: Path
+    settings: Settings
+
+    @property
+    def dbutils(self) -> Any:
+        mounts = [SimpleNamespace(mountPoint="/mnt/lake", source=self.folder.as_uri())]
+        return SimpleNamespace(fs=SimpleNamespace(mounts=lambda: mounts))
+
+    @property
+    def topic(self) -> str:
+        return self.settings.pipeline.topic
+
+    @property
+    def table(self) -> str:
+        return str(self.folder / "events")
+
+    @property
+    def quarantine(self) -> str:
+        return str(self.folder / "events_quarantine")
+
+    def with_pipeline(self, **changes: object) -> "Lake":
+        pipeline = self.settings.pipeline.model_copy(update=changes)
+        return Lake(self.spark, self.folder, self.settings.model_copy(update={"pipeline": pipeline}))
+
+    def good(self, count: int) -> list[bytes | None]:
+        registry = SchemaRegistry.from_settings(self.settings.schema_registry)
+        schema_id = registry.register(f"{self.topic}-value", SCHEMA)
+        # The Avro form of a small int is one byte, twice the number.
+        return [frame(schema_id, bytes([number % 60 * 2])) for number in range(count)]
+
+    def produce(self, values: list[bytes | None], partition: int = 0, key: bytes | None = None) -> None:
+        producer = Producer(kafka.client_settings(self.settings.kafka))
+        for value in values:
+            producer.produce(self.topic, value=value, key=key, partition=partition)
+        assert producer.flush(30) == 0
+
+    def ingest(self) -> None:
+        await_caught_up(start_ingest(self.spark, self.settings, self.dbutils), "availableNow")
+
+    def audit(self) -> AuditReport:
+        return audit.audit_ingest(self.spark, self.settings, self.dbutils)
+
+    def append(self, query: str) -> None:
+        """Append what a query on `{events}` or `{bad}` gives to the table that has such columns."""
+        tables = {"events": f"delta.`{self.table}`", "bad": f"delta.`{self.quarantine}`"}
+        rows = self.spark.sql(query.format(**tables))
+        path = self.quarantine if "reason" in rows.columns else self.table
+        rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+
+    def delete(self, path: str, where: str) -> None:
+        DeltaTable.forPath(self.spark, path).delete(where)
+
+    def faults(self) -> dict[tuple[int | None, str], int]:
+        """Audit; return the counts of what is wrong, of which the findings must name the same kinds."""
+        report = self.audit()
+        counts = {
+            (one.partition, kind): count for one in report.partitions for kind, count in one.faults.items()
+        }
+        if sum(counts.values()) <= MAX_FINDINGS:
+            assert {(one.partition, one.kind) for one in report.findings} == set(counts)
+        assert report.ok == (not counts)
+        return counts
+
+    def named(self) -> list[tuple[int | None, int | None, str]]:
+        return [(one.partition, one.offset, one.kind) for one in self.audit().findings]
+
+
+def new_lake(
+    spark: SparkSession, addresses: Any, folder: Path, topic: str, partitions: int = 1, **config: str
+) -> Lake:
+    conf, paths = folder / "conf", "table_path: /mnt/lake/events, checkpoint_path: /mnt/lake/checkpoint"
+    conf.mkdir(parents=True)
+    (conf / "local.yaml").write_text("")
+    (conf / "base.yaml").write_text(
+        f"""
+        kafka: {{bootstrap_servers: "{addresses.kafka_bootstrap_servers}"}}
+        schema_registry: {{url: "{addresses.schema_registry_url}"}}
+        storage: {{source: "{folder.as_uri()}", mount_point: /mnt/lake}}
+        pipelines:
+          events: {{topic: {topic}, view: events, {paths}}}
+        """
+    )
+    lake = Lake(spark, folder, load_settings("events", {}, conf=conf))
+    create_topic(lake, partitions, **config)
+    lake.good(1)  # registers the schema
+    return lake
+
+
+def create_topic(lake: Lake, partitions: int, **config: str) -> None:
+    admin = AdminClient(kafka.client_settings(lake.settings.kafka))
+    admin.create_topics([NewTopic(lake.topic, partitions, config=config)])[lake.topic].result(10)
+
+
+@pytest.fixture
+def make(spark, embedded, tmp_path, request):
+    """Make a lake with a topic of its own."""
+    return lambda partitions=1, **config: new_lake(
+        spark,
+        embedded[1],
+        tmp_path / "lake",
+        request.node.name.replace("[", "-").rstrip("]"),
+        partitions,
+        **config,
+    )
+
+
+@pytest.fixture(scope="module")
+def ingested(spark, embedded, tmp_path_factory) -> Lake:
+    """Two batches: 200 records and a tombstone, then a record, bad ones, and none in the third partition."""
+    lake = new_lake(spark, embedded[1], tmp_path_factory.mktemp("audit") / "lake", "audited", 3)
+    lake.produce([*lake.good(RECORDS - 2), None])
+    lake.ingest()
+    lake.produce(lake.good(1))
+    lake.produce([b"x", b"", None], partition=1)
+    lake.ingest()
+    return lake
+
+
+@pytest.fixture
+def lake(ingested, tmp_path) -> Lake:
+    """A copy of that lake, to plant faults into."""
+    shutil.copytree(ingested.folder, tmp_path / "copy")
+    return Lake(ingested.spark, tmp_path / "copy", ingested.settings)
+
+
+# Right
+
+
+def test_a_right_ingest_is_ok_in_each_partition(lake) -> None:
+    report = lake.audit()
+    counts = [
+        (one.partition, one.first, one.committed, one.held, one.in_table, one.quarantined)
+        for one in report.partitions
+    ]
+    assert counts == [(0, 0, 200, 200, 199, 1), (1, 0, 3, 3, 0, 3), (2, 0, 0, 0, 0, 0)]
+    assert (report.ok, report.findings) == (True, [])
+    assert all(
+        (one.in_flight, one.aged_out, one.skipped, one.compacted) == (0, 0, 0, 0) for one in report.partitions
+    )
+    assert str(report) == "✓ each of the 203 records that Kafka holds is in exactly one place"
+    assert json.loads(report.to_json())["partitions"][0]["in_table"] == 199
+    summary = report.summary(lake.spark)
+    assert [(row["partition"], row["held"]) for row in summary.collect()] == [(0, 200), (1, 3), (2, 0)]
+
+
+def test_an_empty_topic_is_ok(make) -> None:
+    lake = make()
+    lake.ingest()
+    assert lake.faults() == {}
+
+
+def test_what_lies_before_the_first_offset_is_not_asked_for(make) -> None:
+    lake = make(2)
+    lake.produce(lake.good(5))
+    late = lake.with_pipeline(starting_offsets="latest")
+    late.ingest()
+    assert late.faults() == {}
+    lake.produce(lake.good(3))
+    late.ingest()
+    (first, second) = late.audit().partitions
+    assert (first.first, first.committed, first.held, first.in_table, first.missing) == (5, 8, 3, 3, 0)
+    assert (second.first, second.committed) == (0, 0)
+
+
+def test_a_batch_that_was_not_committed_is_in_flight(lake) -> None:
+    (lake.folder / "checkpoint" / "commits" / "1").unlink()
+    report = lake.audit()
+    assert report.ok
+    assert [(one.committed, one.in_flight) for one in report.partitions] == [(199, 1), (0, 3), (0, 0)]
+    # Whatever the table holds of it, twice or not.
+    lake.append("SELECT * FROM {events} WHERE _kafka.offset = 199")
+    assert lake.faults() == {}
+    (lake.folder / "checkpoint" / "commits" / "0").unlink()
+    (lake.folder / "checkpoint" / "offsets" / "1").unlink()
+    assert [(one.committed, one.in_flight) for one in lake.audit().partitions] == [(0, 199), (0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(("isolation", "held"), [("read_committed", 20), ("read_uncommitted", 30)])
+def test_the_gaps_of_transactions_are_right(make, isolation, held) -> None:
+    lake = make()
+    producer = Producer(kafka.client_settings(lake.settings.kafka) | {"transactional.id": f"{lake.topic}"})
+    producer.init_transactions(30)
+    for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        for value in lake.good(10):
+            producer.produce(lake.topic, value=value)
+        producer.flush(30)  # an abort would drop what has not been sent
+        end(30)
+    client = lake.settings.kafka.model_copy(update={"consumer": {"isolation.level": isolation}})
+    lake = Lake(lake.spark, lake.folder, lake.settings.model_copy(update={"kafka": client}))
+    lake.ingest()
+    (found,) = lake.audit().partitions
+    assert (found.committed, found.held, found.in_table, found.faults) == (33, held, held, {})
+    # Offset 10 is the end of the first transaction: no record was ever there.
+    lake.append("SELECT id, named_struct('partition', 0, 'offset', 10L) AS _kafka FROM {events} LIMIT 1")
+    assert lake.named() == [(0, 10, "unknown")]
+
+
+def test_records_that_kafka_compacted_away_are_right(make) -> None:
+    fast = {"segment.ms": "100", "max.compaction.lag.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    lake = make(**{"cleanup.policy": "compact"} | fast)
+    lake.produce(lake.good(20), key=b"same")
+    lake.ingest()
+    assert lake.faults() == {}
+    await_compaction(lake)
+    (found,) = lake.audit().partitions
+    assert found.held < 20
+    assert (found.in_table, found.compacted, found.faults) == (20, 20 - found.held, {})
+    lake.delete(lake.table, "_kafka.offset = 0 OR _kafka.offset = 19")
+    (found,) = lake.audit().partitions
+    assert found.missing == (1 if found.held else 0)
+
+
+def await_compaction(lake: Lake) -> None:
+    """Produce now and then, which closes segments, until the broker has compacted the first one."""
+    group = {"group.id": lake.topic, "auto.offset.reset": "earliest"}
+    until = time.monotonic() + 90
+    while time.monotonic() < until:
+        lake.produce(lake.good(1), key=b"same")
+        consumer = Consumer(kafka.client_settings(lake.settings.kafka) | group)
+        consumer.assign([TopicPartition(lake.topic, 0, 0)])
+        record = consumer.poll(10)
+        consumer.close()
+        if record is not None and record.offset() > 0:
+            return
+        time.sleep(0.5)
+    raise AssertionError("the broker does not compact")
+
+
+def test_what_kafka_deleted_is_aged_out_and_cannot_be_checked(make) -> None:
+    lake = make()
+    lake.produce(lake.good(150))
+    lake.ingest()
+    delete_before(lake, 100)
+    lake.delete(lake.table, "_kafka.offset IN (7, 99)")
+    report = lake.audit()
+    (found,) = report.partitions
+    assert (found.aged_out, found.held, found.in_table, found.faults) == (100, 50, 148, {})
+    assert "100 offsets cannot be checked: Kafka no longer holds them" in str(report)
+    # Two rows of one offset are wrong whatever Kafka holds.
+    lake.delete(lake.table, "_kafka.offset = 100")
+    lake.append("SELECT * FROM {events} WHERE _kafka.offset = 98")
+    assert lake.named() == [(0, 98, "doubled"), (0, 100, "missing")]
+    delete_before(lake, 150)
+    lake.produce(lake.good(5))
+    delete_before(lake, 153)
+    (found,) = lake.audit().partitions
+    assert (found.aged_out, found.held, found.missing) == (150, 0, 0)
+
+
+def delete_before(lake: Lake, offset: int) -> None:
+    admin = AdminClient(kafka.client_settings(lake.settings.kafka))
+    place = TopicPartition(lake.topic, 0, offset)
+    admin.delete_records([place])[place].result(10)
+
+
+def test_records_that_kafka_deletes_during_the_audit_are_an_error(make, monkeypatch) -> None:
+    lake = make()
+    lake.produce(lake.good(10))
+    lake.ingest()
+    before = audit.held_offsets(lake.settings.kafka, lake.topic)
+    delete_before(lake, 5)
+    monkeypatch.setattr(audit, "held_offsets", lambda *_: before)
+    with pytest.raises(OffsetsLostError, match=r"while they were audited; try: the audit once more"):
+        lake.audit()
+
+
+# Each fault, planted
+
+
+def test_a_row_that_was_deleted_is_missing(lake) -> None:
+    lake.delete(lake.table, "_kafka.offset IN (0, 63, 64, 127)")
+    assert lake.faults() == {(0, "missing"): 4}
+    assert lake.named() == [(0, offset, "missing") for offset in (0, 63, 64, 127)]
+    assert str(lake.audit()) == "✗ topic audited, partition 0: 4 missing"
+
+
+def test_a_record_that_left_the_quarantine_is_missing(lake) -> None:
+    lake.delete(lake.quarantine, "partition = 1 AND offset = 2")
+    assert lake.named() == [(1, 2, "missing")]
+
+
+def test_a_quarantine_that_is_gone_is_missed(lake) -> None:
+    shutil.rmtree(lake.quarantine)
+    assert lake.faults() == {(0, "missing"): 1, (1, "missing"): 3}
+
+
+def test_a_row_that_was_appended_again_is_doubled(lake) -> None:
+    lake.append("SELECT * FROM {events} WHERE _kafka.offset IN (5, 64)")
+    assert lake.named() == [(0, 5, "doubled"), (0, 64, "doubled")]
+    lake.append("SELECT * FROM {events} WHERE _kafka.offset = 5 LIMIT 1")
+    # Two rows too many of offset 5, one of offset 64.
+    assert lake.faults() == {(0, "doubled"): 3}
+
+
+def test_a_record_that_is_twice_in_quarantine_is_doubled(lake) -> None:
+    lake.append("SELECT * FROM {bad} WHERE partition = 1 AND offset = 0")
+    assert lake.named() == [(1, 0, "doubled")]
+
+
+def test_a_row_that_is_in_quarantine_too_is_in_both(lake) -> None:
+    lake.append(
+        "SELECT * EXCEPT (partition, offset), 0 AS partition, 70L AS offset FROM {bad} WHERE partition = 0"
+    )
+    assert lake.faults() == {(0, "in_both"): 1}
+    assert lake.named() == [(0, 70, "in_both")]
+
+
+def test_a_row_of_a_partition_that_the_checkpoint_does_not_know_is_unknown(lake) -> None:
+    lake.append("SELECT id, named_struct('partition', 9, 'offset', 65L) AS _kafka FROM {events} LIMIT 1")
+    assert lake.named() == [(9, 65, "unknown")]
+
+
+def test_a_row_that_does_not_say_where_it_came_from_is_unknown(lake) -> None:
+    nowhere = "named_struct('partition', CAST(NULL AS INT), 'offset', CAST(NULL AS BIGINT)) AS _kafka"
+    lake.append(f"SELECT 1 AS id, {nowhere} UNION ALL SELECT 2 AS id, {nowhere}")
+    assert lake.faults() == {(None, "unknown"): 2}
+    assert lake.named() == [(None, None, "unknown")]
+    lake.append("SELECT 3 AS id, named_struct('partition', 0, 'offset', CAST(NULL AS BIGINT)) AS _kafka")
+    assert lake.faults() == {(None, "unknown"): 2, (0, "unknown"): 1}
+
+
+def test_several_faults_are_all_counted_and_at_most_a_hundred_are_listed(lake) -> None:
+    lake.delete(lake.table, "_kafka.offset >= 20 AND _kafka.offset < 180")
+    lake.append("SELECT * FROM {events} WHERE _kafka.offset < 3")
+    lake.delete(lake.quarantine, "partition = 1")
+    report = lake.audit()
+    assert [one.faults for one in report.partitions] == [{"missing": 160, "doubled": 3}, {"missing": 3}, {}]
+    assert [(one.offset, one.kind) for one in report.findings] == [
+        *((offset, "doubled") for offset in range(3)),
+        *((offset, "missing") for offset in range(20, 117)),
+    ]
+
+
+def test_a_table_filled_twice_by_two_checkpoints_is_doubled(lake) -> None:
+    shutil.rmtree(lake.folder / "checkpoint")
+    lake.ingest()
+    assert lake.faults() == {(0, "doubled"): 200, (1, "doubled"): 3}
+
+
+# Replay, skipped tombstones, several topics
+
+
+def mark(lake: Lake, offset: int, *, ended: bool) -> None:
+    row = (F.col("partition") == 1) & (F.col("offset") == offset)
+    done = F.current_timestamp() if ended else F.lit(None).cast("timestamp")
+    DeltaTable.forPath(lake.spark, lake.quarantine).update(
+        row, {"replay": F.lit("claim"), "replayed_at": done}
+    )
+
+
+def land(lake: Lake, offset: int) -> None:
+    lake.append(f"SELECT 7 AS id, named_struct('partition', 1, 'offset', {offset}L) AS _kafka")
+
+
+def test_a_replayed_record_is_right_in_the_table_and_missing_when_it_is_not_there(lake) -> None:
+    assert lake.faults() == {}
+    mark(lake, 0, ended=True)
+    assert lake.named() == [(1, 0, "missing")]
+    land(lake, 0)
+    assert lake.faults() == {}
+    land(lake, 0)
+    assert lake.named() == [(1, 0, "doubled")]
+
+
+def test_a_quarantine_from_before_there_was_a_replay_is_right(lake) -> None:
+    old = lake.spark.read.format("delta").load(lake.quarantine).drop("replay", "replayed_at")
+    old.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(lake.quarantine)
+    assert lake.faults() == {}
+
+
+def test_a_claimed_record_may_be_in_the_table_already(lake) -> None:
+    mark(lake, 1, ended=False)
+    assert lake.faults() == {}
+    assert lake.audit().partitions[1].quarantined == 3
+    land(lake, 1)
+    assert lake.faults() == {}
+    assert (lake.audit().partitions[1].quarantined, lake.audit().partitions[1].in_table) == (2, 1)
+    land(lake, 2)
+    assert lake.named() == [(1, 2, "in_both")]
+
+
+def test_tombstones_may_be_nowhere_only_when_they_are_skipped(lake) -> None:
+    lake.delete(lake.quarantine, "reason = 'tombstone'")
+    assert lake.faults() == {(0, "missing"): 1, (1, "missing"): 1}
+    skipping = lake.with_pipeline(tombstones="skip")
+    assert skipping.faults() == {}
+    assert [one.skipped for one in skipping.audit().partitions] == [1, 1, 0]
+    lake.delete(lake.quarantine, "partition = 1 AND offset = 0")
+    assert skipping.faults() == {(1, "missing"): 1}
+
+
+def test_topics_that_share_a_table_are_kept_apart(lake) -> None:
+    rows = lake.spark.read.format("delta").load(lake.table)
+    struct = "named_struct('topic', '{}', 'partition', _kafka.partition, 'offset', _kafka.offset) AS _kafka"
+    shared = rows.selectExpr("id", struct.format("audited")).union(
+        rows.selectExpr("id", struct.format("other"))
+    )
+    shared.write.format("delta").save(str(lake.folder / "shared"))
+    shutil.copytree(lake.quarantine, lake.folder / "shared_quarantine")
+    shared_lake = lake.with_pipeline(table_path="/mnt/lake/shared")
+    assert shared_lake.faults() == {}
+    lake.delete(str(lake.folder / "shared"), "_kafka.topic = 'audited' AND _kafka.offset = 3")
+    assert shared_lake.named() == [(0, 3, "missing")]
+    bad = lake.spark.read.format("delta").load(lake.quarantine)
+    other = bad.withColumn("topic", F.lit("other"))
+    other.write.format("delta").mode("append").save(str(lake.folder / "shared_quarantine"))
+    assert shared_lake.named() == [(0, 3, "missing")]
+
+
+def test_each_of_several_topics_is_audited_and_a_paused_one_waits(make) -> None:
+    lake = make()
+    one, other = lake.topic, f"{lake.topic}-other"
+    second = lake.with_pipeline(topic=other)
+    create_topic(second, 1)
+    lake.produce(lake.good(3))
+    second.produce(lake.good(2))  # its subject is registered later: until then it is paused
+    both = lake.with_pipeline(topic=f"{one},{other}", table_path="/mnt/lake/{topic}")
+    both.ingest()
+    report = both.audit()
+    counts = [(part.topic, part.held, part.in_table, part.paused) for part in report.partitions]
+    assert counts == [(one, 3, 3, 0), (other, 2, 0, 2)]
+    assert report.ok
+    assert "· 2 records wait until their topic goes on" in str(report)
+
+    second.produce(second.good(1))
+    both.ingest()
+    report = both.audit()
+    counts = [(part.topic, part.held, part.in_table, part.paused) for part in report.partitions]
+    assert counts == [(one, 3, 3, 0), (other, 3, 3, 0)]
+    assert report.ok
+    lake.delete(str(lake.folder / one), "_kafka.offset = 1")
+    assert [(part.topic, part.offset, part.kind) for part in both.audit().findings] == [(one, 1, "missing")]
+
+
+# What cannot be audited
+
+
+def test_a_table_without_the_kafka_column_says_what_to_change(make) -> None:
+    lake = make().with_pipeline(kafka_column=False)
+    lake.produce(lake.good(1))
+    lake.ingest()
+    with pytest.raises(IngestError, match=r"nothing can be audited; try: kafka_column: true and its"):
+        lake.audit()
+
+
+def test_no_checkpoint_and_no_table_name_what_to_do(lake) -> None:
+    with pytest.raises(IngestError, match=r"there is no checkpoint at .*/nowhere; try: an ingest with this"):
+        lake.with_pipeline(checkpoint_path="/mnt/lake/nowhere").audit()
+    with pytest.raises(StorageError, match=r"there is no Delta table at .*/nowhere; try: "):
+        lake.with_pipeline(table_path="/mnt/lake/nowhere").audit()
+
+
+def test_the_checkpoint_of_another_topic_is_named(lake) -> None:
+    with pytest.raises(IngestError, match=r"is of topic audited, not other; try: "):
+        lake.with_pipeline(topic="other").audit()
+
+
+def test_a_checkpoint_that_lost_a_file_is_never_taken_for_an_empty_one(lake) -> None:
+    (lake.folder / "checkpoint" / "offsets" / "1").unlink()
+    with pytest.raises(IngestError, match=r"is damaged: batch 1 has ended, offsets/1 does not say where"):
+        lake.audit()
+
+
+def test_a_topic_that_was_created_again_is_never_compared(make) -> None:
+    lake = make()
+    lake.produce(lake.good(5))
+    lake.ingest()
+    admin = AdminClient(kafka.client_settings(lake.settings.kafka))
+    admin.delete_topics([lake.topic])[lake.topic].result(10)
+    until = time.monotonic() + 20
+    while lake.topic in admin.list_topics(timeout=5).topics and time.monotonic() < until:
+        time.sleep(0.1)
+    create_topic(lake, 1)
+    lake.produce(lake.good(4))
+    with pytest.raises(OffsetsLostError, match=r"ends at offset 4 of partition 0, and the checkpoint at 5"):
+        lake.audit()
