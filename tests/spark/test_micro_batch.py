@@ -632,6 +632,18 @@ def test_a_schema_that_becomes_known_after_a_crash_doubles_nothing(
     assert commits(spark, target) == 2
 
 
+def test_what_is_in_quarantine_stays_there_when_its_schema_becomes_known(
+    spark, target, registry, known, late, whole, kafka_records, crashed
+):
+    """There was no commit 2 that could tell: the quarantine itself does."""
+    records = kafka_records([whole(known, 0), whole(late, 1)])
+    registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
+    crashed(target, records, 0, 2)
+    registry.heal()
+    micro_batch.write(restarted(target), records, 0)
+    assert places(spark, target) == [(0, "table"), (1, "unknown_schema_id")]
+
+
 @pytest.mark.parametrize(("commit", "expected"), [(1, "unknown_schema_id"), (2, "table"), (3, "table")])
 def test_a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing(
     spark, target, registry, mixed, late, crashed, commit, expected
@@ -644,9 +656,8 @@ def test_a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing
 
 
 def forget(registry, subject, version, schema_id):
-    """Delete a version for good; Apicurio keeps what it holds by id, so the proxy forgets that."""
-    for query in ("", "?permanent=true"):
-        requests.delete(f"{registry.url}/subjects/{subject}/versions/{version}{query}", timeout=20)
+    """Delete a version; the registry keeps a deleted schema by its id, so the proxy forgets that."""
+    requests.delete(f"{registry.url}/subjects/{subject}/versions/{version}", timeout=20).raise_for_status()
     registry.fault(GONE, path=f"/schemas/ids/{schema_id}")
     assert requests.get(f"{registry.url}/subjects/{subject}/versions", timeout=20).json() == [1]
 

@@ -223,19 +223,24 @@ def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, rep
 def test_a_replay_takes_nothing_that_another_one_claimed_meanwhile(
     spark, settings, waiting, replayed, monkeypatch
 ):
-    """The other one runs from start to end between this one's look at the rows and its claim."""
-    update = replay._Replay._update
+    """The other one appends between this one's look at the rows and its claim, and crashes."""
+    update, mark = replay._Replay._update, replay._Replay._mark
+
+    def crash(*_):
+        raise Crashed
 
     def overtaken(self, found, condition, column, value):
-        monkeypatch.setattr(replay._Replay, "_update", update)
         # Delta reads a table when it is asked for rows, not before.
         seen = spark.createDataFrame(found.collect(), found.schema)
-        assert replayed().replayed == 2
+        monkeypatch.setattr(replay._Replay, "_update", update)
+        monkeypatch.setattr(replay._Replay, "_mark", crash)
+        with pytest.raises(Crashed):
+            replayed()
+        monkeypatch.setattr(replay._Replay, "_mark", mark)
         return update(self, seen, condition, column, value)
 
     monkeypatch.setattr(replay._Replay, "_update", overtaken)
-    report = replayed()
-    assert (report.looked_at, report.replayed, report.claims) == (5, 0, [])
+    assert replayed().replayed == 2
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
 
 
@@ -388,7 +393,7 @@ def test_a_row_is_shown_with_its_bytes_and_its_key(spark, settings, waiting, rep
 
 
 @pytest.mark.parametrize(
-    ("key", "shown"), [(b"\xff\x00", "0xFF00"), (b"a\0", "0x6100"), ("é".encode(), "é"), (None, None)]
+    ("key", "shown"), [(b"\xff\xfe", "0xFFFE"), (b"a\0", "0x6100"), ("é".encode(), "é"), (None, None)]
 )
 def test_a_key_that_is_no_text_is_shown_as_hex(spark, settings, waiting, key, shown):
     path = settings.pipeline.quarantine_path
