@@ -72,12 +72,19 @@ class Ingest:
 
     def stop_at(self, step: str) -> None:
         """Start it, and wait until it killed its group at `step`."""
-        assert self.start(step=step).wait(PATIENCE_SECONDS) == -signal.SIGKILL, f"{step}: {self.tail()}"
+        assert self._ended(self.start(step=step)) == -signal.SIGKILL, f"{step}: {self.tail()}"
 
     def drain(self) -> None:
         """Start it, and wait until it has processed everything."""
-        process = self.start("availableNow")
-        assert process.wait(10 * PATIENCE_SECONDS) == 0, self.tail()
+        assert self._ended(self.start("availableNow"), 3 * PATIENCE_SECONDS) == 0, self.tail()
+
+    def _ended(self, process: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> int:
+        """Wait until it ends, and return how; one that does not is killed."""
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 # In the process that is killed

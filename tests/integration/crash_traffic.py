@@ -74,13 +74,16 @@ class Traffic:
         registry = SchemaRegistry.from_settings(settings.schema_registry)
         versions = (FIELDS, FIELDS + UNIT, FIELDS + UNIT + RATIO)
         self.ids = [registry.register(f"{topic}-value", _record(fields)) for fields in versions]
-        # Not a subject of the topic: its id must be looked up, and its records are written by commit 2.
-        self.late_id = registry.register(f"{topic}-other", _record(FIELDS + EXTRA))
-        self.topic, self.sent = topic, 0
+        self.registry, self.topic, self.sent = registry, topic, 0
         self._producer = Producer(kafka.client_settings(settings.kafka) | {"enable.idempotence": True})
 
     def send(self, count: int) -> None:
-        """Send the next `count` records."""
+        """Send the next `count` records; some of them with a schema that no earlier record has.
+
+        That is of another subject: it must be looked up, and its records are written by commit 2.
+        """
+        late = _record(FIELDS + EXTRA, doc=f"from {self.sent} on")
+        self.late_id = self.registry.register(f"{self.topic}-other", late)
         for number in range(self.sent, self.sent + count):
             value = self.value(number)
             self._producer.produce(self.topic, value=value, partition=number % PARTITIONS)
@@ -105,8 +108,8 @@ class Traffic:
         return others.get(number % 20, frame(schema_id, whole))
 
 
-def _record(fields: list[dict[str, object]]) -> str:
-    return json.dumps({"type": "record", "name": "Reading", "fields": fields})
+def _record(fields: list[dict[str, object]], doc: str = "") -> str:
+    return json.dumps({"type": "record", "name": "Reading", "doc": doc, "fields": fields})
 
 
 def _text(text: str) -> bytes:

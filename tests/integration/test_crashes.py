@@ -9,9 +9,9 @@ import pytest
 from tests.integration.crash_run import STEPS, Ingest
 from tests.integration.crash_traffic import Traffic, committed, faults, settings_for
 
-RECORDS = 20_000
+RECORDS = 9_000
 SEED = 20261121
-RANDOM_KILLS = 3
+RANDOM_KILLS = 1
 
 
 @pytest.mark.timeout(900)
