@@ -22,10 +22,10 @@ import yaml
 
 from tests.integration.certificates import Certificate, make_certificate
 from tests.integration.nginx import tls_proxy
-from topiclake import kafka
+from topiclake import ingest, kafka
 from topiclake.config import load_settings
 from topiclake.errors import KafkaError, SchemaRegistryError
-from topiclake.ingest import Target, start_ingest
+from topiclake.ingest import start_ingest
 from topiclake.progress import await_caught_up
 from topiclake.schema_registry import SchemaRegistry as RegistryClient
 from topiclake.session import local_session
@@ -448,7 +448,7 @@ def test_settings_and_what_is_made_of_them_show_no_secret(
     for name, value in project.environment.items():
         monkeypatch.setenv(name, value)
     settings = load_settings("gps", {"env": "azure"}, secrets=read_secret, conf=project.folder / "conf")
-    target = Target.from_settings(
+    target = ingest.target(
         settings.model_copy(
             update={
                 "pipeline": settings.pipeline.model_copy(update={"table_path": "/t", "checkpoint_path": "/c"})
@@ -484,7 +484,8 @@ def test_a_wrong_registry_password_ends_the_notebook_with_one_sentence(
     secure: Secure, tmp_path: Path
 ) -> None:
     wrong = make_project(tmp_path / "p", secure, registry_password=str(SAS_TOKEN))
-    assert_refused(wrong, rf"{secure.registry} refuses the login \(HTTP 401\)", r"schema_registry\.password")
+    refused = rf"{secure.registry} refuses the login \(HTTP 401\); gave up after \d s of 5"
+    assert_refused(wrong, refused, r"schema_registry\.password")
 
 
 def assert_refused(project: Project, cause: str, remedy: str) -> None:
