@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, delta, kafka
+from topiclake import checkpoint, kafka, topics
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.kafka import TIMEOUT_SECONDS
 from topiclake.settings import KafkaSettings, PipelineSettings
@@ -148,16 +148,11 @@ def read_held(
         A DataFrame with the columns of `kafka.read_topic`. Reading it fails when Kafka has deleted the
         beginning of a range meanwhile; gaps that compaction or transactions left are right.
     """
-    topic = pipeline.topic
     options = kafka.reader_options(settings, pipeline, shaded=shaded)
     client = {key: value for key, value in options.items() if key.startswith("kafka.")}
-    parts = {
-        "assign": json.dumps({topic: sorted(ranges)}),
-        "startingOffsets": json.dumps({topic: {str(one): part.earliest for one, part in ranges.items()}}),
-        "endingOffsets": json.dumps({topic: {str(one): part.committed for one, part in ranges.items()}}),
-        "failOnDataLoss": "true",
-    }
-    return spark.read.format("kafka").options(**client, **parts).load()
+    first = {one: part.earliest for one, part in ranges.items()}
+    after = {one: part.committed for one, part in ranges.items()}
+    return kafka.read_range(spark, client, pipeline.topic, first, after)
 
 
 def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tuple[int, int]]:
@@ -168,10 +163,15 @@ def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tup
         ledger: Resolved location of the table of what is paused; there may be none.
         topic: The topic.
     """
-    if not delta.is_table(spark, ledger):
+    waiting = topics.waiting(spark, ledger)
+    if waiting is None:
         return {}
-    waiting = delta.read(spark, ledger).where((F.col("topic") == topic) & F.col("resumed_at").isNull())
-    found = waiting.groupBy("partition").agg(F.min("first"), F.max("last")).collect()
+    found = (
+        waiting.where(F.col("topic") == topic)
+        .groupBy("partition")
+        .agg(F.min("first"), F.max("last"))
+        .collect()
+    )
     return {row[0]: (row[1], row[2]) for row in found}
 
 

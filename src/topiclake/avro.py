@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Protocol
+from typing import Protocol, cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -124,38 +124,46 @@ class Codecs:
     table: StructType = field(default_factory=StructType)
 
     @property
-    def keys(self) -> dict[str, list[SchemaKey]]:
+    def parts(self) -> dict[Part, Codec]:
+        """What is decoded of a record, and how."""
+        of_value: dict[Part, Codec] = {"value": self.value}
+        return of_value if self.key is None else {**of_value, "key": self.key}
+
+    @property
+    def keys(self) -> dict[Part, list[SchemaKey]]:
         """The schemas that it decodes with, by part."""
-        of_value = {"value": list(self.value.writers)}
-        return of_value if self.key is None else of_value | {"key": list(self.key.writers)}
+        return {part: list(codec.writers) for part, codec in self.parts.items()}
+
+
+class ImpossibleSchemaError(ValueError):
+    """Spark, its JVM or a Delta table cannot have a reader schema; says why."""
 
 
 def event_type(spark: SparkSession, reader: str) -> DataType:
-    """Return the type of what is decoded with the reader schema `reader`."""
-    empty = spark.createDataFrame([], "value BINARY")
-    decoded = empty.select(from_avro("value", framed(reader)).alias("decoded")).select("decoded.event")
-    return decoded.schema[0].dataType
+    """Return the type of what is decoded with the reader schema `reader`.
 
-
-def columns(spark: SparkSession, reader: str) -> StructType:
-    """Return the columns of decoded rows: the fields of a record, or `value`."""
-    event = event_type(spark, reader)
-    return (
-        event
-        if isinstance(event, StructType) and avro_schema.is_record(reader)
-        else StructType().add("value", event)
-    )
-
-
-def impossible(spark: SparkSession, reader: str) -> str | None:
-    """Say why Spark, its JVM or a Delta table cannot have a reader schema, or None."""
+    Raises:
+        ImpossibleSchemaError: Nothing can be decoded with it, or not be stored.
+    """
     if _has_huge_fixed(json.loads(reader)):
-        return f"a fixed of more than {FIXED_LIMIT} bytes, which Avro allocates before it reads it"
+        raise ImpossibleSchemaError(
+            f"a fixed of more than {FIXED_LIMIT} bytes, which Avro allocates before it reads it"
+        )
+    empty = spark.createDataFrame([], "value BINARY")
     try:
-        event = event_type(spark, reader)
+        decoded = empty.select(from_avro("value", framed(reader)).alias("decoded")).select("decoded.event")
+        event = decoded.schema[0].dataType
     except AnalysisException as error:
-        return " ".join(str(error).split())[:300]
-    return _unwritable(event, is_row=avro_schema.is_record(reader))
+        raise ImpossibleSchemaError(" ".join(str(error).split())[:300]) from None
+    if unwritable := _unwritable(event, is_row=avro_schema.is_record(reader)):
+        raise ImpossibleSchemaError(unwritable)
+    return event
+
+
+def columns(event: DataType, reader: str) -> StructType:
+    """Return the columns of decoded rows: the fields of a record, or `value`."""
+    is_row = isinstance(event, StructType) and avro_schema.is_record(reader)
+    return cast("StructType", event) if is_row else StructType().add("value", event)
 
 
 def _has_huge_fixed(tree: object) -> bool:

@@ -14,6 +14,13 @@ from pyspark.sql.types import StructType
 #: The column that says where in Kafka a row came from: `STRUCT<partition INT, offset BIGINT>`.
 KAFKA_COLUMN = "_kafka"
 
+_CONFLICT = (
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_CONCURRENT",
+)
+
 
 def ensure_table(spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]) -> None:
     """Create an empty Delta table at `path` where there is none; an existing one is left as it is.
@@ -91,7 +98,21 @@ def columns(spark: SparkSession, path: str) -> StructType | None:
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
     """Set table properties of the table at `path`."""
     pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-    spark.sql(f"ALTER TABLE delta.`{path.replace('`', '``')}` SET TBLPROPERTIES ({pairs})")
+    _alter(spark, path, f"SET TBLPROPERTIES ({pairs})")
+
+
+def add_columns(spark: SparkSession, path: str, ddl: str) -> None:
+    """Add columns to the table at `path`; `ddl` as in `a STRING, b INT`."""
+    _alter(spark, path, f"ADD COLUMNS ({ddl})")
+
+
+def _alter(spark: SparkSession, path: str, change: str) -> None:
+    spark.sql(f"ALTER TABLE delta.`{path.replace('`', '``')}` {change}")
+
+
+def is_conflict(error: Exception) -> bool:
+    """Tell whether another writer was faster: the same again will do, on what is there then."""
+    return any(code in str(error) for code in _CONFLICT)
 
 
 def is_table(spark: SparkSession, path: str) -> bool:
@@ -103,6 +124,13 @@ def read(spark: SparkSession, path: str, version: int | None = None) -> DataFram
     """Read the table at `path`, as it is or as it was at `version`."""
     reader = spark.read.format("delta")
     return (reader if version is None else reader.option("versionAsOf", version)).load(path)
+
+
+def as_json(rows: DataFrame) -> list[dict[str, Any]]:
+    """Collect rows as JSON objects, with their nulls; times in ISO 8601 with their zone."""
+    # Spark writes times in the session's zone, and says which; Python takes the machine's, and does not.
+    row = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+    return [json.loads(text) for (text,) in rows.select(row).collect()]
 
 
 def history(spark: SparkSession, path: str) -> DataFrame:

@@ -55,14 +55,16 @@ def properties(table: StructType, wanted: StructType) -> dict[str, str]:
 def fitted(rows: DataFrame, table: StructType) -> DataFrame:
     """Cast columns of `rows` to the table's type where that is the wider one."""
     there = {field.name.lower(): field.dataType for field in table}
-    columns = [
-        F.col(f"`{field.name}`").cast(merged).alias(field.name)
-        if (merged := _merged(there.get(field.name.lower(), field.dataType), field.dataType))
-        != field.dataType
-        else F.col(f"`{field.name}`")
+    merged = {
+        field.name: _merged(there.get(field.name.lower(), field.dataType), field.dataType)
         for field in rows.schema
-    ]
-    return rows.select(columns)
+    }
+    wider = {
+        field.name: F.col(f"`{field.name}`").cast(merged[field.name])
+        for field in rows.schema
+        if merged[field.name] != field.dataType
+    }
+    return rows.withColumns(wider) if wider else rows
 
 
 def _widens(old: DataType, new: DataType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -44,6 +45,33 @@ def read_topic(
     """
     options = reader_options(kafka, pipeline, shaded=shaded)
     return spark.readStream.format("kafka").options(**options).load()
+
+
+def read_range(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    topic: str,
+    first: Mapping[int, int],
+    after: Mapping[int, int],
+) -> DataFrame:
+    """Read offsets of one topic as a batch; fails when Kafka has deleted the beginning of a range.
+
+    Args:
+        spark: The session.
+        options: Of `reader_options`, without topics and offsets.
+        topic: The topic.
+        first: The first offset of each partition.
+        after: The offset after the last one of each partition.
+
+    Returns:
+        A DataFrame with the columns of `read_topic`; `headers` where the options ask for them.
+    """
+    ends = {
+        name: json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+        for name, offsets in (("startingOffsets", first), ("endingOffsets", after))
+    }
+    assigned = {"assign": json.dumps({topic: sorted(first)}), "failOnDataLoss": "true"}
+    return spark.read.format("kafka").options(**{**options, **assigned, **ends}).load()
 
 
 def reader_options(kafka: KafkaSettings, pipeline: PipelineSettings, *, shaded: bool) -> dict[str, str]:

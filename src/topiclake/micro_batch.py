@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,13 +27,7 @@ from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import Schemas
 from topiclake.wire_format import Part
 
-#: What Delta says when another writer was faster; the batch is written again, on what is there then.
-_CONFLICT = (
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
-    "DELTA_FAILED_TO_MERGE_FIELDS",
-    "DELTA_CONCURRENT",
-)
+#: So often a batch is written again because another writer was faster.
 _ATTEMPTS = 5
 
 #: What commit 2 adds to the name of the writer.
@@ -125,10 +121,8 @@ def write(target: Target, records: DataFrame, batch_id: int) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _write(batch)
-        except Exception as error:
-            # What it wrote so far is there; whoever tries this batch again has to look.
-            batch.start.has_written = False
-            if attempt == _ATTEMPTS or not any(code in str(error) for code in _CONFLICT):
+        except (PySparkException, Py4JError) as error:
+            if attempt == _ATTEMPTS or not delta.is_conflict(error):
                 raise
             batch.start.schemas.forget()
         else:
@@ -150,7 +144,9 @@ def writer_name(target: Target, spark: SparkSession) -> str:
 
 def _write(batch: Batch) -> None:
     codecs = batch.start.schemas.current(batch.spark)
-    bad = _write_known(batch, codecs)
+    # Until it is written: whoever tries this batch again has to look for what is there of it.
+    may_be_repeated, batch.start.has_written = not batch.start.has_written, False
+    bad = _write_known(batch, codecs, may_be_repeated=may_be_repeated)
     if bad is None:
         _finish(batch, codecs)
         return
@@ -160,7 +156,7 @@ def _write(batch: Batch) -> None:
     batch.start.has_written = True
 
 
-def _write_known(batch: Batch, codecs: Codecs) -> int | None:
+def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int | None:
     """Write commit 1, and return how many records are left; None where an earlier attempt had written it."""
     counts, attempt, layout = Observation(), uuid4().hex, batch.target.layout
     judged = rows.judge(batch.records, codecs)
@@ -170,7 +166,7 @@ def _write_known(batch: Batch, codecs: Codecs) -> int | None:
     flat = rows.flat(judged, codecs, layout).observe(counts, F.count_if(~F.col(rows.PLACE)).alias("left"))
     batch.append(rows.placed(flat), batch.target.table, attempt=attempt, schemas=codecs.keys)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
-    if not batch.start.has_written and not delta.is_committed(batch.spark, batch.target.table, attempt):
+    if may_be_repeated and not delta.is_committed(batch.spark, batch.target.table, attempt):
         return None
     return int(counts.get["left"])
 

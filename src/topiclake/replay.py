@@ -32,19 +32,11 @@ from topiclake.micro_batch import Target
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_one_topic, require_reasons
 from topiclake.schemas import Schemas
 from topiclake.settings import Settings
-from topiclake.wire_format import Part, schema_key
+from topiclake.wire_format import schema_key
 
 #: What names a row of the quarantine table.
 _ROW = ("topic", "partition", "offset", "pipeline", "batch_id")
 _CLAIMS = "replay STRING, replayed_at TIMESTAMP"
-
-#: What Delta says when another writer was faster: the step is done again, on what is there then.
-_CONFLICT = (
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
-    "DELTA_FAILED_TO_MERGE_FIELDS",
-    "DELTA_CONCURRENT",
-)
 _ATTEMPTS = 10
 
 _Result = TypeVar("_Result")
@@ -102,8 +94,7 @@ def replay_quarantine(
     platform_check.require_avro_limits(spark)
     if "replay" not in columns.names:
         # A table from before there was a replay.
-        path = to.quarantine.replace("`", "``")
-        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({_CLAIMS})")
+        delta.add_columns(spark, to.quarantine, _CLAIMS)
     return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), to.schemas()).run()
 
 
@@ -204,7 +195,7 @@ class _Replay:
             try:
                 return step()
             except PySparkException as error:
-                if not any(code in str(error) for code in _CONFLICT):
+                if not delta.is_conflict(error):
                     raise
                 self.schemas.forget()
                 time.sleep(random.uniform(0, 0.1 * attempt))  # noqa: S311 (so that two do not meet again)
@@ -213,10 +204,9 @@ class _Replay:
 
 def _lost(claimed: DataFrame, codecs: Codecs) -> list[str]:
     """Return the schemas of records that are not right, in words; at most ten."""
-    parts: list[Part] = ["value"] if codecs.key is None else ["value", "key"]
     wrong = rows.judge(claimed, codecs).where(~rows.is_right(codecs))
-    found = wrong.select(*(f"{part}_schema" for part in parts)).distinct().limit(10).collect()
-    named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in parts}
+    found = wrong.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
+    named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in codecs.parts}
     return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
 
 
@@ -235,14 +225,8 @@ def quarantine_summary(
     return json.dumps(
         {
             "path": target(settings, dbutils).quarantine,
-            "reasons": _as_json(quarantine_reasons(spark, settings, dbutils)),
-            "rows": _as_json(quarantine_rows(spark, settings, dbutils, reason).limit(20)),
+            "reasons": delta.as_json(quarantine_reasons(spark, settings, dbutils)),
+            "rows": delta.as_json(quarantine_rows(spark, settings, dbutils, reason).limit(20)),
             "replay": replayed and asdict(replayed),
         }
     )
-
-
-def _as_json(found: DataFrame) -> list[dict[str, Any]]:
-    # Spark writes times in the session's zone, and says which; Python takes the machine's, and does not.
-    row = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
-    return [json.loads(text) for (text,) in found.select(row).collect()]

@@ -97,9 +97,7 @@ class Tally:
 def tally(records: DataFrame, codecs: Codecs, layout: Layout) -> Tally:
     """Look at records that are left; executes one job, and collects at most `KEYS_OF_A_BATCH` rows."""
     judged = judge(records, codecs).where(is_left(codecs, layout) | is_right(codecs))
-    parts: dict[Part, Codec] = {"value": codecs.value}
-    if codecs.key is not None:
-        parts["key"] = codecs.key
+    parts = codecs.parts
     late = [
         F.when(is_late(codec, part), F.col(f"{part}_schema")).alias(part) for part, codec in parts.items()
     ]
@@ -167,9 +165,9 @@ def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
         reason,
         F.lit(" (end of record)"),
     )
-    passes = is_right(codecs) | is_late(codecs.value, "value")
-    if codecs.key is not None:
-        passes = passes | is_late(codecs.key, "key")
+    passes = is_right(codecs)
+    for part, codec in codecs.parts.items():
+        passes = passes | is_late(codec, part)
     if layout.skips_tombstones:
         passes = passes | F.col("value").isNull()
     return judged.withColumn("decoded", F.when(passes, F.col("decoded")).otherwise(F.raise_error(text)))

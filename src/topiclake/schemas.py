@@ -17,9 +17,6 @@ from topiclake.rows import Layout
 from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
 from topiclake.wire_format import Part, SchemaKey
 
-#: So many schemas that the registry does not know are asked for in a minute, whatever the number of records.
-MAX_MISSES = 5
-
 
 @dataclass
 class Schemas:
@@ -75,7 +72,7 @@ class Schemas:
         for part, wanted in keys.items():
             known = self._known(part)
             missing = [key for key in wanted if key not in known]
-            found, unknown[part], _ = self.registry.by_ids(missing, MAX_MISSES)
+            found, unknown[part], _ = self.registry.by_ids(missing)
             self._looked_up.setdefault(part, {}).update(found)
         return unknown
 
@@ -90,9 +87,11 @@ class Schemas:
 
     def _prepared(self, spark: SparkSession, known: Mapping[Part, Mapping[SchemaKey, Registered]]) -> Codecs:
         table = delta.columns(spark, self.table) or StructType()
-        value = Codec.of(known["value"], partial(self._refusal, spark, table))
-        key = Codec.of(known["key"], partial(self._key_refusal, spark, table)) if "key" in known else None
-        codecs = Codecs(value, key, table)
+        parts = {
+            part: Codec.of(schemas, partial(self._refusal, spark, table, part))
+            for part, schemas in known.items()
+        }
+        codecs = Codecs(parts["value"], parts.get("key"), table)
         self._prepare_table(spark, codecs)
         return codecs
 
@@ -111,17 +110,15 @@ class Schemas:
         elif needed := evolution.properties(codecs.table, wanted):
             delta.set_properties(spark, self.table, needed)
 
-    def _refusal(self, spark: SparkSession, table: StructType, reader: str) -> str | None:
-        if impossible := avro.impossible(spark, reader):
-            return impossible
-        columns = avro.columns(spark, reader)
+    def _refusal(self, spark: SparkSession, table: StructType, part: Part, reader: str) -> str | None:
+        try:
+            event = avro.event_type(spark, reader)
+        except avro.ImpossibleSchemaError as error:
+            return str(error)
+        if part == "key":
+            return evolution.refusal(table, StructType().add(rows.KEY_COLUMN, event))
+        columns = avro.columns(event, reader)
         taken = [name for name in columns.names if name in self.layout.columns]
         if taken and is_record(reader):
             return f"a field is called {taken[0]}, which is a column of Topiclake's own"
         return evolution.refusal(table, columns)
-
-    def _key_refusal(self, spark: SparkSession, table: StructType, reader: str) -> str | None:
-        if impossible := avro.impossible(spark, reader):
-            return impossible
-        wanted = StructType().add(rows.KEY_COLUMN, avro.event_type(spark, reader))
-        return evolution.refusal(table, wanted)

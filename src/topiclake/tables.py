@@ -84,9 +84,10 @@ def table_history(spark: SparkSession, settings: Settings, dbutils: Any) -> Data
 def paused_topics(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
     """Return what paused topics have missed and not got yet; columns as `topics.LEDGER_SCHEMA`."""
     ledger = storage.resolve(dbutils, settings.pipeline.paused_path, databricks=is_databricks())
-    if not delta.is_table(spark, ledger):
+    waiting = topics.waiting(spark, ledger)
+    if waiting is None:
         return spark.createDataFrame([], topics.LEDGER_SCHEMA)
-    return delta.read(spark, ledger).where("resumed_at IS NULL").orderBy("topic", "batch_id", "partition")
+    return waiting.orderBy("topic", "batch_id", "partition")
 
 
 def summarize(
@@ -105,7 +106,7 @@ def summarize(
         quarantined=_reasons_of_run(spark, quarantine, settings),
         table=_state(spark, table),
         quarantine=_state(spark, quarantine),
-        preview=_first_rows(view),
+        preview=delta.as_json(view.limit(5)),
     )
 
 
@@ -124,12 +125,6 @@ def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[
         (F.col("pipeline") == settings.name) & (F.col("quarantined_at") >= since)
     )
     return {row["reason"]: row["count"] for row in rows.groupBy("reason").count().orderBy("reason").collect()}
-
-
-def _first_rows(view: DataFrame) -> list[dict[str, Any]]:
-    # Spark writes times in the session's zone, and says which; Python takes the machine's, and does not.
-    row = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
-    return [json.loads(text) for (text,) in view.limit(5).select(row).collect()]
 
 
 def _state(spark: SparkSession, path: str) -> TableState:

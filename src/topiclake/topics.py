@@ -7,7 +7,6 @@ more and written as the batches that they were, before anything newer.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, micro_batch
+from topiclake import delta, kafka, micro_batch
 from topiclake.errors import DecodeError, SchemaRegistryError, StorageError, SubjectNotFoundError
 from topiclake.micro_batch import Target
 from topiclake.rows import FAILFAST
@@ -79,10 +78,10 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     # Every topic reads its part of the batch: from memory or disk, not from Kafka again.
     records = records.persist()
     try:
-        waiting = paused(spark, topics.ledger)
+        ledger = paused(spark, topics.ledger)
         there = {row["topic"] for row in records.select("topic").distinct().collect()}
-        for topic in sorted(there | set(waiting)):
-            behind = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
+        for topic in sorted(there | set(ledger)):
+            behind = [row for row in ledger.get(topic, []) if row["batch_id"] < batch_id]
             if behind and not _resumed(spark, topics, topic, behind):
                 if topic in there:
                     _pause(topics, records, topic, batch_id, behind[-1]["why"])
@@ -92,13 +91,20 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         records.unpersist()
 
 
-def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
-    """Return the ranges that wait, by topic, in the order of their batches; columns as `LEDGER_SCHEMA`."""
+def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
+    """Return the ranges that wait, columns as `LEDGER_SCHEMA`; None: nothing was ever paused."""
     if not delta.is_table(spark, ledger):
+        return None
+    return delta.read(spark, ledger).where("resumed_at IS NULL")
+
+
+def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
+    """Return the ranges that wait, by topic, in the order of their batches."""
+    rows = waiting(spark, ledger)
+    if rows is None:
         return {}
-    rows = delta.read(spark, ledger).where("resumed_at IS NULL").orderBy("topic", "batch_id", "partition")
     found: dict[str, list[Row]] = {}
-    for row in rows.collect():
+    for row in rows.orderBy("topic", "batch_id", "partition").collect():
         found.setdefault(row["topic"], []).append(row)
     return found
 
@@ -174,13 +180,6 @@ def _mark_resumed(spark: SparkSession, ledger: str, topic: str, batch_id: int) -
 
 
 def _read_again(spark: SparkSession, topics: Topics, topic: str, ranges: list[Row]) -> DataFrame:
-    first = {str(row["partition"]): row["first"] for row in ranges}
-    after = {str(row["partition"]): row["last"] + 1 for row in ranges}
-    options = {
-        **topics.reader,
-        "assign": json.dumps({topic: [row["partition"] for row in ranges]}),
-        "startingOffsets": json.dumps({topic: first}),
-        "endingOffsets": json.dumps({topic: after}),
-        "failOnDataLoss": "true",
-    }
-    return spark.read.format("kafka").options(**options).load()
+    first = {row["partition"]: row["first"] for row in ranges}
+    after = {row["partition"]: row["last"] + 1 for row in ranges}
+    return kafka.read_range(spark, topics.reader, topic, first, after)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -82,17 +81,9 @@ def run(notebook: Path, given: tuple[str, ...]) -> None:
     Notebooks find the services by WORKBENCH_KAFKA, WORKBENCH_SCHEMA_REGISTRY and WORKBENCH_DATALAKE; one that
     is set already stays as it is.
     """
-    from workbench.java import require_java
+    from workbench.notebook_run import run_with_services
 
-    parameters = parse_parameters(given)
-    require_java()
-    home = Home.find()
-    home.prepare()
-    addresses = services.addresses(home)
-    from workbench.runner import run_notebook
-
-    environment = (addresses.environment() if addresses else {}) | os.environ
-    done = run_notebook(notebook.absolute(), parameters, home, environment)
+    done = run_with_services(notebook, parse_parameters(given), Home.find())
     click.echo(f"exit value  {done.exit_value}")
     click.echo(f"notebook    {done.ipynb}")
     click.echo(f"page        {done.html}")
@@ -110,7 +101,8 @@ def quarantine(action: str, reason: str, given: tuple[str, ...], as_json: bool) 
     """Tell what is in quarantine (list), show it (show), or put into the table what decodes now (replay)."""
     from rich.console import Console
 
-    from workbench.quarantine import KEYS, print_summary, run_for_value
+    from workbench.notebook_run import run_for_value
+    from workbench.quarantine import KEYS, print_summary
 
     home = Home.find()
     parameters = parse_parameters(given) | {"action": action, "reason": reason}
@@ -135,7 +127,7 @@ def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None,
     from rich.console import Console
 
     from workbench.audit import KEYS, print_report
-    from workbench.quarantine import run_for_value
+    from workbench.notebook_run import run_for_value
 
     home = Home.find()
     source = notebook or home.project / "notebooks" / "audit.py"

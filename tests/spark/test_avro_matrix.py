@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
+from tests.spark.plain_values import plain
 from topiclake.avro import END, END_BYTES, framed
 from topiclake.avro_schema import resolves
 
@@ -99,17 +100,6 @@ def java(spark):
         (writer, reader): check(schemas[reader], schemas[writer]).getType().toString() == "COMPATIBLE"
         for writer, reader in PAIRS
     }
-
-
-def plain(value):
-    if hasattr(value, "asDict"):
-        members = value.asDict()
-        if members and all(name == f"member{n}" for n, name in enumerate(members)):
-            return plain(next((each for each in members.values() if each is not None), None))
-        return {name: plain(each) for name, each in members.items()}
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    return bytes(value) if isinstance(value, bytearray) else value
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,57 @@
+"""Running a notebook beside the services of this folder, for the commands that do so."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from topiclake.errors import IngestError
+from workbench import services
+from workbench.home import Home
+from workbench.java import require_java
+
+if TYPE_CHECKING:
+    from workbench.runner import NotebookRun
+
+
+def run_with_services(
+    notebook: Path, parameters: Mapping[str, str], home: Home, console: Console | None = None
+) -> NotebookRun:
+    """Run a notebook that finds the running services by their variables; one that is set already stays.
+
+    Raises:
+        TopiclakeError: Java is missing, or the notebook failed.
+    """
+    require_java()
+    home.prepare()
+    addresses = services.addresses(home)
+    from workbench.runner import run_notebook
+
+    environment = (addresses.environment() if addresses else {}) | os.environ
+    return run_notebook(notebook.absolute(), parameters, home, environment, console)
+
+
+def run_for_value(
+    notebook: Path, parameters: Mapping[str, str], home: Home, keys: Set[str]
+) -> dict[str, Any]:
+    """Run a notebook and return its exit value, a JSON object with at least `keys`.
+
+    Its progress goes to standard error, so that standard output carries the value only.
+
+    Raises:
+        TopiclakeError: The notebook failed, as in `run_with_services`.
+        IngestError: It ended with another value.
+    """
+    done = run_with_services(notebook, parameters, home, Console(stderr=True))
+    try:
+        value = json.loads(done.exit_value)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not keys <= value.keys():
+        raise IngestError(f"{notebook} ended without {', '.join(sorted(keys))}", f"a look at {done.html}")
+    return value
