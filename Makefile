@@ -4,11 +4,13 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTHON ?= python3
 N ?= 5000000
+# Two workers, each with a broker, a registry and a Spark of its own; a file's tests stay in one.
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars nginx demo test test-unit check format typecheck bench torture services-up services-down clean
+.PHONY: help setup jars nginx demo test test-unit check format typecheck bench bench-batches torture services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +37,7 @@ demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
 test: setup nginx  ## every test (under 25 minutes)
-	$(PY) -m pytest
+	$(PYTEST)
 
 nginx:
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { \
@@ -50,7 +52,7 @@ check: setup nginx  ## ruff, strict types, tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(PY) -m pytest
+	$(PYTEST)
 
 format: setup  ## format and mend what ruff can mend
 	$(VENV)/bin/ruff format .
@@ -61,6 +63,9 @@ typecheck: setup nginx  ## strict types
 
 bench: setup  ## the article's code against ours on N records (N=20000000 for figures)
 	$(PY) -m bench.gps_ingest --records $(N)
+
+bench-batches: setup  ## what a micro-batch of 1,000 rows costs, against the article's
+	$(PY) -m bench.micro_batches
 
 torture: setup  ## kill an ingest 32 times while 200,000 records flow, audit after each (about 20 minutes)
 	$(PY) -m bench.torture

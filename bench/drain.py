@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.streaming import StreamingQuery
 
 from bench.gps_ingest import PROJECT, SIDES, cpu_seconds, load, warm_up
 from topiclake import ingest, progress, session
@@ -36,15 +37,16 @@ class Mounts:
         return [self._mount]
 
 
-def article(spark: SparkSession, settings: Settings, folder: Path) -> None:
+def article(spark: SparkSession, settings: Settings, folder: Path) -> StreamingQuery:
     """Drain as the article does: strip five bytes, `from_avro` with the latest schema, append."""
-    topic = settings.pipeline.topic
+    topic, limit = settings.pipeline.topic, settings.pipeline.max_offsets_per_trigger
     schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{topic}-value").schema
     records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.kafka.bootstrap_servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .options(**({} if limit is None else {"maxOffsetsPerTrigger": str(limit)}))
         .load()
     )
     payload = F.expr("substring(value, 6, length(value) - 5)").alias("fixedValue")
@@ -61,18 +63,20 @@ def article(spark: SparkSession, settings: Settings, folder: Path) -> None:
         .start(str(folder / "delta" / "gps"))
     )
     query.awaitTermination()
+    return query
 
 
-def six_columns(spark: SparkSession, settings: Settings, folder: Path) -> None:
+def six_columns(spark: SparkSession, settings: Settings, folder: Path) -> StreamingQuery:
     """Drain as the notebook does, into the columns that the article has."""
     pipeline = settings.pipeline.model_copy(update={"kafka_column": False})
-    topiclake(spark, settings.model_copy(update={"pipeline": pipeline}), folder)
+    return topiclake(spark, settings.model_copy(update={"pipeline": pipeline}), folder)
 
 
-def topiclake(spark: SparkSession, settings: Settings, folder: Path) -> None:
+def topiclake(spark: SparkSession, settings: Settings, folder: Path) -> StreamingQuery:
     """Drain as the notebook does."""
     query = ingest.start_ingest(spark, settings, Mounts(folder))
     progress.await_caught_up(query, settings.pipeline.trigger)
+    return query
 
 
 def sums(spark: SparkSession, folder: Path) -> list[Any]:
@@ -85,7 +89,12 @@ def sums(spark: SparkSession, folder: Path) -> list[Any]:
 
 def start_spark(side: str) -> SparkSession:
     """Start Spark: for the article with Delta and Spark's defaults, for us as the workbench does."""
-    quiet: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    quiet: dict[str, Any] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # All of them, for the seconds of each batch.
+        "spark.sql.streaming.numRecentProgressUpdates": "1000000",
+    }
     if side == "article":
         conf = {key: value for key, value in session.spark_conf().items() if key in ARTICLE_CONF}
         jars = ",".join(str(jar) for jar in sorted(PROJECT.glob("jars/spark/target/jars/*.jar")))
@@ -97,17 +106,26 @@ def start_spark(side: str) -> SparkSession:
     return spark
 
 
-def main(side: str, folder: Path) -> None:
-    """Start Spark, drain a small topic to warm the JVM up, drain the big one, verify, print."""
+def batch_seconds(query: StreamingQuery) -> list[float]:
+    """Return how long each batch with records took."""
+    progresses = [told for told in query.recentProgress if told["numInputRows"]]
+    return [told["durationMs"]["triggerExecution"] / 1000 for told in progresses]
+
+
+def main(side: str, folder: Path, rows: int | None) -> None:
+    """Start Spark, drain a small topic to warm the JVM up, drain the big one, verify, print.
+
+    With `rows`, in batches of so many.
+    """
     drain = {"article": article, "topiclake": six_columns}.get(side, topiclake)
     spark = start_spark(side)
-    drain(spark, load(warm_up(SIDES[side])), folder / "warm-up")
+    drain(spark, load(warm_up(SIDES[side]), rows), folder / "warm-up")
     used, started = cpu_seconds(), time.monotonic()
-    drain(spark, load(SIDES[side]), folder)
+    query = drain(spark, load(SIDES[side], rows), folder)
     cost = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
-    print(json.dumps(cost | {"sums": sums(spark, folder)}))
+    print(json.dumps(cost | {"batches": batch_seconds(query), "sums": sums(spark, folder)}))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if sys.argv[3:] else None)

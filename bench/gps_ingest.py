@@ -102,16 +102,18 @@ def warm_up(topic: str) -> str:
     return f"{topic}-warm-up"
 
 
-def load(topic: str) -> Settings:
-    """Return the GPS pipeline's configuration, for another topic."""
-    return load_settings("gps", {"env": "local", "topic": topic}, conf=PROJECT / "conf")
+def load(topic: str, rows: int | None = None) -> Settings:
+    """Return the GPS pipeline's configuration, for another topic, and for batches of so many rows."""
+    settings = load_settings("gps", {"env": "local", "topic": topic}, conf=PROJECT / "conf")
+    pipeline = settings.pipeline.model_copy(update={"max_offsets_per_trigger": rows})
+    return settings.model_copy(update={"pipeline": pipeline})
 
 
-def drain(side: str, folder: Path) -> dict[str, Any]:
-    """Drain the topic in a process of its own, and return seconds and CPU seconds."""
+def drain(side: str, folder: Path, rows: int | None = None) -> dict[str, Any]:
+    """Drain the topic in a process of its own, and return what that prints (bench/drain.py)."""
     target = folder / side.replace(" ", "-")
     shutil.rmtree(target, ignore_errors=True)
-    command = [sys.executable, "-m", "bench.drain", side, str(target)]
+    command = [sys.executable, "-m", "bench.drain", side, str(target), *([str(rows)] if rows else [])]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")

@@ -69,10 +69,10 @@ def torture(
             moment = f"{ingest.kill_at_random(chance):.2f} s after a batch began"
         else:
             ingest.stop_at(moment)
-        look(spark, ingest.folder, traffic.sent, f"kill {number} of {len(moments)}, {moment}")
+        look(spark, ingest, traffic.sent, f"kill {number} of {len(moments)}, {moment}")
     traffic.send(records - traffic.sent)
     ingest.drain()
-    look(spark, ingest.folder, records, "drained")
+    look(spark, ingest, records, "drained")
     if sum(committed(ingest.folder).values()) != records:
         raise click.ClickException(f"the checkpoint says {committed(ingest.folder)}, not {records:,} records")
     console.print(
@@ -81,11 +81,11 @@ def torture(
     )
 
 
-def look(spark: SparkSession, folder: Path, sent: int, when: str) -> None:
+def look(spark: SparkSession, ingest: Ingest, sent: int, when: str) -> None:
     """Stop at the first records that are not right."""
-    if wrong := faults(spark, folder, sent):
+    if wrong := faults(spark, ingest.settings, ingest.folder, sent):
         raise click.ClickException(f"{when}: " + "\n".join(wrong))
-    console.print(f"  {when}: {sum(committed(folder).values()):,} of {sent:,} done, all right")
+    console.print(f"  {when}: {sum(committed(ingest.folder).values()):,} of {sent:,} done, all right")
 
 
 def start_spark(folder: Path) -> SparkSession:

@@ -18,8 +18,10 @@ from workbench.services import Addresses
 
 PROJECT = Path(__file__).parents[1]
 
-# The JVMs of the tests are short-lived: the second compiler would cost more time than it saves.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# The JVMs that tests start are short-lived: the second compiler would cost more time than it saves. The
+# session's own lives long: there it saves a third.
+JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
+os.environ.setdefault(JAVA_OPTIONS, "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session, with the settings that the library asks for; its files are in a temporary folder."""
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    short_lived = os.environ.pop(JAVA_OPTIONS)
     session = local_session(
         "tests",
         PROJECT / "jars",
@@ -49,6 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         },
     )
+    os.environ[JAVA_OPTIONS] = short_lived
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

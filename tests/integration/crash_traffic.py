@@ -14,7 +14,8 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import avro, delta, kafka
+from bench.drain import Mounts
+from topiclake import audit, avro, delta, kafka
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import (
     KafkaSettings,
@@ -133,8 +134,16 @@ def committed(folder: Path) -> dict[int, int]:
     return {int(partition): end for partition, end in ends.items()}
 
 
-def faults(spark: SparkSession, folder: Path, sent: int) -> list[str]:
-    """Return the first records that are not right: missing though done, doubled, elsewhere, other values."""
+def faults(spark: SparkSession, settings: Settings, folder: Path, sent: int) -> list[str]:
+    """Return the first records that are not right: missing though done, doubled, elsewhere, other values.
+
+    Told twice: by a comparison with what was sent, and by Topiclake's own audit, which knows Kafka only.
+    """
+    report = audit.audit_ingest(spark, settings, Mounts(folder))
+    return [*_wrong(spark, folder, sent), *map(str, report.findings)]
+
+
+def _wrong(spark: SparkSession, folder: Path, sent: int) -> list[str]:
     found = _found(spark, folder).groupBy("partition", "offset")
     got = found.agg(F.collect_list("what").alias("got"))
     done = ", ".join(f"({partition}, {end})" for partition, end in committed(folder).items())

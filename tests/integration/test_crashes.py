@@ -31,9 +31,9 @@ def test_each_record_is_in_one_place_whatever_is_killed_when(embedded, spark, tm
             moment = f"random, after {ingest.kill_at_random(chance):.2f} s"
         else:
             ingest.stop_at(moment)
-        assert faults(spark, tmp_path, traffic.sent) == [], f"after a kill at: {moment}"
+        assert faults(spark, settings, tmp_path, traffic.sent) == [], f"after a kill at: {moment}"
     traffic.send(RECORDS - traffic.sent)
     ingest.drain()
 
-    assert faults(spark, tmp_path, RECORDS) == []
+    assert faults(spark, settings, tmp_path, RECORDS) == []
     assert sum(committed(tmp_path).values()) == RECORDS

@@ -13,7 +13,7 @@ from topiclake.quarantine import RECORD_SCHEMA
 TIMESTAMP = datetime(2026, 1, 2, 3, 4, 5, 678901)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def kafka_records(spark):
     """Make a DataFrame with Kafka's columns from values; offsets count from 0 in one partition."""
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from threading import Barrier
@@ -31,6 +32,8 @@ def record_of(*fields):
 ID = {"name": "id", "type": "int"}
 V1 = record_of(ID)
 V2 = record_of(ID, {"name": "note", "type": "string", "default": "-"})
+#: The topic of the records that wait.
+WAITING = "waiting"
 NOTHING = replay.ReplayReport()
 
 
@@ -38,30 +41,65 @@ class Crashed(Exception):  # noqa: N818
     """The end of a process, as far as a test in one process can have it."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def registry(embedded):
     return SchemaRegistry(embedded[1].schema_registry_url)
 
 
-@pytest.fixture
-def settings(embedded, registry, tmp_path, request):
-    topic = re.sub(r"\W+", "-", request.node.name)[:80]
-    registry.register(f"{topic}-value", V1)
-    (tmp_path / "checkpoint").mkdir()
-    (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": "11111111-aaaa"}))
+def settings_for(addresses, topic, folder):
     return Settings(
         env="test",
         name="gps",
-        kafka=KafkaSettings(bootstrap_servers=embedded[1].kafka_bootstrap_servers),
-        schema_registry=SchemaRegistrySettings(url=embedded[1].schema_registry_url),
-        storage=StorageSettings(source=tmp_path.as_uri(), mount_point="/mnt/lake"),
+        kafka=KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers),
+        schema_registry=SchemaRegistrySettings(url=addresses.schema_registry_url),
+        storage=StorageSettings(source=folder.as_uri(), mount_point="/mnt/lake"),
         pipeline=PipelineSettings(
             topic=topic,
             view="e",
-            table_path=str(tmp_path / "table"),
-            checkpoint_path=str(tmp_path / "checkpoint"),
+            table_path=str(folder / "table"),
+            checkpoint_path=str(folder / "checkpoint"),
         ),
     )
+
+
+def start_checkpoint(folder):
+    (folder / "checkpoint").mkdir()
+    (folder / "checkpoint" / "metadata").write_text(json.dumps({"id": "11111111-aaaa"}))
+
+
+@pytest.fixture(scope="module")
+def written_once(embedded, registry, kafka_records, avro_bytes, tmp_path_factory):
+    """Six records, of which two name a schema that is registered only after them."""
+    folder, topic = tmp_path_factory.mktemp("waiting"), WAITING
+    start_checkpoint(folder)
+    known = registry.register(f"{topic}-value", V1)
+    # Distinct from any other, so that the registry gives a new id.
+    later = registry.register(f"{topic}-probe", record_of({"name": "p", "type": "int", "doc": topic})) + 1
+    new = [frame(later, avro_bytes(V2, {"id": number, "note": f"n{number}"})) for number in (2, 4)]
+    values = [frame(known, avro_bytes(V1, {"id": 0})), None, new[0], b"{json}", new[1], frame(known, b"")]
+    target = ingest.target(settings_for(embedded[1], topic, folder), None)
+    micro_batch.write(target, kafka_records(values, topic=topic), 0)
+    noted = V2.replace('"note"', '"note", "doc": ' + json.dumps(topic))
+    assert registry.register(f"{topic}-value", noted) == later
+    return folder, later
+
+
+@pytest.fixture
+def waiting(written_once, tmp_path):
+    """What a test finds in its folder: a copy of what was written once."""
+    folder, later = written_once
+    shutil.copytree(folder, tmp_path / "lake")
+    return later
+
+
+@pytest.fixture
+def settings(embedded, registry, tmp_path, request):
+    if "waiting" in request.fixturenames:
+        return settings_for(embedded[1], WAITING, tmp_path / "lake")
+    topic = re.sub(r"\W+", "-", request.node.name)[:80]
+    registry.register(f"{topic}-value", V1)
+    start_checkpoint(tmp_path)
+    return settings_for(embedded[1], topic, tmp_path)
 
 
 @pytest.fixture
@@ -78,26 +116,11 @@ def replayed(spark, settings):
 def written(settings, kafka_records):
     """Write values of a topic, offsets from 0, as one micro-batch."""
 
-    def write(values, batch_id=0, of=settings, partition=3):
-        records = kafka_records(values, topic=of.pipeline.topic, partition=partition)
-        micro_batch.write(ingest.target(of, None), records, batch_id)
+    def write(values):
+        records = kafka_records(values, topic=settings.pipeline.topic)
+        micro_batch.write(ingest.target(settings, None), records, 0)
 
     return write
-
-
-@pytest.fixture
-def waiting(written, registry, topic, avro_bytes):
-    """Six records, of which two name a schema that is registered only after them."""
-    known = registry.latest(f"{topic}-value").schema_id
-    later = registry.register(f"{topic}-probe", record_of({"name": "p", "type": "int", "doc": topic})) + 1
-    new = [frame(later, avro_bytes(V2, {"id": number, "note": f"n{number}"})) for number in (2, 4)]
-    written([frame(known, avro_bytes(V1, {"id": 0})), None, new[0], b"{json}", new[1], frame(known, b"")])
-    # Distinct for each test, so that the registry gives a new id.
-    assert (
-        registry.register(f"{topic}-value", V2.replace('"note"', '"note", "doc": ' + json.dumps(topic)))
-        == later
-    )
-    return later
 
 
 def table(spark, settings):
@@ -244,7 +267,7 @@ def test_a_replay_takes_nothing_that_another_one_claimed_meanwhile(
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
 
 
-def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, written, replayed, registry):
+def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, replayed, registry):
     pipeline = settings.pipeline.model_copy(update={"topic": f"{settings.pipeline.topic}-other"})
     other = settings.model_copy(update={"pipeline": pipeline})
     registry.register(f"{pipeline.topic}-value", V1)

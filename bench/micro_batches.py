@@ -1,0 +1,86 @@
+"""What one micro-batch of 1,000 rows costs: the article's code against Topiclake's ingest.
+
+Preloads a topic and drains it in batches of 1,000 rows, each side in a process of its own, in rounds. Prints
+the median seconds of a batch (Spark's `triggerExecution`) of all batches, the first 100 and the last 100, and
+the ratio to the article with its spread. Not counted: the JVM's start, and 50 batches that warm it up.
+
+    python -m bench.micro_batches --batches 200 --rounds 3
+    python -m bench.micro_batches --batches 2100 --rounds 1
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from bench.gps_ingest import PROJECT, TOPIC, drain, load, preload, verify, warm_up
+
+ROWS = 1_000
+WARM_UP_BATCHES = 50
+#: How many batches at the beginning and the end are compared.
+EDGE = 100
+SIDES = ("article", "topiclake+_kafka")
+console = Console()
+
+
+def report(results: dict[str, list[dict[str, Any]]], batches: int) -> None:
+    """Print the medians; ratios are those within one round."""
+    table = Table(title=f"{batches:,} batches of {ROWS:,} rows, {len(results['article'])} rounds")
+    edges = {"all": slice(None), f"first {EDGE}": slice(EDGE), f"last {EDGE}": slice(-EDGE, None)}
+    for column in ("", *(f"{name}, s" for name in edges), "last / first", "ratio to the article (min – max)"):
+        table.add_column(column, justify="right" if column else "left")
+    for side, runs in results.items():
+        medians = {
+            name: [statistics.median(one["batches"][part]) for one in runs] for name, part in edges.items()
+        }
+        article = [statistics.median(one["batches"]) for one in results["article"]]
+        ratios = [own / other for own, other in zip(medians["all"], article, strict=True)]
+        growth = [last / first for first, last in zip(*list(medians.values())[1:], strict=True)]
+        table.add_row(
+            side,
+            *(f"{statistics.median(values):.3f}" for values in medians.values()),
+            f"{statistics.median(growth):.2f} ({min(growth):.2f} – {max(growth):.2f})",
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} – {max(ratios):.2f})",
+        )
+    console.print(table)
+    console.print("counts and sums of all tables agree")
+
+
+@click.command()
+@click.option("--batches", default=200, show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+def main(batches: int, rounds: int) -> None:
+    """Run the rounds on a broker and a registry of their own."""
+    from workbench.home import Home
+    from workbench.services import down, up
+
+    with tempfile.TemporaryDirectory(prefix="topiclake-bench-") as folder:
+        home = Home(Path(folder) / "home", PROJECT)
+        try:
+            os.environ |= up(home, console.print).environment()
+            preload(load(warm_up(TOPIC)), WARM_UP_BATCHES * ROWS)
+            preload(load(TOPIC), batches * ROWS)
+            results: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+            for number in range(rounds):
+                for side in SIDES[:: 1 if number % 2 == 0 else -1]:
+                    results[side].append(drain(side, Path(folder), ROWS))
+                    seconds = results[side][-1]["batches"]
+                    console.print(
+                        f"  round {number + 1}: {side:16} {len(seconds):,} batches, "
+                        f"median {statistics.median(seconds):.3f} s"
+                    )
+            verify(results, batches * ROWS)
+            report(results, batches)
+        finally:
+            down(home)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""A running query whose registry fails: no record is judged, no offset moves, and it goes on by itself."""
+
+from __future__ import annotations
+
+import time
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+from bench.drain import Mounts
+from tests.integration.crash_traffic import committed, settings_for
+from tests.integration.fault_proxy import FaultProxy
+from topiclake import audit, avro, delta, ingest, kafka
+from topiclake.retries import REQUESTS_PER_MINUTE
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.wire_format import frame
+
+FIELD = '{"name": "number", "type": "long"}'
+#: Long enough for two tries of a batch, with the pause of a second or two between them.
+OUTAGE_SECONDS = 4
+#: Much longer than a batch takes, and than the longest pause between two tries.
+PATIENCE_SECONDS = 90
+
+
+def schema(doc: str) -> str:
+    return f'{{"type": "record", "name": "E", "doc": "{doc}", "fields": [{FIELD}]}}'
+
+
+class Stream:
+    """A query in small steps, a registry behind a proxy, and records of which each is told by its number."""
+
+    def __init__(self, spark, addresses, folder, proxy):
+        self.spark, self.folder, self.topic = spark, folder, f"outage-{uuid4().hex[:8]}"
+        self.settings = settings_for(
+            addresses.kafka_bootstrap_servers, proxy.url, self.topic, folder, batch=100_000
+        )
+        self.registry = SchemaRegistry(addresses.schema_registry_url)
+        self.producer = Producer(kafka.client_settings(self.settings.kafka))
+        self.sent: list[int] = []
+        kafka.ensure_topic(self.settings.kafka, self.topic, 3)
+        self.known = self.registry.register(f"{self.topic}-value", schema("first"))
+
+    def start(self):
+        return ingest.start_ingest(self.spark, self.settings, Mounts(self.folder))
+
+    def send(self, *schema_ids: int) -> None:
+        """Send one record of each schema."""
+        for schema_id in schema_ids:
+            number = len(self.sent)
+            value = frame(schema_id, avro.zigzag(number))
+            self.producer.produce(self.topic, value=value, partition=number % 3)
+            self.sent.append(number)
+        assert self.producer.flush(30) == 0
+
+    def rows(self) -> list[int]:
+        table = delta.read(self.spark, str(self.folder / "table"))
+        return sorted(row["number"] for row in table.select("number").collect())
+
+    def has_quarantine(self) -> bool:
+        return delta.is_table(self.spark, str(self.folder / "table_quarantine"))
+
+    def await_rows(self, query) -> None:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while self.rows() != self.sent and query.isActive and time.monotonic() < end:
+            time.sleep(0.3)
+        assert query.isActive, query.exception()
+        assert self.rows() == self.sent
+
+
+@pytest.fixture
+def stream(embedded, spark, tmp_path):
+    with FaultProxy(embedded[1].schema_registry_url) as proxy:
+        yield Stream(spark, embedded[1], tmp_path, proxy), proxy
+
+
+def assert_asked_sparingly(proxy):
+    """Check that no path was asked more than five times within any minute."""
+    paths = {request.path for request in proxy.requests}
+    for path in paths:
+        times = proxy.times(path)
+        for first, sixth in zip(times, times[REQUESTS_PER_MINUTE:], strict=False):
+            assert sixth - first >= 59.5, f"{path} was asked at {times}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("down", {}),
+        ("hang", {}),
+        ("trickle", {"seconds": 1.0}),
+        ("truncated", {}),
+        ("429", {"retry_after": "2"}),
+        ("503", {}),
+        ("own 500", {}),
+        ("401", {}),
+        ("404", {}),
+    ],
+)
+def test_a_running_query_waits_for_its_registry_and_goes_on_by_itself(stream, kind, more):
+    stream, proxy = stream
+    stream.send(stream.known)
+    query = stream.start()
+    try:
+        stream.await_rows(query)
+        before = committed(stream.folder)
+
+        proxy.fault(kind, **more)
+        # A version of the topic's own subject, and a schema that must be looked up by its id.
+        version = stream.registry.register(f"{stream.topic}-value", schema("second"))
+        other = stream.registry.register(f"{stream.topic}-other", schema("of another subject"))
+        stream.send(*[stream.known, version, other] * 1000)
+        time.sleep(OUTAGE_SECONDS)
+
+        assert query.isActive, query.exception()
+        assert committed(stream.folder) == before
+        assert not stream.has_quarantine()
+        assert set(stream.rows()) <= set(stream.sent)
+        proxy.heal()
+        stream.await_rows(query)
+        assert not stream.has_quarantine()
+        assert_asked_sparingly(proxy)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    report = audit.audit_ingest(stream.spark, stream.settings, Mounts(stream.folder))
+    assert report.ok, report
+
+
+def test_an_outage_that_lasts_too_long_ends_the_query_and_loses_nothing(stream):
+    stream, proxy = stream
+    registry = stream.settings.schema_registry.model_copy(update={"retry_seconds": 2.0})
+    stream.settings = stream.settings.model_copy(update={"schema_registry": registry})
+    stream.send(stream.known)
+    query = stream.start()
+    stream.await_rows(query)
+    before = committed(stream.folder)
+
+    proxy.fault("503")
+    other = stream.registry.register(f"{stream.topic}-other", schema("of another subject"))
+    stream.send(*[stream.known, other] * 500)
+    with pytest.raises(Exception, match=r"HTTP 503; gave up after \d+ s of 2"):
+        query.awaitTermination(PATIENCE_SECONDS)
+    assert committed(stream.folder) == before
+    assert not stream.has_quarantine()
+
+    proxy.heal()
+    query = stream.start()
+    try:
+        stream.await_rows(query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    report = audit.audit_ingest(stream.spark, stream.settings, Mounts(stream.folder))
+    assert report.ok, report
