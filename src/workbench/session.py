@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ FOREIGN_VARIABLES = (
     "SPARK_CONF_DIR",
     "SPARK_HOME",
     "SPARK_REMOTE",
+    "SPARK_SUBMIT_OPTS",
 )
 
 #: To a file: in the notebook stands the error that caused it all, not each task's stack. The second logger
@@ -61,6 +62,7 @@ class NotebookSession:
         home_folder: The workbench's state folder; holds the warehouse.
         project_folder: The project; its jars are used.
         on_start: Called with the new session, before any cell sees it.
+        conf: Settings on top of all others.
     """
 
     def __init__(
@@ -69,11 +71,13 @@ class NotebookSession:
         home_folder: Path,
         project_folder: Path,
         on_start: Callable[[SparkSession], None] = lambda spark: None,
+        conf: Mapping[str, str] | None = None,
     ) -> None:
         self._app_name = app_name
         self._home_folder = home_folder
         self._project_folder = project_folder
         self._on_start = on_start
+        self._extra_conf = dict(conf or {})
         self._spark: SparkSession | None = None
 
     @property
@@ -95,8 +99,8 @@ class NotebookSession:
             self._on_start(self._spark)
         return self._spark
 
-    def stop(self) -> None:
-        """Stop the session and its JVM, if they run."""
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Stop the session and its JVM, if they run; kill a JVM that takes longer than `seconds`."""
         if self._spark is None:
             return
         gateway: Any = SparkContext._gateway
@@ -106,7 +110,7 @@ class NotebookSession:
             self._spark = None
             if gateway is not None:
                 gateway.shutdown()
-                _end_jvm(gateway.proc)
+                _end_jvm(gateway.proc, seconds)
 
     def _conf(self) -> dict[str, str]:
         return {
@@ -116,7 +120,7 @@ class NotebookSession:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.warehouse.dir": (self._home_folder / "spark" / "warehouse").absolute().as_uri(),
             "spark.local.dir": str(self._home_folder / "spark" / "tmp"),
-        }
+        } | self._extra_conf
 
 
 def prepare_environment(home_folder: Path) -> None:
@@ -125,12 +129,13 @@ def prepare_environment(home_folder: Path) -> None:
         os.environ.pop(name, None)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Nothing else keeps the JVM's start-up warnings out of the notebook.
-    settings, logs = home_folder / "spark" / "conf", home_folder / "logs"
-    settings.mkdir(parents=True, exist_ok=True)
+    settings, logs = home_folder / "spark" / "log4j2.properties", home_folder / "logs"
+    settings.parent.mkdir(parents=True, exist_ok=True)
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["WORKBENCH_SPARK_LOG"] = str(logs / "spark.log")
-    (settings / "log4j2.properties").write_text(LOG_SETTINGS, encoding="utf-8")
-    os.environ["SPARK_CONF_DIR"] = str(settings)
+    settings.write_text(LOG_SETTINGS, encoding="utf-8")
+    # Not by SPARK_CONF_DIR: a folder on the class path would make the JVM refuse the archive of classes.
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Dlog4j2.configurationFile={settings.absolute().as_uri()}"
 
 
 def needs_spark(tree: ast.AST) -> bool:
@@ -141,14 +146,14 @@ def needs_spark(tree: ast.AST) -> bool:
     )
 
 
-def _end_jvm(process: subprocess.Popen[bytes] | None) -> None:
+def _end_jvm(process: subprocess.Popen[bytes] | None, seconds: float) -> None:
     """End the JVM: it exits when its standard input closes; make sure that it does."""
     if process is None:
         return
     if process.stdin is not None:
         process.stdin.close()
     try:
-        process.wait(STOP_SECONDS)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

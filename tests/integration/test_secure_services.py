@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -258,16 +258,15 @@ def exit_value(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def project(secure: Secure, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project with an event log of every Spark that its notebooks start."""
     made = make_project(tmp_path_factory.mktemp("project"), secure)
-    events, conf = made.folder / "spark-events", made.home / "spark" / "conf"
+    events = made.folder / "spark-events"
     events.mkdir()
-    conf.mkdir(parents=True)
-    (conf / "spark-defaults.conf").write_text(_event_log(events), "utf-8")
-    return made
+    options = f"{os.environ['JDK_JAVA_OPTIONS']} {_event_log(events)}"
+    return replace(made, changed=made.changed | {"JDK_JAVA_OPTIONS": options})
 
 
 def _event_log(folder: Path) -> str:
     settings = {"enabled": "true", "dir": folder.as_uri(), "compress": "false"}
-    return "".join(f"spark.eventLog.{name} {value}\n" for name, value in settings.items())
+    return " ".join(f"-Dspark.eventLog.{name}={value}" for name, value in settings.items())
 
 
 @pytest.fixture(scope="module")

@@ -110,6 +110,15 @@ def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_
     assert set(children()) == before
 
 
+def test_spark_starts_with_the_archive_of_its_classes(run):
+    result = run(
+        "from pyspark import SparkContext\nspark.range(1).count()\n"
+        "maps = open(f'/proc/{SparkContext._gateway.proc.pid}/maps').read()\n"
+        "dbutils.notebook.exit(str('jars/target/spark.jsa' in maps))"
+    )
+    assert result.exit_value == "True"
+
+
 def test_a_notebook_that_never_names_spark_starts_no_jvm(run, terminal):
     result = run("import psutil\nprint('children:', psutil.Process().children())")
     assert "      children: []\n" in terminal.getvalue()

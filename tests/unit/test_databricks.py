@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from topiclake import kafka, storage
-from topiclake.session import is_databricks
+from topiclake.session import is_databricks, jvm_options
 from topiclake.settings import KafkaSettings, PipelineSettings
 
 PROJECT = Path(__file__).parents[2]
@@ -131,3 +131,9 @@ def test_a_notebook_imports_the_library_alone(notebook):
         for alias in node.names
     }
     assert imported <= {"topiclake"} | set(sys.stdlib_module_names)
+
+
+def test_the_documented_lines_of_the_clusters_configuration_are_those_that_are_checked():
+    told = (PROJECT / "docs" / "databricks.md").read_text()
+    for part in ("driver", "executor"):
+        assert f"spark.{part}.extraJavaOptions {jvm_options()}\n" in told
