@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -37,6 +38,14 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """What a shell starts in the background ignores SIGINT, and so would the tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_a_started_process_is_found_and_lives_in_its_own_session(home: Home) -> None:
     record = processes.start(SLEEP, home.log("kafka"), home.folder)
     try:
@@ -49,7 +58,7 @@ def test_a_started_process_is_found_and_lives_in_its_own_session(home: Home) -> 
 
 
 def test_ctrl_c_while_a_process_starts_waits_until_it_can_be_found(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: Home, monkeypatch: pytest.MonkeyPatch, heeds_ctrl_c: None
 ) -> None:
     started: list[int] = []
 
