@@ -34,14 +34,14 @@ jars/target/.ready: jars/pom.xml $(wildcard jars/*/pom.xml)
 	@mkdir -p jars/target && touch $@
 
 jars/target/.archived: $(VENV)/.ready jars/target/.ready
-	@echo "== Spark's classes into an archive, which makes each start of Spark faster (half a minute)"
+	@echo "== Spark's classes into an archive, which makes each start of Spark faster (about a minute)"
 	-@$(PY) -m workbench.class_archive jars
 	@touch $@
 
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup nginx  ## every test (under 25 minutes)
+test: setup nginx  ## every test (about 35 minutes on two cores)
 	$(PYTEST)
 
 nginx:

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming import StreamingQuery
 
-from bench.gps_ingest import PROJECT, SIDES, cpu_seconds, load, warm_up
+from bench.gps_ingest import SIDES, cpu_seconds, load, warm_up
+from bench.rounds import PROJECT
 from topiclake import ingest, progress, session
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings

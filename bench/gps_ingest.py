@@ -20,7 +20,6 @@ import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,22 +28,20 @@ from typing import Any
 import click
 import psutil
 from confluent_kafka import Producer
-from rich.console import Console
 from rich.table import Table
 
+from bench.rounds import PROJECT, console, in_rounds, own_services, spread
 from topiclake import avro, kafka, wire_format
 from topiclake.config import load_settings
 from topiclake.pipelines import gps
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
 
-PROJECT = Path(__file__).resolve().parent.parent
 SEED = 20190101
 TOPIC, THREE_IDS = "gps", "gps-three-ids"
 WARM_UP_RECORDS = 500_000
 #: What each side drains.
 SIDES = {"article": TOPIC, "topiclake": TOPIC, "topiclake+_kafka": TOPIC, "three ids+_kafka": THREE_IDS}
-console = Console()
 
 
 def values(schema_ids: list[int], tracks: list[list[gps.GpsEvent]], records: int) -> Iterator[bytes]:
@@ -135,7 +132,7 @@ def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
             f"{statistics.median(rates):,.0f}",
             f"{min(rates):,.0f} – {max(rates):,.0f}",
             f"{cpu:.2f}",
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} – {max(ratios):.2f})",
+            spread(ratios),
         )
     console.print(table)
     console.print("counts and sums of all tables agree")
@@ -146,31 +143,21 @@ def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
 @click.option("--rounds", default=3, show_default=True)
 def main(records: int, rounds: int) -> None:
     """Run the rounds on a broker and a registry of their own."""
-    from workbench.home import Home
-    from workbench.services import down, up
-
-    with tempfile.TemporaryDirectory(prefix="topiclake-bench-") as folder:
-        home = Home(Path(folder) / "home", PROJECT)
-        try:
-            os.environ |= up(home, console.print).environment()
-            started = time.monotonic()
-            for topic in sorted(set(SIDES.values())):
-                preload(load(warm_up(topic)), WARM_UP_RECORDS)
-                preload(load(topic), records)
-            console.print(f"preloaded {records:,} records twice in {time.monotonic() - started:.0f} s")
-            results: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
-            for number in range(rounds):
-                for side in list(SIDES)[:: 1 if number % 2 == 0 else -1]:
-                    run = drain(side, Path(folder))
-                    results[side].append(run)
-                    console.print(
-                        f"  round {number + 1}: {side:16} {records / run['seconds']:>12,.0f} rows/s, "
-                        f"CPU {run['cpu_seconds']:.1f} s"
-                    )
-            verify(results, records)
-            report(results, records)
-        finally:
-            down(home)
+    with own_services("bench") as (folder, addresses):
+        os.environ |= addresses.environment()
+        started = time.monotonic()
+        for topic in sorted(set(SIDES.values())):
+            preload(load(warm_up(topic)), WARM_UP_RECORDS)
+            preload(load(topic), records)
+        console.print(f"preloaded {records:,} records twice in {time.monotonic() - started:.0f} s")
+        results = in_rounds(
+            list(SIDES),
+            rounds,
+            lambda side: drain(side, folder),
+            lambda run: f"{records / run['seconds']:>12,.0f} rows/s, CPU {run['cpu_seconds']:.1f} s",
+        )
+        verify(results, records)
+        report(results, records)
 
 
 def verify(results: dict[str, list[dict[str, Any]]], records: int) -> None:

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from bench.gps_ingest import PROJECT, TOPIC, drain, load, preload, verify, warm_up
+from bench.gps_ingest import TOPIC, drain, load, preload, verify, warm_up
+from bench.rounds import console, in_rounds, own_services, spread
 
 ROWS = 1_000
 WARM_UP_BATCHES = 50
 #: How many batches at the beginning and the end are compared.
 EDGE = 100
 SIDES = ("article", "topiclake+_kafka")
-console = Console()
 
 
 def report(results: dict[str, list[dict[str, Any]]], batches: int) -> None:
@@ -46,8 +43,8 @@ def report(results: dict[str, list[dict[str, Any]]], batches: int) -> None:
         table.add_row(
             side,
             *(f"{statistics.median(values):.3f}" for values in medians.values()),
-            f"{statistics.median(growth):.2f} ({min(growth):.2f} – {max(growth):.2f})",
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} – {max(ratios):.2f})",
+            spread(growth),
+            spread(ratios),
         )
     console.print(table)
     console.print("counts and sums of all tables agree")
@@ -58,28 +55,18 @@ def report(results: dict[str, list[dict[str, Any]]], batches: int) -> None:
 @click.option("--rounds", default=3, show_default=True)
 def main(batches: int, rounds: int) -> None:
     """Run the rounds on a broker and a registry of their own."""
-    from workbench.home import Home
-    from workbench.services import down, up
-
-    with tempfile.TemporaryDirectory(prefix="topiclake-bench-") as folder:
-        home = Home(Path(folder) / "home", PROJECT)
-        try:
-            os.environ |= up(home, console.print).environment()
-            preload(load(warm_up(TOPIC)), WARM_UP_BATCHES * ROWS)
-            preload(load(TOPIC), batches * ROWS)
-            results: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
-            for number in range(rounds):
-                for side in SIDES[:: 1 if number % 2 == 0 else -1]:
-                    results[side].append(drain(side, Path(folder), ROWS))
-                    seconds = results[side][-1]["batches"]
-                    console.print(
-                        f"  round {number + 1}: {side:16} {len(seconds):,} batches, "
-                        f"median {statistics.median(seconds):.3f} s"
-                    )
-            verify(results, batches * ROWS)
-            report(results, batches)
-        finally:
-            down(home)
+    with own_services("bench") as (folder, addresses):
+        os.environ |= addresses.environment()
+        preload(load(warm_up(TOPIC)), WARM_UP_BATCHES * ROWS)
+        preload(load(TOPIC), batches * ROWS)
+        results = in_rounds(
+            SIDES,
+            rounds,
+            lambda side: drain(side, folder, ROWS),
+            lambda run: f"{len(run['batches']):,} batches, median {statistics.median(run['batches']):.3f} s",
+        )
+        verify(results, batches * ROWS)
+        report(results, batches)
 
 
 if __name__ == "__main__":

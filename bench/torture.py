@@ -12,19 +12,16 @@ the wrong place or have other values. Exits with 1 and the first such records.
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from pathlib import Path
 
 import click
 from pyspark.sql import SparkSession
-from rich.console import Console
 
-from tests.integration.crash_run import PROJECT, STEPS, Ingest
+from bench.rounds import PROJECT, console, own_services
+from tests.integration.crash_run import STEPS, Ingest
 from tests.integration.crash_traffic import Traffic, committed, faults, settings_for
 from topiclake.session import local_session
-
-console = Console()
 
 
 @click.command()
@@ -33,27 +30,19 @@ console = Console()
 @click.option("--seed", default=1, show_default=True, help="Same seed, same order and moments.")
 def main(records: int, kills: int, seed: int) -> None:
     """Run it on a broker and a registry of its own."""
-    from workbench.home import Home
-    from workbench.services import down, up
-
-    with tempfile.TemporaryDirectory(prefix="topiclake-torture-") as name:
-        home = Home(Path(name) / "home", PROJECT)
-        try:
-            addresses = up(home, console.print)
-            folder = Path(name) / "lake"
-            folder.mkdir()
-            settings = settings_for(
-                addresses.kafka_bootstrap_servers,
-                addresses.schema_registry_url,
-                "torture",
-                folder,
-                batch=max(100, records // 100),
-            )
-            spark = start_spark(Path(name))
-            torture(spark, Traffic(settings), Ingest(settings, folder), records, kills, random.Random(seed))
-            spark.stop()
-        finally:
-            down(home)
+    with own_services("torture") as (scratch, addresses):
+        folder = scratch / "lake"
+        folder.mkdir()
+        settings = settings_for(
+            addresses.kafka_bootstrap_servers,
+            addresses.schema_registry_url,
+            "torture",
+            folder,
+            batch=max(100, records // 100),
+        )
+        spark = start_spark(scratch)
+        torture(spark, Traffic(settings), Ingest(settings, folder), records, kills, random.Random(seed))
+        spark.stop()
 
 
 def torture(

@@ -39,8 +39,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session, with the settings that the library asks for; its files are in a temporary folder."""
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    short_lived = os.environ.pop(JAVA_OPTIONS)
-    session = local_session(
+    with pytest.MonkeyPatch.context() as long_lived:
+        long_lived.delenv(JAVA_OPTIONS)
+        session = _session(folder)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def _session(folder: Path) -> SparkSession:
+    return local_session(
         "tests",
         PROJECT / "jars",
         {
@@ -52,10 +60,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         },
     )
-    os.environ[JAVA_OPTIONS] = short_lived
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -31,9 +31,15 @@ def main(jars_folder: Path) -> None:
             rows = spark.range(1000).selectExpr("id", "id % 7 AS key", "cast(id AS STRING) AS text")
             rows.write.format("delta").mode("append").save(table)
         spark.read.format("delta").load(table).groupBy("key").count().orderBy("key").collect()
-        stream = spark.readStream.format("delta").load(table).writeStream.format("delta")
-        stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
-        stream.start(str(folder / "copy")).awaitTermination()
+        query = (
+            spark.readStream.format("delta")
+            .load(table)
+            .writeStream.format("delta")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(folder / "copy"))
+        )
+        query.awaitTermination()
         session.stop(seconds=60)
         if made.exists():
             os.replace(made, archive)

@@ -28,7 +28,6 @@ FOREIGN_VARIABLES = (
     "SPARK_CONF_DIR",
     "SPARK_HOME",
     "SPARK_REMOTE",
-    "SPARK_SUBMIT_OPTS",
 )
 
 #: To a file: in the notebook stands the error that caused it all, not each task's stack. The second logger

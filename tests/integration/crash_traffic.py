@@ -74,7 +74,7 @@ class Traffic:
         kafka.ensure_topic(settings.kafka, topic, PARTITIONS)
         registry = SchemaRegistry.from_settings(settings.schema_registry)
         versions = (FIELDS, FIELDS + UNIT, FIELDS + UNIT + RATIO)
-        self.ids = [registry.register(f"{topic}-value", _record(fields)) for fields in versions]
+        self.ids = [registry.register(f"{topic}-value", record(fields)) for fields in versions]
         self.registry, self.topic, self.sent = registry, topic, 0
         self._producer = Producer(kafka.client_settings(settings.kafka) | {"enable.idempotence": True})
 
@@ -83,7 +83,7 @@ class Traffic:
 
         That is of another subject: it must be looked up, and its records are written by commit 2.
         """
-        late = _record(FIELDS + EXTRA, doc=f"from {self.sent} on")
+        late = record(FIELDS + EXTRA, doc=f"from {self.sent} on")
         self.late_id = self.registry.register(f"{self.topic}-other", late)
         for number in range(self.sent, self.sent + count):
             value = self.value(number)
@@ -109,7 +109,7 @@ class Traffic:
         return others.get(number % 20, frame(schema_id, whole))
 
 
-def _record(fields: list[dict[str, object]], doc: str = "") -> str:
+def record(fields: list[dict[str, object]], doc: str = "") -> str:
     return json.dumps({"type": "record", "name": "Reading", "doc": doc, "fields": fields})
 
 

@@ -9,22 +9,19 @@ import pytest
 from confluent_kafka import Producer
 
 from bench.drain import Mounts
-from tests.integration.crash_traffic import committed, settings_for
+from tests.integration.crash_traffic import FIELDS, committed, record, settings_for
 from tests.integration.fault_proxy import FaultProxy
 from topiclake import audit, avro, delta, ingest, kafka
 from topiclake.retries import REQUESTS_PER_MINUTE
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
-FIELD = '{"name": "number", "type": "long"}'
+#: The fields of every schema here; schemas differ by what they say of themselves.
+NUMBER = FIELDS[:1]
 #: Long enough for two tries of a batch, with the pause of a second or two between them.
 OUTAGE_SECONDS = 4
 #: Much longer than a batch takes, and than the longest pause between two tries.
 PATIENCE_SECONDS = 90
-
-
-def schema(doc: str) -> str:
-    return f'{{"type": "record", "name": "E", "doc": "{doc}", "fields": [{FIELD}]}}'
 
 
 class Stream:
@@ -39,7 +36,7 @@ class Stream:
         self.producer = Producer(kafka.client_settings(self.settings.kafka))
         self.sent: list[int] = []
         kafka.ensure_topic(self.settings.kafka, self.topic, 3)
-        self.known = self.registry.register(f"{self.topic}-value", schema("first"))
+        self.known = self.registry.register(f"{self.topic}-value", record(NUMBER, "first"))
 
     def start(self):
         return ingest.start_ingest(self.spark, self.settings, Mounts(self.folder))
@@ -66,6 +63,10 @@ class Stream:
             time.sleep(0.3)
         assert query.isActive, query.exception()
         assert self.rows() == self.sent
+
+    def assert_audited(self) -> None:
+        report = audit.audit_ingest(self.spark, self.settings, Mounts(self.folder))
+        assert report.ok, report
 
 
 @pytest.fixture
@@ -107,8 +108,8 @@ def test_a_running_query_waits_for_its_registry_and_goes_on_by_itself(stream, ki
 
         proxy.fault(kind, **more)
         # A version of the topic's own subject, and a schema that must be looked up by its id.
-        version = stream.registry.register(f"{stream.topic}-value", schema("second"))
-        other = stream.registry.register(f"{stream.topic}-other", schema("of another subject"))
+        version = stream.registry.register(f"{stream.topic}-value", record(NUMBER, "second"))
+        other = stream.registry.register(f"{stream.topic}-other", record(NUMBER, "of another subject"))
         stream.send(*[stream.known, version, other] * 1000)
         time.sleep(OUTAGE_SECONDS)
 
@@ -124,8 +125,7 @@ def test_a_running_query_waits_for_its_registry_and_goes_on_by_itself(stream, ki
     finally:
         query.stop()
 
-    report = audit.audit_ingest(stream.spark, stream.settings, Mounts(stream.folder))
-    assert report.ok, report
+    stream.assert_audited()
 
 
 def test_an_outage_that_lasts_too_long_ends_the_query_and_loses_nothing(stream):
@@ -138,7 +138,7 @@ def test_an_outage_that_lasts_too_long_ends_the_query_and_loses_nothing(stream):
     before = committed(stream.folder)
 
     proxy.fault("503")
-    other = stream.registry.register(f"{stream.topic}-other", schema("of another subject"))
+    other = stream.registry.register(f"{stream.topic}-other", record(NUMBER, "of another subject"))
     stream.send(*[stream.known, other] * 500)
     with pytest.raises(Exception, match=r"HTTP 503; gave up after \d+ s of 2"):
         query.awaitTermination(PATIENCE_SECONDS)
@@ -152,5 +152,4 @@ def test_an_outage_that_lasts_too_long_ends_the_query_and_loses_nothing(stream):
         query.processAllAvailable()
     finally:
         query.stop()
-    report = audit.audit_ingest(stream.spark, stream.settings, Mounts(stream.folder))
-    assert report.ok, report
+    stream.assert_audited()

@@ -1,0 +1,53 @@
+"""What the benchmarks share: services of their own, sides in rounds, and a median with its spread."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from workbench.services import Addresses
+
+PROJECT = Path(__file__).resolve().parent.parent
+console = Console()
+
+#: What one run of a side printed (bench/drain.py).
+Run = dict[str, Any]
+
+
+@contextmanager
+def own_services(name: str) -> Iterator[tuple[Path, Addresses]]:
+    """Start a broker and a registry in a folder that is gone afterwards, as they are."""
+    from workbench.home import Home
+    from workbench.services import down, up
+
+    with tempfile.TemporaryDirectory(prefix=f"topiclake-{name}-") as folder:
+        home = Home(Path(folder) / "home", PROJECT)
+        try:
+            yield Path(folder), up(home, console.print)
+        finally:
+            down(home)
+
+
+def in_rounds(
+    sides: Sequence[str], rounds: int, run: Callable[[str], Run], told: Callable[[Run], str]
+) -> dict[str, list[Run]]:
+    """Run each side once a round, in turned order every second round; print what is `told` of each run."""
+    results: dict[str, list[Run]] = {side: [] for side in sides}
+    for number in range(rounds):
+        for side in sides[:: 1 if number % 2 == 0 else -1]:
+            results[side].append(run(side))
+            console.print(f"  round {number + 1}: {side:16} {told(results[side][-1])}")
+    return results
+
+
+def spread(ratios: Iterable[float]) -> str:
+    """Return the median, and between which values it lies."""
+    known = list(ratios)
+    return f"{statistics.median(known):.2f} ({min(known):.2f} – {max(known):.2f})"
