@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars nginx demo test test-unit check format typecheck bench bench-batches torture services-up services-down clean
+.PHONY: help setup jars nginx demo test test-unit check format typecheck bench bench-batches torture faults services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-batches: setup  ## what a micro-batch of 1,000 rows costs, against the art
 
 torture: setup  ## kill an ingest 32 times while 200,000 records flow, audit after each (about 20 minutes)
 	$(PY) -m bench.torture
+
+faults: setup nginx  ## break each guard once, and see its test go red (about 30 minutes)
+	$(PY) -m bench.plant_faults
 
 services-up: setup  ## start the embedded broker and registry, and leave them running
 	@$(PY) -m workbench up

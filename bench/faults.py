@@ -1,0 +1,307 @@
+"""The guards of exactly-once, how to break each, and the tests that must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MICRO_BATCH = "tests/spark/test_micro_batch.py"
+_REPLAY = "tests/spark/test_replay.py"
+_AUDIT = "tests/spark/test_audit.py"
+_TOPICS = "tests/integration/test_topics.py"
+_OUTAGE = "tests/integration/test_registry_outage.py"
+_REGISTRY = "tests/integration/test_registry_faults.py"
+_BOMBS = "tests/spark/test_bombs.py"
+_WAITS = "a_running_query_waits_for_its_registry_and_goes_on_by_itself"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One guard and its end.
+
+    Attributes:
+        guard: What the guard does, in words.
+        module: The module of `topiclake` that it stands in.
+        right: Its text, which is there exactly once.
+        wrong: What stands there instead.
+        file: The file of the test that must go red.
+        test: The test's name without `test_`.
+        only: Part of the parameters' name, where one of them will do.
+    """
+
+    guard: str
+    module: str
+    right: str
+    wrong: str
+    file: str
+    test: str
+    only: str = ""
+
+    @property
+    def selection(self) -> list[str]:
+        """How pytest finds the test."""
+        return [f"{self.file}::test_{self.test}", *(["-k", self.only] if self.only else [])]
+
+
+FAULTS = (
+    Fault(
+        "a record ends where its bytes end",
+        "avro",
+        'return result["end"].eqNullSafe(END)',
+        'return result["end"].isNotNull()',
+        "tests/spark/test_decode.py",
+        "bytes_behind_the_record_are_undecodable",
+    ),
+    Fault(
+        "each schema is decoded once in the plan",
+        "avro",
+        "return F.when(F.spark_partition_id() >= 0, cases)",
+        "return cases",
+        "tests/spark/test_decode.py",
+        "each_schema_is_decoded_once_in_the_plan",
+    ),
+    Fault(
+        "Delta's transaction id",
+        "delta",
+        '.option("txnAppId", writer)',
+        '.option("txnAppId", writer + __import__("uuid").uuid4().hex)',
+        _MICRO_BATCH,
+        "a_batch_that_is_repeated_changes_nothing",
+    ),
+    Fault(
+        "a new checkpoint is a new writer",
+        "micro_batch",
+        "[target.pipeline, checkpoint.query_id(spark, target.checkpoint), target.topic]",
+        "[target.pipeline, target.topic]",
+        _MICRO_BATCH,
+        "a_new_checkpoint_never_looks_like_the_old_one",
+    ),
+    Fault(
+        "each topic of a query is a writer",
+        "micro_batch",
+        "checkpoint.query_id(spark, target.checkpoint), target.topic]",
+        "checkpoint.query_id(spark, target.checkpoint)]",
+        _MICRO_BATCH,
+        "two_topics_of_one_query_are_two_writers",
+    ),
+    Fault(
+        "verdicts are pinned by the schemas of commit 1",
+        "micro_batch",
+        'None if commit is None else batch.start.schemas.pinned(batch.spark, commit["schemas"])',
+        "batch.start.schemas.current(batch.spark)",
+        _MICRO_BATCH,
+        "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
+    ),
+    Fault(
+        "where a schema is gone, the table tells what it has",
+        "micro_batch",
+        'return records.join(written, place, "left_anti")',
+        "return records",
+        _MICRO_BATCH,
+        "a_version_that_is_gone_after_a_crash_is_told_by_the_table",
+    ),
+    Fault(
+        "commit 2 is remembered",
+        "micro_batch",
+        "late = batch.earlier(batch.target.table, LATE)",
+        "late = None",
+        _MICRO_BATCH,
+        "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
+    ),
+    Fault(
+        "commit 3 is remembered",
+        "micro_batch",
+        "if batch.earlier(batch.target.quarantine) is not None:",
+        "if False:",
+        _MICRO_BATCH,
+        "what_is_in_quarantine_stays_there_when_its_schema_becomes_known",
+    ),
+    Fault(
+        "a batch is written again after another writer was faster",
+        "micro_batch",
+        "_ATTEMPTS = 5",
+        "_ATTEMPTS = 1",
+        _MICRO_BATCH,
+        "two_versions_at_once_are_both_written",
+    ),
+    Fault(
+        "FAILFAST fails before anything is written",
+        "micro_batch",
+        "judged = rows.or_fail(judged, codecs, layout)",
+        "pass",
+        "tests/notebooks/test_gps.py",
+        "failfast_names_topic_partition_and_offset_and_writes_nothing",
+    ),
+    Fault(
+        "unknown ids are noise after the fifth",
+        "schema_registry",
+        "not self._is_known(canonical(key)) and len(self._recent_misses()) >= max_misses",
+        "False",
+        _MICRO_BATCH,
+        "ten_thousand_unknown_ids_cost_five_requests",
+    ),
+    Fault(
+        "five requests a minute",
+        "retries",
+        "if len(spent.times) < REQUESTS_PER_MINUTE:",
+        "if len(spent.times) < 100:",
+        _REGISTRY,
+        "a_cold_client_waits_for_the_answer_and_asks_at_most_five_times_a_minute",
+    ),
+    Fault(
+        "Retry-After is heeded",
+        "retries",
+        "max(_BACKOFF(state), _fault(state).wait)",
+        "_BACKOFF(state)",
+        _REGISTRY,
+        "retry_after_is_honoured_up_to_a_minute",
+    ),
+    Fault(
+        "a registry that is away, hangs or breaks off is no verdict",
+        "registry_client",
+        "timed_out = isinstance(error, httpx.TimeoutException)",
+        "raise NotFoundError from None",
+        _OUTAGE,
+        _WAITS,
+        "down or hang or trickle or truncated",
+    ),
+    Fault(
+        "an error of the registry is no verdict",
+        "registry_client",
+        "            return FaultError(cause, _LOOK_AT_LOG, wait)",
+        "            return NotFoundError()",
+        _OUTAGE,
+        _WAITS,
+        "429 or 503 or 500",
+    ),
+    Fault(
+        "a refused login is no verdict",
+        "registry_client",
+        "            self._is_refused = True\n",
+        "            return NotFoundError()\n",
+        _OUTAGE,
+        _WAITS,
+        "401",
+    ),
+    Fault(
+        "only the registry's own code says unknown",
+        "registry_client",
+        "if response.status == 404 and (code in missing or self._lacks(response.path)):",
+        "if response.status == 404:",
+        _OUTAGE,
+        _WAITS,
+        "404",
+    ),
+    Fault(
+        "a running query waits for its registry",
+        "ingest",
+        "to.registry.patient(settings.schema_registry.retry_seconds)",
+        "to.registry",
+        _OUTAGE,
+        _WAITS,
+        "503",
+    ),
+    Fault(
+        "the limits of Avro are set",
+        "session",
+        'f"-XX:+UseParallelGC {jvm_options()}"',
+        '"-XX:+UseParallelGC"',
+        _BOMBS,
+        "bombs_are_quarantined_and_their_neighbours_decoded",
+    ),
+    Fault(
+        "items without bytes are limited",
+        "session",
+        "FREE_ITEMS_LIMIT = 64 * 1024",
+        "FREE_ITEMS_LIMIT = AVRO_LIMIT",
+        _BOMBS,
+        "bombs_are_quarantined_and_their_neighbours_decoded",
+    ),
+    Fault(
+        "the size of a fixed is limited",
+        "avro",
+        "FIXED_LIMIT = 16 * 1024 * 1024",
+        "FIXED_LIMIT = 2**31",
+        _BOMBS,
+        "bombs_are_quarantined_and_their_neighbours_decoded",
+    ),
+    Fault(
+        "a JVM without the limits is refused at the start",
+        "platform_check",
+        "    if missing:",
+        "    if False:",
+        "tests/spark/test_platform_check.py",
+        "a_jvm_without_the_limits_is_refused_with_what_to_set",
+    ),
+    Fault(
+        "a replay claims what nobody claimed",
+        "replay",
+        'f"{same} AND row.replay IS NULL"',
+        "same",
+        _REPLAY,
+        "a_replay_takes_nothing_that_another_one_claimed_meanwhile",
+    ),
+    Fault(
+        "a claim is appended once",
+        "replay",
+        'writer = f"{self.target.pipeline}/replay/{claim}"',
+        'writer = f"{self.target.pipeline}/replay/{uuid4().hex}"',
+        _REPLAY,
+        "a_crash_between_append_and_mark_doubles_nothing",
+    ),
+    Fault(
+        "a replayed row is marked",
+        "replay",
+        "return self._mark(claim)",
+        "return claimed.count()",
+        _REPLAY,
+        "a_second_replay_changes_neither_table_nor_quarantine",
+    ),
+    Fault(
+        "a registry that is away pauses no topic",
+        "topics",
+        "return not (isinstance(error, (SchemaRegistryError, DecodeError)) or FAILFAST in str(error))",
+        "return True",
+        _TOPICS,
+        "a_registry_that_is_away_pauses_no_topic",
+    ),
+    Fault(
+        "a paused topic gets what it missed",
+        "topics",
+        "micro_batch.write(target, _read_again(spark, topics, topic, ranges), batch_id)",
+        "_read_again(spark, topics, topic, ranges)",
+        _TOPICS,
+        "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
+    ),
+    Fault(
+        "the audit counts what is missing",
+        "audit_counts",
+        'f"bit_count({expected} & {nowhere})"',
+        '"0"',
+        _AUDIT,
+        "a_row_that_was_deleted_is_missing",
+    ),
+    Fault(
+        "the audit counts what is double",
+        "audit_counts",
+        '"copies - bit_count(rows) - bit_count(waiting | claimed)"',
+        '"0"',
+        _AUDIT,
+        "a_row_that_was_appended_again_is_doubled",
+    ),
+    Fault(
+        "the audit counts what is in both places",
+        "audit_counts",
+        '"bit_count(rows & waiting)"',
+        '"0"',
+        _AUDIT,
+        "a_row_that_is_in_quarantine_too_is_in_both",
+    ),
+    Fault(
+        "the audit counts rows that Kafka has no record of",
+        "audit_counts",
+        'f"bit_count({unknown}) + untraced"',
+        '"0"',
+        _AUDIT,
+        "a_row_that_does_not_say_where_it_came_from_is_unknown",
+    ),
+)

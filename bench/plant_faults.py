@@ -1,0 +1,108 @@
+"""Break each guard once, in a copy of the project, and see that its test goes red.
+
+python -m bench.plant_faults
+python -m bench.plant_faults --only replay
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from bench.faults import FAULTS, Fault
+from bench.rounds import PROJECT, console
+
+#: What pytest exits with: all green, some red. Everything else says nothing about a guard.
+GREEN, RED = 0, 1
+
+
+def copy_project(folder: Path) -> None:
+    """Copy what git knows; packages and jars are the project's own."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (source := PROJECT / name).is_file() and not name.startswith("jars/"):
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    (folder / "jars").symlink_to(PROJECT / "jars")
+
+
+def plant(folder: Path, fault: Fault) -> None:
+    """Put the fault into the copy.
+
+    Raises:
+        ClickException: The guard is not where the list says.
+    """
+    file = Path("src", "topiclake", f"{fault.module}.py")
+    text = (PROJECT / file).read_text("utf-8")
+    if text.count(fault.right) != 1:
+        raise click.ClickException(f"{fault.guard}: its text is not once in {file}; mend bench/faults.py")
+    (folder / file).write_text(text.replace(fault.right, fault.wrong), "utf-8")
+
+
+def heal(folder: Path, fault: Fault) -> None:
+    """Take the fault out again."""
+    file = Path("src", "topiclake", f"{fault.module}.py")
+    shutil.copyfile(PROJECT / file, folder / file)
+
+
+def run_test(folder: Path, fault: Fault) -> int:
+    """Run the fault's test on the copy; return pytest's exit code."""
+    log = folder / "pytest.log"
+    with log.open("w") as out:
+        code = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.selection],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}"},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+    if code not in (GREEN, RED):
+        console.print(log.read_text(errors="replace")[-3000:], markup=False, highlight=False)
+    return code
+
+
+@click.command()
+@click.option("--only", default="", help="Only guards whose words, module or test hold this text.")
+def main(only: str) -> None:
+    """Test by test: green as it is, red with the fault."""
+    chosen = [fault for fault in FAULTS if only in f"{fault.guard} {fault.module} {fault.file} {fault.test}"]
+    table = Table("guard", "test", "as it is", "without it")
+    green: dict[tuple[str, ...], int] = {}
+    with tempfile.TemporaryDirectory(prefix="topiclake-faults-") as name:
+        folder, unnoticed = Path(name), 0
+        copy_project(folder)
+        for fault in chosen:
+            key = tuple(fault.selection)
+            if key not in green:
+                green[key] = run_test(folder, fault)
+            plant(folder, fault)
+            code = run_test(folder, fault)
+            heal(folder, fault)
+            is_noticed = (green[key], code) == (GREEN, RED)
+            unnoticed += not is_noticed
+            words = {GREEN: "green", RED: "red"}
+            seen = [words.get(one, f"exit {one}") for one in (green[key], code)]
+            console.print(f"{'✓' if is_noticed else '✗'} {fault.guard}: {seen[0]}, then {seen[1]}")
+            table.add_row(fault.guard, f"{fault.test} {fault.only}", *seen)
+    console.print(table)
+    if unnoticed:
+        raise click.ClickException(f"{unnoticed} of {len(chosen)} faults went unnoticed")
+
+
+if __name__ == "__main__":
+    main()
