@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from bench.rounds import PROJECT, console, own_services
 from tests.integration.crash_run import STEPS, Ingest
-from tests.integration.crash_traffic import Traffic, committed, faults, settings_for
+from tests.integration.crash_traffic import Traffic, committed, settings_for, told_by_audit, wrong
 from topiclake.session import local_session
 
 
@@ -72,8 +72,12 @@ def torture(
 
 def look(spark: SparkSession, ingest: Ingest, sent: int, when: str) -> None:
     """Stop at the first records that are not right."""
-    if wrong := faults(spark, ingest.settings, ingest.folder, sent):
-        raise click.ClickException(f"{when}: " + "\n".join(wrong))
+    faults = [
+        *wrong(spark, ingest.folder, sent),
+        *told_by_audit(spark, ingest.settings, ingest.folder),
+    ]
+    if faults:
+        raise click.ClickException(f"{when}: " + "\n".join(faults))
     console.print(f"  {when}: {sum(committed(ingest.folder).values()):,} of {sent:,} done, all right")
 
 
