@@ -18,6 +18,7 @@ from workbench.home import Home, ProcessRecord
 #: Creation times are computed from the clock, which may be set while a process runs.
 CREATED_TOLERANCE_SECONDS = 2.0
 GRACE_SECONDS = 20.0
+_LAST_THREADS_SECONDS = 5.0
 _ERROR_LINES = 200
 #: What tells most comes first: the root cause of a stack trace, an exception, a line that is marked as error.
 _ERRORS = (
@@ -93,7 +94,13 @@ def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> 
 def exit_code(record: ProcessRecord) -> int | None:
     """Return how a process ended (negative: by that signal), when this very program started it."""
     child = _children.get(record.pid)
-    return child.poll() if child else None
+    if child is None:
+        return None
+    try:
+        # Its first thread may have ended before the others: a zombie that cannot be asked yet.
+        return child.wait(timeout=_LAST_THREADS_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def last_error_line(log: Path) -> str:

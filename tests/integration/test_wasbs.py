@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, unquote
 
 import pytest
 import requests
@@ -322,8 +322,10 @@ def test_a_local_folder_that_cannot_be_made_is_refused_and_nothing_is_written(
 
 
 def with_another_signature(token: str) -> str:
-    start = token.index("sig=") + len("sig=")
-    return f"{token[:start]}{'B' if token[start] == 'A' else 'A'}{token[start + 1 :]}"
+    before, signature = token.split("sig=")
+    signed = base64.b64decode(unquote(signature))
+    other = bytes([signed[0] ^ 1]) + signed[1:]
+    return f"{before}sig={quote(base64.b64encode(other).decode(), safe='')}"
 
 
 def expired(store: Azurite) -> str:

@@ -29,6 +29,14 @@ DEAF = [
     "-c",
     "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print(1, flush=True); time.sleep(60)",
 ]
+#: Its first thread ends at once, its second one ends the process a little later: a zombie in between.
+SLOW_END = [
+    sys.executable,
+    "-c",
+    "import ctypes, os, threading, time\n"
+    "threading.Thread(target=lambda: (time.sleep(0.5), os._exit(3))).start()\n"
+    "ctypes.CDLL(None).pthread_exit(None)",
+]
 
 
 @pytest.fixture
@@ -89,6 +97,14 @@ def test_a_process_that_was_killed_is_gone_though_its_parent_has_not_asked(home:
     while processes.find(record, home, "kafka") is not None:
         assert time.monotonic() < deadline
     assert processes.exit_code(record) == -signal.SIGKILL
+
+
+def test_the_exit_code_is_told_though_a_thread_outlives_the_first_one(home: Home) -> None:
+    record = processes.start(SLOW_END, home.log("kafka"), home.folder)
+    deadline = time.monotonic() + 5
+    while psutil.Process(record.pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+    assert processes.exit_code(record) == 3
 
 
 def test_a_process_that_ignores_sigterm_is_killed(home: Home) -> None:
