@@ -25,7 +25,7 @@ class Fault:
         wrong: What stands there instead.
         file: The file of the test that must go red.
         test: The test's name without `test_`.
-        only: Part of the parameters' name, where one of them will do.
+        only: Its parameters' names, where some of them will do.
     """
 
     guard: str
@@ -34,12 +34,13 @@ class Fault:
     wrong: str
     file: str
     test: str
-    only: str = ""
+    only: tuple[str, ...] = ()
 
     @property
     def selection(self) -> list[str]:
         """How pytest finds the test."""
-        return [f"{self.file}::test_{self.test}", *(["-k", self.only] if self.only else [])]
+        test = f"{self.file}::test_{self.test}"
+        return [f"{test}[{one}]" for one in self.only] or [test]
 
 
 FAULTS = (
@@ -162,7 +163,7 @@ FAULTS = (
         "raise NotFoundError from None",
         _OUTAGE,
         _WAITS,
-        "down or hang or trickle or truncated",
+        ("down", "hang", "trickle", "truncated"),
     ),
     Fault(
         "an error of the registry is no verdict",
@@ -171,7 +172,7 @@ FAULTS = (
         "            return NotFoundError()",
         _OUTAGE,
         _WAITS,
-        "429 or 503 or 500",
+        ("429", "503", "own 500"),
     ),
     Fault(
         "a refused login is no verdict",
@@ -180,7 +181,7 @@ FAULTS = (
         "            return NotFoundError()\n",
         _OUTAGE,
         _WAITS,
-        "401",
+        ("401",),
     ),
     Fault(
         "only the registry's own code says unknown",
@@ -189,7 +190,7 @@ FAULTS = (
         "if response.status == 404:",
         _OUTAGE,
         _WAITS,
-        "404",
+        ("404",),
     ),
     Fault(
         "a running query waits for its registry",
@@ -198,7 +199,7 @@ FAULTS = (
         "to.registry",
         _OUTAGE,
         _WAITS,
-        "503",
+        ("503",),
     ),
     Fault(
         "the limits of Avro are set",
