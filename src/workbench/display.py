@@ -48,7 +48,7 @@ class Display:
         self._plotly_is_there = False
 
     def __call__(self, obj: object = None) -> None:
-        """Show a DataFrame as a table, a plotly figure as a picture, anything else as Jupyter does.
+        """Show a DataFrame or named tuples as a table, a plotly figure as a picture, others as Jupyter does.
 
         Raises:
             DisplayError: The DataFrame is a stream.
@@ -57,6 +57,8 @@ class Display:
             self._show_dataframe(cast("DataFrame", obj))
         elif is_figure(obj):
             self._show_figure(obj)
+        elif isinstance(obj, list) and (names := field_names(obj)):
+            self._show_tuples(names, obj)
         else:
             _publish(obj)
 
@@ -72,7 +74,17 @@ class Display:
             )
         rows = frame.limit(MAX_ROWS + 1).collect()
         columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
-        values = [[None if value is None else self._redact(as_text(value)) for value in row] for row in rows]
+        self._show_rows(columns, rows)
+
+    def _show_tuples(self, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
+        kinds = ("bigint" if isinstance(value, int) else "string" for value in rows[0])
+        self._show_rows(list(zip(names, kinds, strict=True)), rows)
+
+    def _show_rows(self, columns: Columns, rows: Sequence[Sequence[object]]) -> None:
+        values = [
+            [None if value is None else self._redact(as_text(value)) for value in row]
+            for row in rows[: MAX_ROWS + 1]
+        ]
         shown, more = values[:MAX_ROWS], len(values) > MAX_ROWS
         data = {"text/html": html_table(columns, shown, more), "text/plain": text_table(columns, shown, more)}
         _publish(data, raw=True)
@@ -93,6 +105,13 @@ def is_dataframe(obj: object) -> bool:
 def is_figure(obj: object) -> bool:
     """Tell whether it is a plotly figure."""
     return type(obj).__module__.startswith("plotly.") and hasattr(obj, "to_html")
+
+
+def field_names(rows: Sequence[object]) -> tuple[str, ...]:
+    """Return the names that all rows have as named tuples, such as `dbutils.fs.ls` returns; none if not."""
+    kinds = {type(row) for row in rows}
+    names: tuple[str, ...] = getattr(next(iter(kinds)), "_fields", ()) if len(kinds) == 1 else ()
+    return names
 
 
 def as_text(value: object) -> str:

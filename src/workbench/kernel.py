@@ -1,6 +1,6 @@
 """The Python kernel that executes notebooks: `python -m workbench.kernel -f <connection file>`.
 
-It has what a Databricks notebook has: `spark`, `dbutils`, `display`, `displayHTML` and `%%sql`.
+It has what a Databricks notebook has: `spark`, `dbutils`, `display`, `displayHTML` and the magics.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from workbench.kernel_messages import (
     Context,
     RedactingSession,
 )
+from workbench.notebook_magics import Magics
 from workbench.redaction import Redactor
 from workbench.session import NotebookSession, needs_spark
 
@@ -104,17 +105,26 @@ class Workspace:
     def __init__(self, context: Context, shell: Shell, redactor: Redactor) -> None:
         home, project = Path(context.home_folder), Path(context.project_folder)
         self._shell = shell
-        self.session = NotebookSession(Path(context.notebook).stem, home, project, self._on_spark_start)
-        self.dbutils = DBUtils(home, project, context.parameters, lambda: self.session.live, redactor)
+        notebooks = [Path(context.notebook)]
+        self.session = NotebookSession(notebooks[0].stem, home, project, self._on_spark_start)
+        self.dbutils = DBUtils(
+            home,
+            project,
+            context.parameters,
+            lambda: self.session.live,
+            redactor,
+            lambda: notebooks[-1].parent,
+        )
         self.display = Display(redactor.redact)
+        self.magics = Magics(shell, self.dbutils, self.display, self.start_spark, notebooks)
 
     def install(self) -> None:
-        """Put names, the magic and the exit into the shell."""
+        """Put names, the magics and the exit into the shell."""
         shell = self._shell
         names = {"dbutils": self.dbutils, "display": self.display, "displayHTML": self.display.html}
         shell.push({**names, SPARK_STARTER: self.start_spark}, interactive=False)
         shell.ast_transformers.append(SparkStarter(shell))
-        shell.register_magic_function(self.sql, "cell", "sql")
+        self.magics.install()
         shell.set_custom_exc((NotebookExit,), _publish_exit)
 
     def start_spark(self) -> SparkSession:
@@ -123,15 +133,8 @@ class Workspace:
         self._shell.push({"spark": spark}, interactive=False)
         return spark
 
-    def sql(self, line: str, cell: str) -> None:
-        """Run a `%%sql` cell, show its result and keep it as `_sqldf`."""
-        frame = self.start_spark().sql(cell)
-        self._shell.user_ns["_sqldf"] = frame
-        if frame.columns:
-            self.display(frame)
-
     def _on_spark_start(self, spark: SparkSession) -> None:
-        self.dbutils.fs.configure(spark)
+        self.dbutils.fs.refreshMounts()
 
 
 def _publish_exit(

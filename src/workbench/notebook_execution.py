@@ -18,7 +18,8 @@ from rich.console import Console
 from topiclake.errors import TopiclakeError
 from workbench.kernel_messages import EXIT_MIME_TYPE, FAILURE_MESSAGE, Context
 from workbench.kernel_process import KernelProcess
-from workbench.notebook_source import Cell, NotebookSource, to_notebook
+from workbench.notebook_conversion import to_notebook
+from workbench.notebook_source import Cell, NotebookSource
 from workbench.progress import Progress
 
 STARTUP_SECONDS = 120

@@ -7,16 +7,20 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from topiclake.errors import ConfigError
+from workbench.notebook_inclusion import inclusions
 from workbench.notebook_source import Cell, NotebookSource
 
 WIDGET_KINDS = frozenset({"text", "dropdown", "combobox", "multiselect"})
 
 
 def widget_names(source: NotebookSource) -> set[str] | None:
-    """Return the names of the notebook's widgets, or None when one is not written as a literal."""
+    """Return the names of the widgets of a notebook and of those that it includes.
+
+    None when one is not written as a literal.
+    """
     names: set[str] = set()
-    for cell in source.runnable:
-        if cell.language == "python":
+    for one in (source, *(included.source for included in inclusions(source))):
+        for cell in one.runnable:
             for name in _defined_widgets(cell):
                 if name is None:
                     return None
@@ -25,25 +29,35 @@ def widget_names(source: NotebookSource) -> set[str] | None:
 
 
 def check_parameters(source: NotebookSource, parameters: Mapping[str, str]) -> None:
-    """Refuse a parameter that no widget takes, before anything is started.
+    """Refuse a value that no widget takes, of the run or of a `%run`, before anything is started.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: There is one, or an included notebook does not exist.
+        NotebookSourceError: An included notebook cannot run here, or includes itself.
     """
+    _check_names(source, parameters, "-p ")
+    for included in inclusions(source):
+        _check_names(included.source, included.values, "$")
+
+
+def _check_names(source: NotebookSource, values: Mapping[str, str], before: str) -> None:
     names = widget_names(source)
-    for name in parameters:
+    for name in values:
         if names is not None and name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             raise ConfigError(
                 f"{source.path.name} has no widget '{name}'; "
                 f"it has {', '.join(sorted(names)) or 'no widgets'}",
-                f"-p {near[0]}={parameters[name]}" if near else "one of these names",
+                f"{before}{near[0]}={values[name]}" if near else "one of these names",
             )
 
 
 def _defined_widgets(cell: Cell) -> Iterator[str | None]:
+    if cell.language not in ("python", "pip"):
+        return
+    python = [line for line in cell.source.split("\n") if not line.startswith("%")]
     try:
-        tree = ast.parse(cell.source)
+        tree = ast.parse("\n".join(python))
     except SyntaxError:
         return  # the cell itself will say so
     for node in ast.walk(tree):

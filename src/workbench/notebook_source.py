@@ -1,31 +1,38 @@
-"""Notebooks in Databricks source format, read into cells and turned into Jupyter notebooks."""
+"""Notebooks in Databricks source format, read into cells."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import nbformat
 
 from topiclake.errors import ConfigError, TopiclakeError
 
 FIRST_LINE = "# Databricks notebook source"
+SEPARATOR_LINE = "# COMMAND ----------"
 SEPARATOR = re.compile(r"# COMMAND -{10}\s*")
 MAGIC = re.compile(r"# MAGIC(?: |$)")
 TITLE = re.compile(r"# DBTITLE (?P<shown>\d),(?P<title>.*)")
 LANGUAGE = re.compile(r"%(?P<name>[\w-]+)[ \t]*")
+SHELL_ARGUMENTS = re.compile(r"(?P<arguments>-e)(?:[ \t]+|$)")
 
 #: What a magic makes of its cell; a magic that is not listed is refused.
-LANGUAGES = {"python": "python", "md": "md", "md-sandbox": "md", "sql": "sql"}
-
-_v4: Any = nbformat.v4  # its functions carry no types
-
-#: Where Databricks itself keeps a cell's title in an .ipynb.
-DATABRICKS_METADATA = "application/vnd.databricks.v1+cell"
+LANGUAGES = {
+    "python": "python",
+    "md": "md",
+    "md-sandbox": "md",
+    "sql": "sql",
+    "sh": "sh",
+    "run": "run",
+    "fs": "fs",
+    "pip": "pip",
+}
+#: Their cells are commands, and the magic is a part of them.
+COMMANDS = frozenset({"run", "fs", "pip"})
+#: A command that is a cell of its own, as on Databricks.
+ALONE = frozenset({"run", "fs"})
 
 
 class NotebookSourceError(TopiclakeError):
@@ -39,10 +46,13 @@ class Cell:
     Attributes:
         number: Counted from 1, text cells and empty cells included, as in the file.
         line: The line of the file that the first line of `source` stands on.
-        language: python, md or sql.
-        source: The cell's text without `# MAGIC` and without the magic itself.
+        language: python, md, sql, sh, run, fs or pip.
+        source: The cell's text without `# MAGIC` and, for the first four languages, without the magic.
         title: The text of `# DBTITLE`, or "".
         title_shown: Whether the author wants the title to be seen.
+        arguments: What stands beside the magic: `-e` of `%sh`.
+        marker: The line that begins the cell: `# COMMAND ----------`, or the file's first line.
+        lines: The lines below it as the file has them.
     """
 
     number: int
@@ -51,6 +61,9 @@ class Cell:
     source: str
     title: str = ""
     title_shown: bool = False
+    arguments: str = ""
+    marker: str = SEPARATOR_LINE
+    lines: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -59,13 +72,29 @@ class Cell:
             return self.title
         return next((line.strip() for line in self.source.splitlines() if line.strip()), "")
 
+    @property
+    def code(self) -> str:
+        """What a kernel executes: Python, a cell magic for SQL and shell, or a command's own line."""
+        if self.language in ("sql", "sh") and self.source:
+            return f"{f'%%{self.language} {self.arguments}'.rstrip()}\n{self.source}"
+        return self.source
+
 
 @dataclass(frozen=True)
 class NotebookSource:
-    """A parsed notebook file."""
+    """A parsed notebook file.
+
+    Attributes:
+        path: The file.
+        cells: In the file's order.
+        newline: What ends its lines.
+        byte_order_mark: Whether it begins with one.
+    """
 
     path: Path
     cells: tuple[Cell, ...]
+    newline: str = "\n"
+    byte_order_mark: bool = False
 
     @property
     def runnable(self) -> tuple[Cell, ...]:
@@ -81,12 +110,15 @@ def read_notebook(path: Path) -> NotebookSource:
         NotebookSourceError: The file is not in Databricks source format, or a cell is not supported.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8")
     except OSError as error:
         raise ConfigError(f"notebook {path} cannot be read ({error.strerror})", "another path") from error
     except UnicodeDecodeError as error:
         raise NotebookSourceError(f"notebook {path} is not UTF-8 text ({error.reason})") from error
-    return NotebookSource(path, tuple(_cells(path, text.split("\n"))))
+    bare = text.removeprefix("\ufeff")
+    newline = "\r\n" if "\r\n" in bare and bare.count("\n") == bare.count("\r\n") else "\n"
+    cells = tuple(_cells(path, bare.replace(newline, "\n").split("\n")))
+    return NotebookSource(path, cells, newline, byte_order_mark=bare != text)
 
 
 def _cells(path: Path, lines: list[str]) -> Iterator[Cell]:
@@ -97,20 +129,28 @@ def _cells(path: Path, lines: list[str]) -> Iterator[Cell]:
         )
     starts = [0, *(at for at, line in enumerate(lines) if SEPARATOR.fullmatch(line)), len(lines)]
     for number, (start, end) in enumerate(itertools.pairwise(starts), 1):
-        yield _cell(path, number, start + 2, lines[start + 1 : end])
+        yield read_cell(path, number, start + 2, lines[start], lines[start + 1 : end])
 
 
-def _cell(path: Path, number: int, line: int, lines: list[str]) -> Cell:
-    title, title_shown = "", False
-    line, lines = _trim(line, lines)
-    if lines and (found := TITLE.fullmatch(lines[0].rstrip())):
+def read_cell(path: Path, number: int, line: int, marker: str, lines: Sequence[str]) -> Cell:
+    """Parse the lines of one cell; `line` is the number of the first one in the file.
+
+    Raises:
+        NotebookSourceError: The cell is not supported.
+    """
+    title, title_shown, arguments, language = "", False, "", "python"
+    at, body = _trim(line, [text.rstrip("\r") for text in lines])
+    if body and (found := TITLE.fullmatch(body[0].rstrip())):
         title, title_shown = found["title"].strip(), found["shown"] != "0"
-        line, lines = _trim(line + 1, lines[1:])
-    language = "python"
-    if lines and MAGIC.match(lines[0]):
-        language, first, body = _magic(f"{path}, cell {number}", line, lines)
-        line, lines = _trim(line if first else line + 1, [first, *body] if first else body)
-    return Cell(number, line, language, "\n".join(lines), title, title_shown)
+        at, body = _trim(at + 1, body[1:])
+    if body and MAGIC.match(body[0]):
+        language, first, rest = _magic(f"{path}, cell {number}", at, body)
+        if language == "sh" and (flag := SHELL_ARGUMENTS.match(first)):
+            arguments, first = flag["arguments"], first[flag.end() :]
+        at, body = _trim(at if first else at + 1, [first, *rest] if first else rest)
+    return Cell(
+        number, at, language, "\n".join(body), title, title_shown, arguments, marker, lines=tuple(lines)
+    )
 
 
 def _trim(line: int, lines: list[str]) -> tuple[int, list[str]]:
@@ -120,53 +160,26 @@ def _trim(line: int, lines: list[str]) -> tuple[int, list[str]]:
 
 
 def _magic(where: str, line: int, lines: list[str]) -> tuple[str, str, list[str]]:
-    """Return a magic cell's language, what follows the magic on its line, and the lines below it."""
+    """Return a magic cell's language, the text of the magic's line, and the lines below it."""
     for at, text in enumerate(lines):
         if text.strip() and not MAGIC.match(text):
             raise NotebookSourceError(
                 f"{where}, line {line + at}: a line without '# MAGIC' in a magic cell",
                 "'# MAGIC ' before it, or '# COMMAND ----------' above it",
             )
-    bare = [MAGIC.sub("", text, count=1) for text in lines]
-    found = LANGUAGE.match(bare[0])
+    first, *rest = [MAGIC.sub("", text, count=1) for text in lines]
+    found = LANGUAGE.match(first)
     if found is None:
         raise NotebookSourceError(f"{where}, line {line}: '# MAGIC' without a magic such as %md or %sql")
-    if found["name"] not in LANGUAGES:
+    language = LANGUAGES.get(found["name"])
+    if language is None:
         allowed = ", ".join(f"%{name}" for name in LANGUAGES)
         raise NotebookSourceError(
             f"{where}, line {line}: %{found['name']} cells do not run in the workbench", f"one of {allowed}"
         )
-    return LANGUAGES[found["name"]], bare[0][found.end() :], bare[1:]
-
-
-def to_notebook(source: NotebookSource) -> nbformat.NotebookNode:
-    """Turn a parsed notebook into a Jupyter notebook, one cell for one cell.
-
-    Cell number, line and language stay in the cell's `workbench` metadata, the title where
-    Databricks keeps it.
-    """
-    notebook: nbformat.NotebookNode = _v4.new_notebook(
-        metadata={
-            "kernelspec": {"name": "python3", "display_name": "Topiclake workbench", "language": "python"},
-            "language_info": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"},
-            "workbench": {"notebook": source.path.name},
-        }
-    )
-    notebook.cells = [_notebook_cell(cell) for cell in source.cells]
-    return notebook
-
-
-def _notebook_cell(cell: Cell) -> nbformat.NotebookNode:
-    metadata: dict[str, object] = {
-        "workbench": {"number": cell.number, "line": cell.line, "language": cell.language}
-    }
-    if cell.title:
-        metadata[DATABRICKS_METADATA] = {"title": cell.title, "showTitle": cell.title_shown}
-    made: nbformat.NotebookNode
-    if cell.language == "md":
-        made = _v4.new_markdown_cell(cell.source, metadata=metadata)
-    else:
-        text = f"%%sql\n{cell.source}" if cell.language == "sql" and cell.source else cell.source
-        made = _v4.new_code_cell(text, metadata=metadata)
-    made.id = f"cell-{cell.number}"
-    return made
+    if language in ALONE and any(text.strip() for text in rest):
+        raise NotebookSourceError(
+            f"{where}, line {line}: %{language} is not alone in its cell",
+            "'# COMMAND ----------' below it",
+        )
+    return language, first if language in COMMANDS else first[found.end() :], rest

@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 from nbconvert import HTMLExporter
 
-from workbench.notebook_source import DATABRICKS_METADATA
+from workbench.notebook_conversion import DATABRICKS_METADATA, WORKBENCH_METADATA
 
 #: nbconvert's own page asks the network for RequireJS, MathJax and Mermaid; these blocks are the places.
 TEMPLATE = """\
@@ -51,7 +51,7 @@ def save_run(notebook: nbformat.NotebookNode, facts: RunFacts, folder: Path) -> 
     stem = Path(facts.notebook).stem
     executed, page = folder / f"{stem}.ipynb", folder / f"{stem}.html"
     marked = copy.deepcopy(notebook)
-    marked.metadata["workbench"] = {
+    marked.metadata[WORKBENCH_METADATA] |= {
         "notebook": facts.notebook,
         "parameters": dict(facts.parameters),
         "started": facts.started.isoformat(),

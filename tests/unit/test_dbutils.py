@@ -124,7 +124,7 @@ def test_a_mounts_settings_reach_a_live_session_and_one_that_starts_later(make):
     make(spark=live).fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
     assert live.values == {SAS_KEY: TOKEN}
     later = SparkConf()
-    make().fs.configure(later)
+    make(spark=later).fs.refreshMounts()
     assert later.values == {SAS_KEY: TOKEN}
 
 
@@ -248,3 +248,98 @@ def test_the_first_half_of_a_secret_at_the_end_of_a_text_is_noticed():
     assert redactor.open_end("my past") == 0
     redactor.remember("  ")
     assert redactor.redact("a  b") == "a  b"
+
+
+def mount_secrets(folder, mode=0o440):
+    """Make a scope as Kubernetes mounts it: names are links into a hidden folder with the version."""
+    version = folder / "kafka" / "..2026_11_21"
+    version.mkdir(parents=True)
+    (version / "password").write_text("mounted-password\n")
+    (version / "password").chmod(mode)
+    (folder / "kafka" / "..data").symlink_to(version.name)
+    (folder / "kafka" / "password").symlink_to("..data/password")
+    (folder / "..data").symlink_to(folder / "kafka")
+
+
+def test_secrets_come_from_a_folder_before_the_file_and_after_the_environment(make, tmp_path, monkeypatch):
+    write_secrets(tmp_path, json.dumps({"kafka": {"password": "file-password", "user": "me"}, "other": {}}))
+    folder = tmp_path / "project" / "conf" / "secrets"
+    mount_secrets(folder)
+    (folder / "kafka" / "only-here").touch()
+    (folder / "scope-only-here").mkdir()
+    redactor = Redactor()
+    secrets = make(redactor=redactor).secrets
+    assert [secrets.get("kafka", "password"), secrets.get("kafka", "user")] == ["mounted-password", "me"]
+    assert redactor.redact("mounted-password") == "[REDACTED]"
+    assert [item.key for item in secrets.list("kafka")] == ["only-here", "password", "user"]
+    assert [scope.name for scope in secrets.listScopes()] == ["kafka", "other", "scope-only-here"]
+    monkeypatch.setenv("TOPICLAKE_SECRET_KAFKA_PASSWORD", "env-password")
+    assert secrets.get("kafka", "password") == "env-password"
+
+
+def test_the_folder_of_secrets_may_be_named_by_a_variable(make, tmp_path, monkeypatch):
+    mount_secrets(tmp_path / "mounted")
+    monkeypatch.setenv("TOPICLAKE_SECRETS_FOLDER", str(tmp_path / "mounted"))
+    assert make().secrets.get("kafka", "password") == "mounted-password"
+
+
+def test_a_mounted_secret_that_others_can_read_is_refused(make, tmp_path):
+    mount_secrets(tmp_path / "project" / "conf" / "secrets", mode=0o444)
+    with pytest.raises(ConfigError, match=r"kafka/password can be read by other users; try: chmod o="):
+        make().secrets.get("kafka", "password")
+
+
+@pytest.mark.parametrize(
+    ("scope", "key"),
+    [("..", "outside"), ("kafka", "../../outside"), ("kafka/..2026_11_21", "password"), ("", "x")],
+)
+def test_a_secrets_name_is_no_path(make, tmp_path, scope, key):
+    folder = tmp_path / "project" / "conf" / "secrets"
+    mount_secrets(folder)
+    (folder.parent / "outside").write_text("x")
+    with pytest.raises(ConfigError, match="exists neither"):
+        make().secrets.get(scope, key)
+
+
+def test_a_mounted_secret_that_is_no_text_is_named_without_its_bytes(make, tmp_path):
+    mount_secrets(tmp_path / "project" / "conf" / "secrets", mode=0o600)
+    (tmp_path / "project" / "conf" / "secrets" / "kafka" / "password").write_bytes(b"hidden\xff")
+    with pytest.raises(ConfigError, match=r"kafka/password is not UTF-8 text") as caught:
+        make().secrets.get("kafka", "password")
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "lines"),
+    [
+        ("", ["fs: Files in", "jobs: ", "notebook: ", "secrets: ", "widgets: "]),
+        ("fs", ["cp(source, dest, recurse=False): Copy a file", "ls(path): List a folder"]),
+        ("jobs", ["taskValues: Values of the current job run"]),
+        (
+            "jobs.taskValues",
+            ["get(taskKey, key, default=None, debugValue=None): Return", "set(key, value): "],
+        ),
+        ("notebook", ["exit(value): End the run", "run(path, timeout_seconds, arguments=None): Run"]),
+        ("secrets", ["get(scope, key): Return a secret", "listScopes(): List"]),
+        ("widgets", ["dropdown(name, defaultValue, choices, label=None): Define"]),
+    ],
+)
+def test_help_lists_what_is_there_on_each_level(make, capsys, part, lines):
+    found = make()
+    for name in filter(None, part.split(".")):
+        found = getattr(found, name)
+    found.help()
+    shown = capsys.readouterr().out.splitlines()
+    for begin in lines:
+        assert [line for line in shown if line.startswith(begin)], begin
+    assert not [line for line in shown if line.startswith("_")]
+
+
+def test_help_describes_one_method_and_names_one_that_is_not_there(make, capsys):
+    fs = make().fs
+    fs.help("rm")
+    shown = capsys.readouterr().out
+    assert shown.startswith("rm(dir, recurse=False)\n\nRemove a file or folder")
+    assert "StorageError: A folder is not empty" in shown
+    with pytest.raises(ConfigError, match=r"there is no method 'remove'; there are .*rm.*; try: "):
+        fs.help("remove")

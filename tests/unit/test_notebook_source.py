@@ -1,13 +1,9 @@
 import pytest
 
 from topiclake.errors import ConfigError
+from workbench.notebook_conversion import DATABRICKS_METADATA, to_notebook
 from workbench.notebook_parameters import check_parameters, widget_names
-from workbench.notebook_source import (
-    DATABRICKS_METADATA,
-    NotebookSourceError,
-    read_notebook,
-    to_notebook,
-)
+from workbench.notebook_source import NotebookSourceError, read_notebook
 
 NOTEBOOK = """\
 # Databricks notebook source
@@ -89,11 +85,54 @@ def test_a_file_without_the_first_line_is_refused_by_name(parse, text):
         parse(text)
 
 
-@pytest.mark.parametrize("magic", ["scala", "r", "sh", "fs", "pip", "run"])
+@pytest.mark.parametrize("magic", ["scala", "r", "tensorboard"])
 def test_an_unsupported_cell_is_named_with_file_cell_and_line(parse, magic):
     text = f"# Databricks notebook source\nx = 1\n# COMMAND ----------\n# MAGIC %{magic} y\n"
     with pytest.raises(NotebookSourceError, match=rf"notebook\.py, cell 2, line 4: %{magic} cells"):
         parse(text)
+
+
+COMMANDS = """\
+# Databricks notebook source
+# MAGIC %run ./other $name="value"
+
+# COMMAND ----------
+
+# MAGIC %sh -e
+# MAGIC ls -l
+# MAGIC false
+
+# COMMAND ----------
+
+# MAGIC %sh ls
+
+# COMMAND ----------
+
+# MAGIC %fs ls /mnt/x
+
+# COMMAND ----------
+
+# MAGIC %pip install a
+# MAGIC print("installed")
+"""
+
+
+def test_commands_keep_their_magic_and_the_shell_its_flag(parse):
+    cells = parse(COMMANDS).cells
+    assert [(cell.language, cell.line, cell.arguments, cell.code) for cell in cells] == [
+        ("run", 2, "", '%run ./other $name="value"'),
+        ("sh", 7, "-e", "%%sh -e\nls -l\nfalse"),
+        ("sh", 12, "", "%%sh\nls"),
+        ("fs", 16, "", "%fs ls /mnt/x"),
+        ("pip", 20, "", '%pip install a\nprint("installed")'),
+    ]
+
+
+@pytest.mark.parametrize("magic", ["run ./other", "fs ls /"])
+def test_a_command_with_more_below_it_is_refused_with_its_cell(parse, magic):
+    name = magic.split()[0]
+    with pytest.raises(NotebookSourceError, match=rf"cell 1, line 2: %{name} is not alone in its cell; try"):
+        parse(f"# Databricks notebook source\n# MAGIC %{magic}\n# MAGIC x = 1\n")
 
 
 def test_python_below_a_magic_is_refused_with_its_line(parse):

@@ -1,4 +1,4 @@
-"""`dbutils` for a laptop: widgets, file system with mounts, secrets, notebook exit.
+"""`dbutils` for a laptop: widgets, file system with mounts, secrets, task values, runs of notebooks.
 
 The names of methods and arguments are those of `databricks.sdk.runtime`, so they are not snake case.
 """
@@ -11,8 +11,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from workbench.dbutils.fs import FileInfo, FileSystem
+from workbench.dbutils.help import Documented
+from workbench.dbutils.jobs import Jobs, OutsideJobError, TaskValueError
 from workbench.dbutils.mounts import MountInfo, MountTable
-from workbench.dbutils.notebook import Notebook, NotebookExit
+from workbench.dbutils.notebook import Notebook, NotebookExit, WorkflowException
 from workbench.dbutils.secrets import SecretMetadata, Secrets, SecretScope
 from workbench.dbutils.widgets import InputWidgetNotDefined, Widgets
 from workbench.redaction import Redactor
@@ -23,20 +25,24 @@ __all__ = [
     "InputWidgetNotDefined",
     "MountInfo",
     "NotebookExit",
+    "OutsideJobError",
     "SecretMetadata",
     "SecretScope",
+    "TaskValueError",
+    "WorkflowException",
 ]
 
 
-class DBUtils:
+class DBUtils(Documented):
     """What a notebook knows as `dbutils`.
 
     Args:
         home_folder: The workbench's state folder; holds the mount table.
-        project_folder: The project; `conf/secrets.yaml` is read there.
+        project_folder: The project; `conf/secrets.yaml` and `conf/secrets/` are read there.
         parameters: Values of the run that win over the widgets' defaults.
         spark: Returns the live Spark session, or None while there is none; never starts one.
         redactor: Is told every secret that is handed out.
+        folder: Returns the folder of the notebook that is being executed.
     """
 
     def __init__(
@@ -46,13 +52,15 @@ class DBUtils:
         parameters: Mapping[str, str] | None = None,
         spark: Callable[[], SparkSession | None] = lambda: None,
         redactor: Redactor | None = None,
+        folder: Callable[[], Path] = Path.cwd,
     ) -> None:
         redactor = redactor or Redactor()
         mounts = MountTable(home_folder / "mounts.json", redactor)
         self.widgets = Widgets(parameters or {})
         self.fs = FileSystem(mounts, spark)
-        self.secrets = Secrets(project_folder / "conf" / "secrets.yaml", redactor)
-        self.notebook = Notebook()
+        self.secrets = Secrets(project_folder / "conf", redactor)
+        self.notebook = Notebook(home_folder, project_folder, folder)
+        self.jobs = Jobs()
 
     def __repr__(self) -> str:
-        return "dbutils (fs, notebook, secrets, widgets)"
+        return "dbutils (fs, jobs, notebook, secrets, widgets)"

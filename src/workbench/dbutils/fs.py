@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from topiclake.errors import StorageError
+from workbench.dbutils.help import Documented
 from workbench.dbutils.mounts import Mount, MountInfo, MountTable, local_folder, shown
 
 
@@ -31,8 +32,10 @@ class FileInfo(NamedTuple):
         return not self.isDir()
 
 
-class FileSystem:
-    """Paths are `/mnt/<mount>/...` (also with `dbfs:`), `file:/...` or local absolute paths.
+class FileSystem(Documented):
+    """Files in mounted and local folders.
+
+    Paths are `/mnt/<mount>/...` (also with `dbfs:`), `file:/...` or local absolute paths.
 
     Args:
         mounts: The mount table.
@@ -84,20 +87,13 @@ class FileSystem:
 
     def refreshMounts(self) -> bool:  # noqa: N802
         """Read the mount table again and give its settings to Spark."""
-        self.configure(self._spark())
+        self._configure()
         return True
 
     def unmount(self, mount_point: str) -> bool:
         """Remove a mount; the files stay."""
         self._mounts.remove(_plain(mount_point))
         return True
-
-    def configure(self, spark: SparkSession | None) -> None:
-        """Give a Spark session the settings of all mounts."""
-        if spark is not None:
-            for mount in self._mounts.all():
-                for key, value in mount.configs.items():
-                    spark.conf.set(key, value)
 
     def ls(self, path: str) -> list[FileInfo]:
         """List a folder by name, or the file itself."""
@@ -173,8 +169,16 @@ class FileSystem:
         uri = folder.resolve().as_uri() if folder else source
         values = {str(key): str(value) for key, value in (configs or {}).items()}
         self._mounts.add(Mount(_plain(mount_point), uri, kind, values), replace=replace)
-        self.configure(self._spark())
+        self._configure()
         return True
+
+    def _configure(self) -> None:
+        """Give the live Spark session, if there is one, the settings of all mounts."""
+        spark = self._spark()
+        if spark is not None:
+            for mount in self._mounts.all():
+                for key, value in mount.configs.items():
+                    spark.conf.set(key, value)
 
     def _both(self, source: str, dest: str, recurse: bool) -> tuple[Path, Path]:
         found, target = self._existing(source), self._resolve(dest)

@@ -1,8 +1,22 @@
-"""`dbutils.notebook`: the end of a notebook."""
+"""`dbutils.notebook`: the end of a notebook, and the run of another one."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NoReturn
+
+from topiclake.errors import ConfigError, TopiclakeError
+from workbench.dbutils.help import Documented
+from workbench.notebook_inclusion import find_notebook
+
+#: The other run gets this long to end its kernel and to save its page.
+END_SECONDS = 30.0
 
 
 class NotebookExit(BaseException):
@@ -13,9 +27,79 @@ class NotebookExit(BaseException):
         super().__init__(value)
 
 
-class Notebook:
-    """Control of the notebook's run."""
+class WorkflowException(TopiclakeError):  # noqa: N818 - Databricks' name
+    """The run of another notebook failed, or took too long."""
+
+
+class Notebook(Documented):
+    """The notebook's end, and runs of others.
+
+    Args:
+        home_folder: The workbench's state; each run gets a folder there.
+        project_folder: The project.
+        folder: Returns the folder of the notebook that is being executed.
+    """
+
+    def __init__(self, home_folder: Path, project_folder: Path, folder: Callable[[], Path]) -> None:
+        self._home_folder = home_folder
+        self._project_folder = project_folder
+        self._folder = folder
 
     def exit(self, value: str) -> NoReturn:
         """End the run at once, as a success; the cells below are not executed."""
         raise NotebookExit(str(value))
+
+    def run(self, path: str, timeout_seconds: int, arguments: Mapping[str, str] | None = None) -> str:
+        """Run another notebook on its own, with its own kernel, and return what its `exit` was given.
+
+        Args:
+            path: Relative to this notebook; `.py` may be left out.
+            timeout_seconds: After these the other run is stopped; 0 is never.
+            arguments: Values for its widgets.
+
+        Raises:
+            ConfigError: There is no such notebook, or an argument is no string.
+            WorkflowException: It failed, or did not end in time.
+        """
+        given = dict(arguments or {})
+        for name, value in given.items():
+            if not isinstance(value, str):
+                raise ConfigError(f"argument '{name}' of {path} is {value!r}, not a string", f"'{value}'")
+        notebook = find_notebook(path, self._folder())
+        asked = {
+            "notebook": str(notebook),
+            "arguments": given,
+            "home_folder": str(self._home_folder),
+            "project_folder": str(self._project_folder),
+        }
+        with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
+            file = Path(folder) / "run.json"
+            file.write_text(json.dumps(asked), encoding="utf-8")
+            _execute(file, notebook, timeout_seconds)
+            answer = json.loads(file.read_text(encoding="utf-8"))
+        if "error" in answer:
+            raise WorkflowException(answer["error"])
+        return str(answer["exit_value"])
+
+
+def _execute(file: Path, notebook: Path, timeout_seconds: float) -> None:
+    """Run a notebook in a process that shows its progress here and writes its result into the file."""
+    # In this kernel's process group: Ctrl-C reaches it too, and it ends its own kernel then.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workbench.notebook_child", str(file)], stdin=subprocess.DEVNULL
+    )
+    try:
+        status = process.wait(timeout_seconds or None)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        raise WorkflowException(
+            f"{notebook.name} did not end within {timeout_seconds} s and was stopped",
+            "a larger timeout_seconds",
+        ) from None
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+        process.kill()
+        process.wait()
+    if status:
+        raise WorkflowException(f"the run of {notebook.name} ended with exit code {status}")

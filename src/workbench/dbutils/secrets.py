@@ -1,4 +1,4 @@
-"""`dbutils.secrets`: values from environment variables or a file that only its owner can read."""
+"""`dbutils.secrets`: values from environment variables, a folder of files, or one file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from typing import NamedTuple
 import yaml
 
 from topiclake.errors import ConfigError
+from workbench.dbutils.help import Documented
+from workbench.dbutils.secret_folder import SecretFolder
 from workbench.redaction import Redactor
 
 PREFIX = "TOPICLAKE_SECRET_"
+#: Names a folder such as Kubernetes mounts, in place of `conf/secrets`.
+FOLDER_VARIABLE = "TOPICLAKE_SECRETS_FOLDER"
 
 
 class SecretScope(NamedTuple):
@@ -33,32 +37,36 @@ class SecretMetadata(NamedTuple):
     key: str
 
 
-class Secrets:
+class Secrets(Documented):
     """Secrets by scope and key; each value handed out is redacted in the notebook's output.
 
     Args:
-        file: A YAML file, `scope: {key: value}`, mode 600; it need not exist.
+        conf: The folder with `secrets.yaml`, `scope: {key: value}`, and `secrets/`, a file
+            `<scope>/<key>` for each; neither need exist.
         redactor: Is told every value.
     """
 
-    def __init__(self, file: Path, redactor: Redactor) -> None:
-        self._file = file
+    def __init__(self, conf: Path, redactor: Redactor) -> None:
+        self._file = conf / "secrets.yaml"
+        self._folder = SecretFolder(Path(os.environ.get(FOLDER_VARIABLE) or conf / "secrets"))
         self._redactor = redactor
 
     def get(self, scope: str, key: str) -> str:
-        """Return a secret: from the environment, else from the file.
+        """Return a secret: from the environment, else from the folder, else from the file.
 
         Raises:
-            ConfigError: Neither has it, or the file can be read by others.
+            ConfigError: None has it, or others can read it.
         """
         variable = f"{PREFIX}{_upper(scope)}_{_upper(key)}"
         value = os.environ.get(variable)
+        if value is None:
+            value = self._folder.get(scope, key)
         if value is None:
             value = self._stored().get(scope, {}).get(key)
         if value is None:
             raise ConfigError(
                 f"secret '{key}' of scope '{scope}' exists neither as environment variable {variable} "
-                f"nor in {self._file}",
+                f"nor in {self._folder} nor in {self._file}",
                 f"export {variable}=<value>",
             )
         self._redactor.remember(value)
@@ -73,11 +81,11 @@ class Secrets:
         stored = self._stored()
         prefix = f"{PREFIX}{_upper(scope)}_"
         variables = {name[len(prefix) :] for name in os.environ if name.startswith(prefix)}
-        keys = set(stored.get(scope, {}))
+        keys = set(stored.get(scope, {})) | self._folder.keys(scope)
         if not keys and not variables:
             raise ConfigError(
                 f"secret scope '{scope}' exists neither in the environment ({prefix}<KEY>) "
-                f"nor in {self._file}",
+                f"nor in {self._folder} nor in {self._file}",
                 f"export {prefix}<KEY>=<value>",
             )
         keys |= {name.lower() for name in variables - {_upper(key) for key in keys}}
@@ -85,7 +93,7 @@ class Secrets:
 
     def listScopes(self) -> builtins.list[SecretScope]:  # noqa: N802
         """List the scopes; one that only the environment has is named by its first word, in lower case."""
-        stored = set(self._stored())
+        stored = set(self._stored()) | self._folder.scopes()
         prefixes = tuple(f"{PREFIX}{_upper(scope)}_" for scope in stored)
         only_there = [
             name.removeprefix(PREFIX)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from topiclake.errors import ConfigError
+from workbench.dbutils.help import Documented
 
 
 class InputWidgetNotDefined(ConfigError):  # noqa: N818 - Databricks' name
@@ -34,7 +36,7 @@ class Widget:
     choices: tuple[str, ...] = ()
 
 
-class Widgets:
+class Widgets(Documented):
     """The parameters of the notebook; every value is a string.
 
     Args:
@@ -129,6 +131,21 @@ class Widgets:
         if kind in ("dropdown", "multiselect"):
             _check_choice(name, "value", kind, value, choices)
         self._widgets[name] = Widget(name, kind, value, label or name, tuple(choices))
+
+
+@contextmanager
+def given(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
+    """Give values to the widgets that the block defines, as `%run $name="value"` does.
+
+    A widget that was there before has its own value again afterwards.
+    """
+    parameters, before = widgets._parameters, dict(widgets._widgets)
+    widgets._parameters = {**parameters, **values}
+    try:
+        yield
+    finally:
+        widgets._parameters = parameters
+        widgets._widgets.update(before)
 
 
 def _check_choice(name: str, what: str, kind: str, value: str, choices: Sequence[str]) -> None:

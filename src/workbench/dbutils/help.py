@@ -1,0 +1,67 @@
+"""`help()` on each level of `dbutils`: what is there, in the words of the docstrings."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+
+from topiclake.errors import ConfigError
+
+
+class Documented:
+    """A part of `dbutils`: its parts, its methods, and what they do."""
+
+    def help(self, method: str = "") -> None:
+        """Describe one method, or list all.
+
+        Raises:
+            ConfigError: There is none of that name.
+        """
+        if method:
+            found = method_of(self, method)
+            text = f"{_call(method, found)}\n\n{inspect.getdoc(found)}"
+        else:
+            text = "\n".join([inspect.getdoc(self) or "", "", *self._lines()])
+        sys.stdout.write(f"{text}\n")
+
+    def _lines(self) -> Iterator[str]:
+        for name, part in vars(self).items():
+            if isinstance(part, Documented):
+                yield f"{name}: {_first_line(part)}"
+        for name in _public(type(self)):
+            method = getattr(self, name)
+            yield f"{_call(name, method)}: {_first_line(method)}"
+
+
+def method_of(part: Documented, name: str) -> Callable[..., object]:
+    """Return a part's method by its name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    known = [found for found in _public(type(part)) if callable(getattr(part, found))]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise ConfigError(
+            f"there is no method '{name}'; there are {', '.join(known)}", "".join(near) or known[0]
+        )
+    found: Callable[..., object] = getattr(part, name)
+    return found
+
+
+def _public(kind: type) -> list[str]:
+    return [name for name in vars(kind) if not name.startswith("_")]
+
+
+def _first_line(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+
+def _call(name: str, method: Callable[..., object]) -> str:
+    parameters = [
+        one.replace(annotation=inspect.Parameter.empty)
+        for one in inspect.signature(method).parameters.values()
+    ]
+    return f"{name}({', '.join(map(str, parameters))})"

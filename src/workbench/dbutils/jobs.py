@@ -1,0 +1,123 @@
+"""`dbutils.jobs.taskValues`: small values that one task of a job leaves for those after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from topiclake.errors import ConfigError
+from workbench.dbutils.help import Documented
+
+#: Set for each task of a job run: the folder with a JSON file for each task, and the task's own key.
+FOLDER_VARIABLE = "WORKBENCH_TASK_VALUES"
+KEY_VARIABLE = "WORKBENCH_TASK_KEY"
+#: Databricks' own limit.
+MAX_BYTES = 48 * 1024
+TASK_KEY = re.compile(r"[\w-]+")
+
+
+class TaskValueError(ConfigError, ValueError):
+    """A task or a key is unknown, or a value cannot be kept; a ValueError, as on Databricks."""
+
+
+class OutsideJobError(ConfigError, TypeError):
+    """A task value is read outside a job run; a TypeError, as on Databricks."""
+
+
+class TaskValues(Documented):
+    """Values of the current job run, by task and key."""
+
+    def set(self, key: str, value: Any) -> None:  # noqa: ANN401 - whatever JSON can express
+        """Keep a value for the tasks after this one; outside a job run, do nothing.
+
+        Raises:
+            TaskValueError: The key is no string, or the value is too large or nothing that JSON can express.
+        """
+        if not isinstance(key, str):
+            raise TaskValueError(f"the key {key!r} of a task value is not a string", f"'{key}'")
+        try:
+            size = len(json.dumps(value).encode())
+        except (TypeError, ValueError) as error:
+            raise TaskValueError(f"task value '{key}' cannot be written as JSON ({error})") from None
+        if size > MAX_BYTES:
+            raise TaskValueError(
+                f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}", "a table"
+            )
+        folder, task = os.environ.get(FOLDER_VARIABLE), os.environ.get(KEY_VARIABLE)
+        if folder and task:
+            file = _file(folder, task)
+            _write(file, {**_read(file), key: value})
+
+    def get(
+        self,
+        taskKey: str,  # noqa: N803
+        key: str,
+        default: Any = None,  # noqa: ANN401
+        debugValue: Any = None,  # noqa: ANN401, N803
+    ) -> Any:  # noqa: ANN401
+        """Return what a task has set.
+
+        Args:
+            taskKey: The task.
+            key: The value's key.
+            default: Returned when the task has set no such key.
+            debugValue: Returned outside a job run.
+
+        Raises:
+            OutsideJobError: This is no job run, and there is no `debugValue`.
+            TaskValueError: The task has set nothing, or no such key and there is no `default`.
+        """
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if not folder:
+            if debugValue is None:
+                raise OutsideJobError(
+                    f"task value '{key}' of task '{taskKey}' is there in a job run only",
+                    "debugValue=<a value>",
+                )
+            return debugValue
+        file = _file(folder, taskKey)
+        values = _read(file)
+        if key not in values and default is None:
+            known = ", ".join(f"'{one}'" for one in sorted(values)) or "nothing"
+            raise TaskValueError(
+                f"task '{taskKey}' has set no value '{key}'; it has set {known}", "default=<a value>"
+            )
+        return values.get(key, default)
+
+
+class Jobs(Documented):
+    """What a task of a job can do."""
+
+    def __init__(self) -> None:
+        self.taskValues = TaskValues()
+
+
+def _file(folder: str, task: str) -> Path:
+    if not TASK_KEY.fullmatch(task):
+        raise TaskValueError(f"'{task}' is no key of a task", "letters, digits, '-' and '_'")
+    return Path(folder) / f"{task}.json"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        raise TaskValueError(f"the task values in {file} are damaged", "another run of the job")
+    return values
+
+
+def _write(file: Path, values: dict[str, Any]) -> None:
+    """Replace the file at once: a task that reads beside it sees the old values or the new ones."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as temporary:
+        json.dump(values, temporary)
+    Path(name).replace(file)

@@ -1,0 +1,88 @@
+"""`dbutils.notebook.run`: the other notebook has a kernel of its own; none of them starts a JVM."""
+
+import os
+import time
+
+import psutil
+import pytest
+
+from topiclake.errors import ConfigError
+from workbench.dbutils import DBUtils, WorkflowException
+from workbench.notebook_source import FIRST_LINE
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    return DBUtils(tmp_path / "home", tmp_path, folder=lambda: tmp_path / "notebooks").notebook
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(*cells):
+        path = tmp_path / "notebooks" / "lib" / "other.py"
+        path.parent.mkdir(parents=True)
+        path.write_text("\n# COMMAND ----------\n".join([f"{FIRST_LINE}\n{cells[0]}", *cells[1:]]))
+
+    return written
+
+
+def pages(tmp_path):
+    return [path.read_text() for path in (tmp_path / "home" / "runs").glob("*/other.html")]
+
+
+def test_another_notebook_gets_its_arguments_and_returns_its_exit_value(notebook, write, tmp_path, capfd):
+    write(
+        "dbutils.widgets.text('who', 'nobody')\nimport os\nprint('in', os.getcwd())",
+        "dbutils.notebook.exit('hello ' + dbutils.widgets.get('who') + ' é')",
+        "raise Exception('not reached')",
+    )
+    assert notebook.run("./lib/other", 60, {"who": "me"}) == "hello me é"
+    assert f"in {tmp_path}/notebooks/lib\n" in capfd.readouterr().out
+    (page,) = pages(tmp_path)
+    assert "succeeded" in page
+
+
+def test_a_notebook_that_fails_is_an_exception_with_its_cell_and_page(notebook, write, tmp_path):
+    write("x = 1", "1 / 0")
+    with pytest.raises(
+        WorkflowException, match=r"other\.py, cell 2 '1 / 0' failed: ZeroDivisionError"
+    ) as caught:
+        notebook.run("lib/other.py", 0)
+    assert f"saved: {tmp_path}/home/runs/" in str(caught.value)
+
+
+def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, write, tmp_path):
+    write(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)")
+    begin = time.monotonic()
+    with pytest.raises(
+        WorkflowException, match=r"other\.py did not end within 8 s and was stopped; try: a larger"
+    ):
+        notebook.run("lib/other", 8)
+    assert 8 < time.monotonic() - begin < 50
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    assert not psutil.Process().children(recursive=True)
+    assert "interrupted" in pages(tmp_path)[0]
+
+
+def test_an_argument_that_no_widget_takes_is_an_exception_and_nothing_runs(notebook, write, tmp_path):
+    write("dbutils.widgets.text('who', 'nobody')")
+    with pytest.raises(WorkflowException, match=r"other\.py has no widget 'whom'; it has who; try: -p who=x"):
+        notebook.run("lib/other", 60, {"whom": "x"})
+    assert not (tmp_path / "home" / "runs").exists()
+
+
+def test_a_process_that_ends_without_a_result_is_an_exception(notebook, write, monkeypatch, tmp_path):
+    write("x = 1")
+    (tmp_path / "broken" / "workbench").mkdir(parents=True)
+    (tmp_path / "broken" / "workbench" / "__init__.py").write_text("raise SystemExit(3)")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'broken'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(WorkflowException, match=r"the run of other\.py ended with exit code 3"):
+        notebook.run("lib/other", 60)
+
+
+def test_an_argument_that_is_no_string_and_a_notebook_that_is_not_there_are_refused(notebook, write):
+    write("x = 1")
+    with pytest.raises(ConfigError, match=r"argument 'n' of lib/other is 5, not a string; try: '5'"):
+        notebook.run("lib/other", 60, {"n": 5})
+    with pytest.raises(ConfigError, match=r"notebook .*/notebooks/none\.py does not exist"):
+        notebook.run("./none", 60)

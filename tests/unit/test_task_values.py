@@ -1,0 +1,95 @@
+import json
+
+import pytest
+
+from topiclake.errors import TopiclakeError
+from workbench.dbutils import DBUtils, OutsideJobError, TaskValueError
+
+
+@pytest.fixture
+def values(tmp_path, monkeypatch):
+    for variable in ("WORKBENCH_TASK_VALUES", "WORKBENCH_TASK_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    return DBUtils(tmp_path, tmp_path).jobs.taskValues
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Make the process a task of a job run."""
+
+    def begin(task):
+        monkeypatch.setenv("WORKBENCH_TASK_VALUES", str(tmp_path / "values"))
+        monkeypatch.setenv("WORKBENCH_TASK_KEY", task)
+        return tmp_path / "values" / f"{task}.json"
+
+    return begin
+
+
+def test_outside_a_job_the_debug_value_is_returned_and_set_does_nothing(values, tmp_path):
+    values.set("rows", 5)
+    assert values.get("ingest", "rows", default=1, debugValue=0) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outside_a_job_and_without_a_debug_value_it_is_a_type_error_as_on_databricks(values):
+    with pytest.raises(
+        TypeError, match="'rows' of task 'ingest' is there in a job run only; try: debugValue"
+    ):
+        values.get("ingest", "rows", default=1)
+    assert issubclass(OutsideJobError, TopiclakeError)
+
+
+def test_a_task_reads_what_another_has_set(values, job):
+    file = job("ingest")
+    values.set(key="rows", value={"gps": [1, 2.5, None, "é"]})
+    values.set("rows2", 2)
+    values.set("rows2", 3)
+    assert json.loads(file.read_text()) == {"rows": {"gps": [1, 2.5, None, "é"]}, "rows2": 3}
+    job("report")
+    assert values.get(taskKey="ingest", key="rows", debugValue=0) == {"gps": [1, 2.5, None, "é"]}
+    assert [path.name for path in file.parent.iterdir()] == ["ingest.json"]
+
+
+def test_a_key_that_no_task_has_set_is_its_default_or_a_value_error_as_on_databricks(values, job):
+    job("report")
+    values.set("here", 1)
+    assert values.get("report", "rows", default=7) == 7
+    with pytest.raises(
+        ValueError, match="task 'report' has set no value 'rows'; it has set 'here'; try: default"
+    ):
+        values.get("report", "rows", debugValue=1)
+    with pytest.raises(ValueError, match="task 'ingest' has set no value 'rows'; it has set nothing"):
+        values.get("ingest", "rows")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "cause"),
+    [
+        (5, 1, "the key 5 of a task value is not a string"),
+        ("rows", {1, 2}, "task value 'rows' cannot be written as JSON .*set is not JSON"),
+        ("rows", "x" * 49150, "task value 'rows' has 49152 bytes as JSON, more than"),
+    ],
+)
+def test_what_databricks_would_not_keep_is_refused_inside_and_outside_a_job(values, job, key, value, cause):
+    if "49152" in cause:
+        values.set(key, value)
+        value, cause = value + "x", "has 49153 bytes"
+    for _ in range(2):
+        with pytest.raises(TaskValueError, match=cause):
+            values.set(key, value)
+        job("ingest")
+
+
+@pytest.mark.parametrize("task", ["../ingest", "a/b", "", ".x"])
+def test_a_task_key_is_no_path(values, job, task):
+    job("report")
+    with pytest.raises(TaskValueError, match="is no key of a task"):
+        values.get(task, "rows", default=1)
+
+
+def test_damaged_values_are_named(values, job):
+    file = job("ingest")
+    file.parent.mkdir()
+    file.write_text('{"rows": ')
+    with pytest.raises(TaskValueError, match=r"the task values in .*ingest\.json are damaged"):
+        values.get("ingest", "rows", default=1)
