@@ -55,7 +55,7 @@ def test_a_slot_is_claimed_once(store: Store) -> None:
 
 
 def test_processes_that_make_the_database_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    together = Barrier(8)
+    together = Barrier(8, timeout=10)
 
     def make(file: Path) -> Store:
         together.wait()

@@ -1,4 +1,4 @@
-"""`dbutils` for a laptop: widgets, file system with mounts, secrets, notebook exit.
+"""`dbutils` for a laptop: widgets, file system with mounts, secrets, notebook exit, task values.
 
 The names of methods and arguments are those of `databricks.sdk.runtime`, so they are not snake case.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from workbench.dbutils.fs import FileInfo, FileSystem
+from workbench.dbutils.jobs import Jobs
 from workbench.dbutils.mounts import MountInfo, MountTable
 from workbench.dbutils.notebook import Notebook, NotebookExit
 from workbench.dbutils.secrets import SecretMetadata, Secrets, SecretScope
@@ -53,6 +54,7 @@ class DBUtils:
         self.fs = FileSystem(mounts, spark)
         self.secrets = Secrets(project_folder / "conf" / "secrets.yaml", redactor)
         self.notebook = Notebook()
+        self.jobs = Jobs()
 
     def __repr__(self) -> str:
-        return "dbutils (fs, notebook, secrets, widgets)"
+        return "dbutils (fs, jobs, notebook, secrets, widgets)"

@@ -50,7 +50,6 @@ class Continuous(Part):
     """`continuous`: there is always one run."""
 
     pause_status: PauseStatus = "UNPAUSED"
-    task_retry_mode: Literal["NEVER", "ON_FAILURE"] = "NEVER"
 
 
 class JobParameter(Part):

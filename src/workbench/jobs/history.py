@@ -26,7 +26,7 @@ class History:
         Raises:
             ConfigError: There is none with this number.
         """
-        with self._store.transaction() as database:
+        with self._store.reading() as database:
             row = database.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
         if row is None:
             raise ConfigError(f"there is no run {run}", "python -m workbench job history")
@@ -35,7 +35,7 @@ class History:
     def runs(self, job: str | None = None, limit: int = 20) -> list[Run]:
         """Return the latest runs, of one job or of all, the latest first."""
         where, values = ("WHERE job = ?", [job]) if job else ("", [])
-        with self._store.transaction() as database:
+        with self._store.reading() as database:
             rows = database.execute(
                 f"SELECT * FROM runs {where} ORDER BY id DESC LIMIT ?",  # noqa: S608
                 [*values, limit],
@@ -44,19 +44,19 @@ class History:
 
     def active(self) -> list[Run]:
         """Return the runs that have not ended, the first one first."""
-        with self._store.transaction() as database:
+        with self._store.reading() as database:
             rows = database.execute("SELECT * FROM runs WHERE state IN (?, ?) ORDER BY id", ACTIVE)
             return [Run(**row) for row in rows]
 
     def slots(self, job: str) -> list[tuple[float, int, int]]:
         """Return a job's slots: when they were due, their runs, and how many slots before were missed."""
-        with self._store.transaction() as database:
+        with self._store.reading() as database:
             rows = database.execute("SELECT due, run, missed FROM slots WHERE job = ? ORDER BY due", (job,))
             return [tuple(row) for row in rows]
 
     def attempts(self, run: int) -> list[Attempt]:
         """Return the attempts of a run, in the order in which they began."""
-        with self._store.transaction() as database:
+        with self._store.reading() as database:
             rows = database.execute(
                 "SELECT * FROM attempts WHERE run = ? ORDER BY started, task, attempt", (run,)
             )
@@ -64,7 +64,7 @@ class History:
 
     def task_states(self, run: int) -> dict[str, str]:
         """Return the state of each task that began or was left out."""
-        with self._store.transaction() as database:
+        with self._store.reading() as database:
             rows = database.execute("SELECT task, state FROM tasks WHERE run = ?", (run,))
             return {row["task"]: row["state"] for row in rows}
 

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from topiclake.errors import ConfigError, StorageError
@@ -41,24 +41,17 @@ class Store:
             self._make_tables()
         os.chmod(file, 0o600)
 
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Run a block that only reads, and holds nobody up."""
+        return self._connected("BEGIN")
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Run a block with the only right to write; all of it counts, or nothing.
 
         Raises:
             StorageError: The database cannot be used.
         """
-        try:
-            database = sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)
-            try:
-                database.row_factory = sqlite3.Row
-                database.execute("BEGIN IMMEDIATE")
-                yield database
-                database.execute("COMMIT")
-            finally:
-                database.close()  # without COMMIT, it is as if the block had not been
-        except sqlite3.Error as error:
-            raise _unusable(self.file, error) from error
+        return self._connected("BEGIN IMMEDIATE")
 
     def claim_slot(self, new: NewRun, due: float, missed: int = 0) -> Run | None:
         """Take a slot and make its run; None when it, or a later one of the job, was taken before.
@@ -134,6 +127,20 @@ class Store:
         """Let a trigger begin anew when it comes back: slots in between do not count as missed."""
         with self.transaction() as database:
             database.execute("DELETE FROM anchors WHERE job = ?", (job,))
+
+    @contextmanager
+    def _connected(self, begin: str) -> Iterator[sqlite3.Connection]:
+        try:
+            database = sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)
+            try:
+                database.row_factory = sqlite3.Row
+                database.execute(begin)
+                yield database
+                database.execute("COMMIT")
+            finally:
+                database.close()  # without COMMIT, it is as if the block had not been
+        except sqlite3.Error as error:
+            raise _unusable(self.file, error) from error
 
     def _make_tables(self) -> None:
         try:
