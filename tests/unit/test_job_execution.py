@@ -14,6 +14,7 @@ import pytest
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.execution import Execution
 from workbench.jobs.history import History
+from workbench.jobs.owners import is_running, record_of
 from workbench.jobs.run_records import NewRun, Run
 from workbench.jobs.store import Store
 from workbench.jobs.task_values import notebook_command, write_task_value
@@ -176,6 +177,21 @@ def test_a_task_that_heeds_no_signal_is_killed_with_its_children(world: World) -
     child = int((world.folder / "runs" / str(run.id) / "a.log").read_text().split()[-1])
     stat = Path(f"/proc/{child}/stat")
     assert not stat.exists() or stat.read_text().split()[2] == "Z"
+
+
+def test_what_a_task_leaves_running_ends_with_it(world: World) -> None:
+    leaves = (
+        "import subprocess\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print('child', child.pid, flush=True)"
+    )
+    run = world.run(world.task("a", leaves))
+    assert run.state == "SUCCESS"
+    child = int((world.folder / "runs" / str(run.id) / "a.log").read_text().split()[-1])
+    deadline = time.monotonic() + 5
+    while is_running(record_of(child)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(record_of(child))
 
 
 def test_a_cancelled_run_ends_its_tasks(world: World) -> None:

@@ -19,21 +19,27 @@ from workbench.jobs.owners import is_running, own_record, stop_group
 START_SECONDS = 30.0
 
 
-def record_scheduler(home: Home) -> None:
-    """Write that this process is the scheduler."""
+def record_scheduler(home: Home, url: str) -> None:
+    """Write that this process is the scheduler, and where its page is."""
     home.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = _file(home).with_suffix(".new")
-    new.write_text(json.dumps(asdict(own_record())), "utf-8")
+    new.touch(mode=0o600)
+    new.write_text(json.dumps({"process": asdict(own_record()), "url": url}), "utf-8")
     new.replace(_file(home))
 
 
 def find_scheduler(home: Home) -> ProcessRecord | None:
     """Return the scheduler that runs in a home."""
     try:
-        record = ProcessRecord(**json.loads(_file(home).read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
+        record = ProcessRecord(**json.loads(_file(home).read_text("utf-8"))["process"])
+    except (OSError, ValueError, TypeError, KeyError):
         return None
     return record if is_running(record) else None
+
+
+def page_url(home: Home) -> str:
+    """Return the address of the running scheduler's page, with its token."""
+    return str(json.loads(_file(home).read_text("utf-8"))["url"])
 
 
 def start_in_background(home: Home, options: Sequence[str]) -> ProcessRecord:

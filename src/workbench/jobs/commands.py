@@ -14,13 +14,14 @@ import click
 from topiclake.errors import ConfigError
 from workbench.home import Home
 from workbench.jobs import triggers
-from workbench.jobs.background import record_scheduler, start_in_background, stop_scheduler
+from workbench.jobs.background import page_url, record_scheduler, start_in_background, stop_scheduler
 from workbench.jobs.bundle import load_bundle
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.execution import run_folder
 from workbench.jobs.executor import carry_out, open_store
 from workbench.jobs.history import History
 from workbench.jobs.notifications import notify, secret_address
+from workbench.jobs.page import JobsPage
 from workbench.jobs.run_records import NewRun, Run
 from workbench.jobs.scheduler import Scheduler, launch_executor
 from workbench.parameters import parse_parameters
@@ -86,19 +87,23 @@ def start(background: bool, target: str | None) -> None:
     if background:
         begun = start_in_background(home, ["--target", target] if target else [])
         click.echo(f"the scheduler runs (process {begun.pid}, log {home.log('jobs')})")
-        click.echo("stop it with  python -m workbench job stop")
+        click.echo(f"jobs and runs  {page_url(home)}")
+        click.echo("stop it with   python -m workbench job stop")
         return
     with home.sole("job start"):
         store = open_store(home)
-        record_scheduler(home)
         log, address = home.jobs / "notifications.log", secret_address(home.project)
-        Scheduler(
+        scheduler = Scheduler(
             store,
             lambda: load_bundle(home.project, target).jobs,
             launch_executor(home.project),
             lambda text: click.echo(f"{_time(time.time())} {text}"),
             partial(notify, event="on_failure", log=log, address=address),
-        ).run_forever()
+        )
+        page = JobsPage(History(store), lambda: scheduler.jobs, home.runs)
+        record_scheduler(home, page.url)
+        click.echo(f"jobs and runs  {page.url}")
+        scheduler.run_forever()
 
 
 @job.command()
