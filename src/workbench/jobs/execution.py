@@ -13,6 +13,7 @@ from workbench.jobs.run_records import Attempt, Run
 from workbench.jobs.store import Store
 from workbench.jobs.task_process import GRACE_SECONDS, TaskProcess
 from workbench.jobs.task_values import Command, RunContext, notebook_command
+from workbench.processes import signals_held
 
 POLL_SECONDS = 0.1
 _ENDED_WELL = {"SUCCESS", "EXCLUDED"}
@@ -112,16 +113,18 @@ class Execution:
         try:
             command = self._command(task, self._context.parameters(task))
             variables = self._context.variables(task)
-            process = TaskProcess(command, log, self._project, variables, self._grace_seconds)
+            # Ctrl-C in between would leave a process that nobody stops.
+            with signals_held():
+                process = TaskProcess(command, log, self._project, variables, self._grace_seconds)
+                self._running[key] = _Try(task, number, process)
+                self._history.begin_attempt(self._run.id, key, number, process.record)
         except (TopiclakeError, OSError) as error:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with log.open("a", encoding="utf-8") as output:
                 output.write(f"✗ {error}\n")
             self._end_task(key, "FAILED")
             return
-        self._running[key] = _Try(task, number, process)
         self._history.set_task(self._run.id, key, "RUNNING")
-        self._history.begin_attempt(self._run.id, key, number, process.record)
 
     def _look_after_running(self) -> None:
         for key, one in list(self._running.items()):
