@@ -44,4 +44,9 @@ print(f"{published.records} records of {published.devices} devices, acknowledged
 
 # COMMAND ----------
 
+# DBTITLE 1,For later tasks of a job
+dbutils.jobs.taskValues.set(key="topic", value=settings.pipeline.topic)
+
+# COMMAND ----------
+
 dbutils.notebook.exit(published.to_json())

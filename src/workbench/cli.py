@@ -16,6 +16,9 @@ from workbench import logs as log_files
 from workbench import services
 from workbench.activity import Activity
 from workbench.home import Home, folder_bytes
+from workbench.jobs.background import stop_scheduler
+from workbench.jobs.commands import job
+from workbench.parameters import parse_parameters
 
 SERVICE_NAMES = ("kafka", "schema-registry")
 _SIGNS = {"running": "✓", "stopped": "·", "silent": "✗", "crashed": "✗"}
@@ -181,25 +184,13 @@ def reset(yes: bool) -> None:
         click.echo(f"  {path.name:<12} {folder_bytes(path) / 1e6:10.1f} MB")
     if not yes and not click.confirm("stop the services and delete this?"):
         raise click.Abort
+    stop_scheduler(home)
     services.down(home, Activity().tell)
     home.clear()
     click.echo("deleted")
 
 
-def parse_parameters(given: Sequence[str]) -> dict[str, str]:
-    """Return `NAME=VALUE` pairs as a mapping.
-
-    Raises:
-        click.BadParameter: One has no name or no `=`, or a name comes twice.
-    """
-    parameters: dict[str, str] = {}
-    for pair in given:
-        name, equals, value = pair.partition("=")
-        if not name or not equals or name in parameters:
-            why = "is given twice" if name in parameters else "is not NAME=VALUE"
-            raise click.BadParameter(f"{pair!r} {why}", param_hint="-p")
-        parameters[name] = value
-    return parameters
+cli.add_command(job)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

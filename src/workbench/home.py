@@ -29,6 +29,8 @@ OWN_ENTRIES = (
     "spark",
     "lock",
     "demo.lock",
+    "jobs",
+    "job start.lock",
 )
 
 
@@ -112,6 +114,11 @@ class Home:
     def runs(self) -> Path:
         """Executed notebooks."""
         return self.folder / "runs"
+
+    @property
+    def jobs(self) -> Path:
+        """The jobs' database, and the logs and values of their runs."""
+        return self.folder / "jobs"
 
     @property
     def tmp(self) -> Path:

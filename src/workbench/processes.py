@@ -41,7 +41,7 @@ def start(
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))
     # Ctrl-C between fork and exec would leave a process that has neither a record nor a mark yet.
-    with log.open("wb") as output, _signals_held():
+    with log.open("wb") as output, signals_held():
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -122,7 +122,7 @@ def last_error_line(log: Path) -> str:
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
+def signals_held() -> Iterator[None]:
     """Let SIGINT and SIGTERM wait until the block ends; a mask would be inherited by the child."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,0 +1,1 @@
+"""Jobs of a Declarative Automation Bundle, run and scheduled on a laptop."""

@@ -1,0 +1,73 @@
+"""The scheduler as a process: started in the background, found again, stopped."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from psutil import Process
+
+from topiclake.errors import IngestError
+from workbench import processes
+from workbench.home import Home, ProcessRecord
+from workbench.jobs.owners import is_running, own_record, stop_group
+
+START_SECONDS = 30.0
+
+
+def record_scheduler(home: Home, url: str) -> None:
+    """Write that this process is the scheduler, and where its page is."""
+    home.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = _file(home).with_suffix(".new")
+    new.touch(mode=0o600)
+    new.write_text(json.dumps({"process": asdict(own_record()), "url": url}), "utf-8")
+    new.replace(_file(home))
+
+
+def find_scheduler(home: Home) -> ProcessRecord | None:
+    """Return the scheduler that runs in a home."""
+    try:
+        record = ProcessRecord(**json.loads(_file(home).read_text("utf-8"))["process"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return record if is_running(record) else None
+
+
+def page_url(home: Home) -> str:
+    """Return the address of the running scheduler's page, with its token."""
+    return str(json.loads(_file(home).read_text("utf-8"))["url"])
+
+
+def start_in_background(home: Home, options: Sequence[str]) -> ProcessRecord:
+    """Start the scheduler apart from this terminal.
+
+    Raises:
+        IngestError: It has ended at once, or does not begin.
+    """
+    home.prepare()
+    log = home.log("jobs")
+    command = [sys.executable, "-m", "workbench", "job", "start", *options]
+    started = processes.start(command, log, home.project)
+    deadline = time.monotonic() + START_SECONDS
+    while processes.exit_code(started) is None and time.monotonic() < deadline:
+        if (found := find_scheduler(home)) and found.pid == started.pid:
+            return found
+        time.sleep(0.1)
+    stop_group(started)
+    raise IngestError(f"the scheduler did not start: {processes.last_error_line(log)}", f"cat {log}")
+
+
+def stop_scheduler(home: Home) -> bool:
+    """Stop the scheduler; runs that have begun go on. Return whether there was one."""
+    found = find_scheduler(home)
+    if found:
+        processes.stop([Process(found.pid)])
+    return found is not None
+
+
+def _file(home: Home) -> Path:
+    return home.jobs / "scheduler.json"

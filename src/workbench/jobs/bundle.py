@@ -1,0 +1,150 @@
+"""Reads `databricks.yml` and the job files that it includes."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from topiclake.errors import ConfigError
+from workbench.jobs import bundle_model
+from workbench.jobs.bundle_model import BundleFile, Job, Target
+from workbench.jobs.checks import check_job
+from workbench.jobs.yaml_lines import KeyPath, YamlFile, read_yaml
+
+ROOT_FILE = "databricks.yml"
+_REFERENCE = re.compile(r"\$\{([\w.-]+)\}")
+_KNOWN_KEYS = {
+    name
+    for one in vars(bundle_model).values()
+    if isinstance(one, type) and issubclass(one, BaseModel)
+    for name in one.model_fields
+}
+_TOLD = {"extra_forbidden": "unknown key", "missing": "missing key"}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What the files say for one target.
+
+    Attributes:
+        jobs: By key; the paths of notebooks are absolute.
+    """
+
+    name: str
+    target: str
+    jobs: dict[str, Job]
+
+    def job(self, key: str) -> Job:
+        """Return a job.
+
+        Raises:
+            ConfigError: There is none with this key.
+        """
+        if key not in self.jobs:
+            near = difflib.get_close_matches(key, self.jobs, n=1)
+            raise ConfigError(
+                f"there is no job '{key}'; there are: {', '.join(sorted(self.jobs)) or 'none'}",
+                near[0] if near else "python -m workbench job list",
+            )
+        return self.jobs[key]
+
+
+def load_bundle(project: Path, target: str | None = None) -> Bundle:
+    """Read and check every job.
+
+    Args:
+        project: The folder of `databricks.yml`.
+        target: One of its `targets`; by default the one that says `default: true`.
+
+    Raises:
+        ConfigError: Something in a file is wrong; the message names file and line.
+    """
+    file = read_yaml(project / ROOT_FILE)
+    root = _validated(file, file.content)
+    if root.bundle is None:
+        raise file.error((), "missing key 'bundle'", "bundle: {name: <name>}")
+    name = _target_name(file, root, target)
+    values = {"bundle.name": root.bundle.name, "bundle.target": name} | _variables(file, root, name)
+    jobs: dict[str, Job] = {}
+    for one in [file, *_included(file, root)]:
+        for key, job in _validated(one, _with_values(one, values)).resources.jobs.items():
+            if key in jobs:
+                raise one.error(
+                    ("resources", "jobs", key), f"job '{key}' is in another file too", "another key"
+                )
+            jobs[key] = check_job(one, key, job)
+    return Bundle(root.bundle.name, name, jobs)
+
+
+def _validated(file: YamlFile, content: object) -> BundleFile:
+    try:
+        return BundleFile.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where, kind = first["loc"], first["type"]
+        if kind not in _TOLD:
+            told = f"{'.'.join(map(str, where)) or 'the file'}: {first['msg']}"
+            raise file.error(where, told) from None
+        key = str(where[-1])
+        near = difflib.get_close_matches(key, _KNOWN_KEYS - {key}, n=1) if kind == "extra_forbidden" else []
+        inside = ".".join(map(str, where[:-1]))
+        told = f"{_TOLD[kind]} '{key}'" + (f" in {inside}" if inside else "")
+        raise file.error(where, told, near[0] if near else "") from None
+
+
+def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
+    for at, pattern in enumerate(root.include):
+        found = sorted(file.path.parent.glob(pattern))
+        if not found:
+            raise file.error(("include", at), f"no file fits {pattern}")
+        yield from map(read_yaml, found)
+
+
+def _target_name(file: YamlFile, root: BundleFile, asked: str | None) -> str:
+    if asked is not None and asked not in root.targets:
+        known = ", ".join(root.targets) or "none"
+        raise file.error(("targets",), f"there is no target '{asked}'; there are: {known}", "--target=<one>")
+    if asked is not None:
+        return asked
+    defaults = [name for name, one in root.targets.items() if one and one.default]
+    if len(defaults) != 1:
+        raise file.error(
+            ("targets",), f"{len(defaults)} targets say `default: true`", "--target=<one of them>"
+        )
+    return defaults[0]
+
+
+def _variables(file: YamlFile, root: BundleFile, name: str) -> dict[str, str]:
+    values = {key: one.default or "" for key, one in root.variables.items()}
+    for key, value in (root.targets[name] or Target()).variables.items():
+        if key not in values:
+            raise file.error(("targets", name, "variables", key), f"there is no variable '{key}'")
+        values[key] = "" if isinstance(value, Mapping) else str(value)
+    return {f"var.{key}": value for key, value in values.items()}
+
+
+def _with_values(file: YamlFile, values: Mapping[str, str]) -> object:
+    if not isinstance(file.content, dict) or "resources" not in file.content:
+        return file.content
+    resources = _expanded(file, file.content["resources"], ("resources",), values)
+    return file.content | {"resources": resources}
+
+
+def _expanded(file: YamlFile, content: object, where: KeyPath, values: Mapping[str, str]) -> object:
+    """Return content with `${var.x}` and `${bundle.x}` replaced."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            raise file.error(where, f"there is no {found[0]}", f"one of {', '.join(sorted(values))}")
+        return values[found[1]]
+
+    if isinstance(content, dict):
+        return {key: _expanded(file, one, (*where, key), values) for key, one in content.items()}
+    if isinstance(content, list):
+        return [_expanded(file, one, (*where, at), values) for at, one in enumerate(content)]
+    return _REFERENCE.sub(value, content) if isinstance(content, str) else content

@@ -1,0 +1,141 @@
+"""What must hold for a job beyond the form of its file; each error names file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from topiclake.errors import ConfigError, TopiclakeError
+from workbench.jobs.bundle_model import Job, NotebookTask, Task
+from workbench.jobs.quartz import QuartzCron
+from workbench.jobs.references import problem, references
+from workbench.jobs.yaml_lines import KeyPath, YamlFile
+from workbench.notebook_parameters import widget_names
+from workbench.notebook_source import read_notebook
+
+
+def check_job(file: YamlFile, key: str, job: Job) -> Job:
+    """Return the job with the absolute paths of its notebooks.
+
+    Raises:
+        ConfigError: It cannot run as it is written.
+    """
+    where: KeyPath = ("resources", "jobs", key)
+    _check_triggers(file, where, job)
+    _check_dependencies(file, where, job)
+    tasks = [_found(file, (*where, "tasks", at), task) for at, task in enumerate(job.tasks)]
+    _check_parameters(file, where, job, [_widgets(task) for task in tasks])
+    _check_references(file, where, job)
+    return job.model_copy(update={"tasks": tasks})
+
+
+def upstream_of(job: Job) -> dict[str, set[str]]:
+    """Return, for each task, all tasks that end before it begins."""
+    direct = {task.task_key: task.upstream for task in job.tasks}
+
+    def above(key: str) -> set[str]:
+        return set(direct[key]).union(*(above(one) for one in direct[key]))
+
+    return {key: above(key) for key in direct}
+
+
+def _check_triggers(file: YamlFile, where: KeyPath, job: Job) -> None:
+    given = [name for name in ("schedule", "trigger", "continuous") if getattr(job, name)]
+    if len(given) > 1:
+        raise file.error((*where, given[1]), f"a job has {given[0]} or {given[1]}, not both", "one of them")
+    if job.schedule:
+        try:
+            QuartzCron.parse(job.schedule.quartz_cron_expression, job.schedule.timezone_id)
+        except ConfigError as error:
+            part = "timezone_id" if "time zone" in error.cause else "quartz_cron_expression"
+            raise file.error((*where, "schedule", part), error.cause, error.remedy) from None
+    if job.continuous and job.max_concurrent_runs > 1:
+        raise file.error((*where, "max_concurrent_runs"), "a continuous job has one run at a time", "1")
+    for at, task in enumerate(job.tasks):
+        for name in ("depends_on", "max_retries"):
+            if job.continuous and getattr(task, name):
+                raise file.error((*where, "tasks", at, name), f"a task of a continuous job has no {name}")
+
+
+def _check_dependencies(file: YamlFile, where: KeyPath, job: Job) -> None:
+    direct: dict[str, list[str]] = {}
+    for at, task in enumerate(job.tasks):
+        if task.task_key in direct:
+            raise file.error((*where, "tasks", at), f"task '{task.task_key}' stands here a second time")
+        direct[task.task_key] = task.upstream
+    for at, task in enumerate(job.tasks):
+        for place, key in enumerate(task.upstream):
+            here = (*where, "tasks", at, "depends_on", place)
+            if key not in direct:
+                raise file.error(here, f"there is no task '{key}'", f"one of {', '.join(sorted(direct))}")
+            if circle := next(_circles(direct, [task.task_key, key]), None):
+                raise file.error(here, f"the tasks wait for each other: {' → '.join(circle)}")
+
+
+def _circles(direct: dict[str, list[str]], path: list[str]) -> Iterator[list[str]]:
+    """Yield the ways from the last task of a path back to its first."""
+    if path[-1] == path[0]:
+        yield path
+        return
+    for key in direct.get(path[-1], []):
+        if key not in path[1:]:
+            yield from _circles(direct, [*path, key])
+
+
+def _found(file: YamlFile, where: KeyPath, task: Task) -> Task:
+    given = task.notebook_task
+    notebook = (file.path.parent / given.notebook_path).resolve()
+    here = (*where, "notebook_task", "notebook_path")
+    if not notebook.is_file():
+        raise file.error(here, f"there is no notebook {notebook}", "a path relative to this file")
+    found = NotebookTask(notebook_path=str(notebook), base_parameters=given.base_parameters)
+    task = task.model_copy(update={"notebook_task": found})
+    try:
+        widgets = _widgets(task)
+    except TopiclakeError as error:
+        raise file.error(here, error.cause, error.remedy) from None
+    for name in given.base_parameters:
+        if widgets is not None and name not in widgets:
+            told = f"{notebook.name} has no widget '{name}'; it has {', '.join(sorted(widgets)) or 'none'}"
+            raise file.error((*where, "notebook_task", "base_parameters", name), told)
+    return task
+
+
+def _widgets(task: Task) -> set[str] | None:
+    return widget_names(read_notebook(Path(task.notebook_task.notebook_path)))
+
+
+def _check_parameters(file: YamlFile, where: KeyPath, job: Job, widgets: list[set[str] | None]) -> None:
+    """Refuse a job parameter that neither a widget nor a reference takes."""
+    seen: set[str] = set()
+    taken = {
+        name[2]
+        for task in job.tasks
+        for value in task.notebook_task.base_parameters.values()
+        for name in references(value)
+        if name[:2] == ("job", "parameters") and len(name) == 3
+    }
+    for at, parameter in enumerate(job.parameters):
+        here = (*where, "parameters", at, "name")
+        if parameter.name in seen:
+            raise file.error(here, f"parameter '{parameter.name}' stands here a second time")
+        seen.add(parameter.name)
+        by_widget = any(names is None or parameter.name in names for names in widgets)
+        if not by_widget and parameter.name not in taken:
+            raise file.error(here, f"no widget of the job's notebooks takes parameter '{parameter.name}'")
+
+
+def _check_references(file: YamlFile, where: KeyPath, job: Job) -> None:
+    upstream = upstream_of(job)
+    for at, parameter in enumerate(job.parameters):
+        _check_text(file, (*where, "parameters", at, "default"), parameter.default, set(), set())
+    for at, task in enumerate(job.tasks):
+        for name, value in task.notebook_task.base_parameters.items():
+            here = (*where, "tasks", at, "notebook_task", "base_parameters", name)
+            _check_text(file, here, value, set(job.defaults), upstream[task.task_key])
+
+
+def _check_text(file: YamlFile, where: KeyPath, text: str, parameters: set[str], upstream: set[str]) -> None:
+    for name in references(text):
+        if told := problem(name, parameters, upstream):
+            raise file.error(where, told)

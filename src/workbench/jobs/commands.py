@@ -1,0 +1,191 @@
+"""`python -m workbench job`: list, run, start, stop, history and logs."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import partial
+
+import click
+
+from topiclake.errors import ConfigError
+from workbench.home import Home
+from workbench.jobs import triggers
+from workbench.jobs.background import page_url, record_scheduler, start_in_background, stop_scheduler
+from workbench.jobs.bundle import load_bundle
+from workbench.jobs.bundle_model import Job
+from workbench.jobs.execution import run_folder
+from workbench.jobs.executor import carry_out, open_store
+from workbench.jobs.history import History
+from workbench.jobs.notifications import notify, secret_address
+from workbench.jobs.page import JobsPage
+from workbench.jobs.run_records import NewRun, Run
+from workbench.jobs.scheduler import Scheduler, launch_executor
+from workbench.parameters import parse_parameters
+
+_target = click.option("--target", help="One of the targets in databricks.yml, in place of the default one.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def job() -> None:
+    """Run and schedule the jobs of databricks.yml."""
+
+
+@job.command("list")
+@_target
+@_as_json
+def list_jobs(target: str | None, as_json: bool) -> None:
+    """List the jobs, and check their files."""
+    home = Home.find()
+    jobs = load_bundle(home.project, target).jobs
+    if as_json:
+        click.echo(
+            json.dumps({key: json.loads(one.model_dump_json()) for key, one in jobs.items()}, indent=2)
+        )
+        return
+    for key, one in sorted(jobs.items()):
+        tasks = " → ".join(task.task_key for task in one.tasks)
+        click.echo(f"{key:<16} {_due(one):<36} {tasks}")
+
+
+@job.command("run")
+@click.argument("key", metavar="JOB")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@_target
+@click.pass_context
+def run_job(context: click.Context, key: str, given: tuple[str, ...], target: str | None) -> None:
+    """Run JOB now and wait for its end; exit 1 unless it succeeds. Ctrl-C cancels the run."""
+    home = Home.find()
+    found = load_bundle(home.project, target).job(key)
+    parameters = parse_parameters(given)
+    check_given(key, found, parameters)
+    store = open_store(home)
+    store.mark_interrupted()
+    new = NewRun(key, found.model_dump_json(), found.max_concurrent_runs, parameters=parameters)
+    run = store.begin(new)
+    if run.state == "RUNNING":
+        click.echo(f"run {run.id} of {key} begins; its output: python -m workbench job logs {run.id}")
+        run = carry_out(home, store, run)
+    for attempt in History(store).attempts(run.id):
+        click.echo(f"  {attempt.task:<16} {attempt.state:<10} {attempt.page or attempt.reason}")
+    click.echo(_line(run))
+    if run.state != "SUCCESS":
+        context.exit(130 if run.state == "CANCELED" else 1)
+
+
+@job.command()
+@click.option("--background", is_flag=True, help="Go on when this terminal is closed.")
+@_target
+def start(background: bool, target: str | None) -> None:
+    """Start the scheduler: runs begin when they are due, until it is stopped."""
+    home = Home.find()
+    load_bundle(home.project, target)
+    if background:
+        begun = start_in_background(home, ["--target", target] if target else [])
+        click.echo(f"the scheduler runs (process {begun.pid}, log {home.log('jobs')})")
+        click.echo(f"jobs and runs  {page_url(home)}")
+        click.echo("stop it with   python -m workbench job stop")
+        return
+    with home.sole("job start"):
+        store = open_store(home)
+        log, address = home.jobs / "notifications.log", secret_address(home.project)
+        scheduler = Scheduler(
+            store,
+            lambda: load_bundle(home.project, target).jobs,
+            launch_executor(home.project),
+            lambda text: click.echo(f"{_time(time.time())} {text}"),
+            partial(notify, event="on_failure", log=log, address=address),
+        )
+        page = JobsPage(History(store), lambda: scheduler.jobs, home.runs)
+        record_scheduler(home, page.url)
+        click.echo(f"jobs and runs  {page.url}")
+        scheduler.run_forever()
+
+
+@job.command()
+@click.argument("run", type=int, required=False)
+def stop(run: int | None) -> None:
+    """Stop the scheduler, or cancel RUN; runs outlive the scheduler."""
+    home = Home.find()
+    if run is None:
+        click.echo("stopped: the scheduler" if stop_scheduler(home) else "no scheduler was running")
+        return
+    found = open_store(home).cancel(run)
+    ended = found.state not in ("PENDING", "RUNNING")
+    click.echo(f"run {run} had ended: {found.state}" if ended else f"run {run} is being cancelled")
+
+
+@job.command()
+@click.argument("key", metavar="JOB", required=False)
+@click.option("-n", "--runs", default=20, show_default=True, type=click.IntRange(min=1), help="Latest runs.")
+@_as_json
+def history(key: str | None, runs: int, as_json: bool) -> None:
+    """Show the latest runs, of JOB or of all jobs."""
+    store = open_store(Home.find())
+    store.mark_interrupted()
+    kept = History(store)
+    found = kept.runs(key, runs)
+    if as_json:
+        click.echo(json.dumps([_facts(one) | {"tasks": kept.task_states(one.id)} for one in found], indent=2))
+        return
+    for one in found:
+        click.echo(_line(one))
+
+
+@job.command()
+@click.argument("run", type=int)
+@click.option("--task", help="Only this task's output.")
+def logs(run: int, task: str | None) -> None:
+    """Print what the tasks of RUN wrote."""
+    home = Home.find()
+    kept = History(open_store(home))
+    keys = [key for key in kept.task_states(kept.run(run).id) if task in (None, key)]
+    if task and not keys:
+        raise ConfigError(f"run {run} has no task '{task}'", f"python -m workbench job logs {run}")
+    for key in keys:
+        path = run_folder(home.jobs, run) / f"{key}.log"
+        for line in path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []:
+            click.echo(line if task else f"{key} | {line}")
+
+
+def check_given(key: str, found: Job, parameters: Mapping[str, str]) -> None:
+    """Refuse a parameter that the job does not have.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    for name in parameters:
+        if name not in found.defaults:
+            near = difflib.get_close_matches(name, found.defaults, n=1)
+            known = ", ".join(sorted(found.defaults)) or "none"
+            raise ConfigError(
+                f"job {key} has no parameter '{name}'; it has {known}", f"-p {near[0]}=…" if near else ""
+            )
+
+
+def _due(one: Job) -> str:
+    kind = triggers.kind_of(one)
+    if one.schedule and kind:
+        return f"{one.schedule.quartz_cron_expression} ({one.schedule.timezone_id})"
+    if one.trigger and kind:
+        return f"every {one.trigger.periodic.interval} {one.trigger.periodic.unit.lower()}"
+    return kind or ("paused" if one.schedule or one.trigger or one.continuous else "by hand")
+
+
+def _line(run: Run) -> str:
+    seconds = f"{run.ended - run.started:.1f} s" if run.ended and run.started else ""
+    head = f"{run.id:>5} {run.job:<16} {_time(run.created)} {run.trigger:<10} {run.state:<12}"
+    return f"{head} {seconds} {run.reason}".rstrip()
+
+
+def _facts(run: Run) -> dict[str, object]:
+    names = ("id", "job", "trigger", "due", "state", "reason", "created", "started", "ended")
+    return {name: getattr(run, name) for name in names} | {"parameters": run.given}
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"

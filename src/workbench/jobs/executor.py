@@ -1,0 +1,50 @@
+"""`python -m workbench.jobs.executor RUN`: carries out one pending run, apart from the scheduler."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+from workbench.home import Home
+from workbench.jobs.execution import Execution
+from workbench.jobs.history import History
+from workbench.jobs.notifications import end_event, notify, secret_address
+from workbench.jobs.run_records import Run
+from workbench.jobs.store import Store
+from workbench.jobs.task_values import Command, notebook_command
+
+
+def open_store(home: Home) -> Store:
+    """Return the jobs' database of a home."""
+    home.prepare()
+    return Store(home.jobs / "jobs.db")
+
+
+def carry_out(home: Home, store: Store, run: Run, command: Command = notebook_command) -> Run:
+    """Carry out a run that is this process's own, and tell of its begin and end."""
+    log, address = home.jobs / "notifications.log", secret_address(home.project)
+    notify(run, "on_start", log, address)
+    Execution(store, run, home.jobs, home.project, command).carry_out()
+    ended = History(store).run(run.id)
+    notify(ended, end_event(ended.state), log, address)
+    return ended
+
+
+def main(run: int, command: Command = notebook_command) -> None:
+    """Carry out a run, unless another process has taken it."""
+    # Also where a shell started the scheduler in the background, and so with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
+    home = Home.find()
+    store = open_store(home)
+    if store.take(run):
+        carry_out(home, store, History(store).run(run), command)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,92 @@
+"""Runs, tasks and attempts: what a run writes while it goes on, and what is shown of it."""
+
+from __future__ import annotations
+
+import time
+
+from topiclake.errors import ConfigError
+from workbench.home import ProcessRecord
+from workbench.jobs.run_records import ACTIVE, Attempt, Run
+from workbench.jobs.store import Store
+
+
+class History:
+    """Reads and writes the rows of runs.
+
+    Args:
+        store: The database.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def run(self, run: int) -> Run:
+        """Return a run.
+
+        Raises:
+            ConfigError: There is none with this number.
+        """
+        with self._store.reading() as database:
+            row = database.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
+        if row is None:
+            raise ConfigError(f"there is no run {run}", "python -m workbench job history")
+        return Run(**row)
+
+    def runs(self, job: str | None = None, limit: int = 20) -> list[Run]:
+        """Return the latest runs, of one job or of all, the latest first."""
+        where, values = ("WHERE job = ?", [job]) if job else ("", [])
+        with self._store.reading() as database:
+            rows = database.execute(
+                f"SELECT * FROM runs {where} ORDER BY id DESC LIMIT ?",  # noqa: S608
+                [*values, limit],
+            )
+            return [Run(**row) for row in rows]
+
+    def active(self) -> list[Run]:
+        """Return the runs that have not ended, the first one first."""
+        with self._store.reading() as database:
+            rows = database.execute("SELECT * FROM runs WHERE state IN (?, ?) ORDER BY id", ACTIVE)
+            return [Run(**row) for row in rows]
+
+    def slots(self, job: str) -> list[tuple[float, int, int]]:
+        """Return a job's slots: when they were due, their runs, and how many slots before were missed."""
+        with self._store.reading() as database:
+            rows = database.execute("SELECT due, run, missed FROM slots WHERE job = ? ORDER BY due", (job,))
+            return [tuple(row) for row in rows]
+
+    def attempts(self, run: int) -> list[Attempt]:
+        """Return the attempts of a run, in the order in which they began."""
+        with self._store.reading() as database:
+            rows = database.execute(
+                "SELECT * FROM attempts WHERE run = ? ORDER BY started, task, attempt", (run,)
+            )
+            return [Attempt(**row) for row in rows]
+
+    def task_states(self, run: int) -> dict[str, str]:
+        """Return the state of each task that began or was left out."""
+        with self._store.reading() as database:
+            rows = database.execute("SELECT task, state FROM tasks WHERE run = ?", (run,))
+            return {row["task"]: row["state"] for row in rows}
+
+    def set_task(self, run: int, task: str, state: str) -> None:
+        """Write the state of a task."""
+        with self._store.transaction() as database:
+            database.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", (run, task, state))
+
+    def begin_attempt(self, run: int, task: str, attempt: int, process: ProcessRecord) -> None:
+        """Write that a try at a task has begun."""
+        with self._store.transaction() as database:
+            database.execute(
+                "INSERT INTO attempts (run, task, attempt, state, started, pid, pid_created) "
+                "VALUES (?, ?, ?, 'RUNNING', ?, ?, ?)",
+                (run, task, attempt, time.time(), process.pid, process.created),
+            )
+
+    def end_attempt(self, ended: Attempt) -> None:
+        """Write how a try ended: its state, its reason and its page."""
+        with self._store.transaction() as database:
+            database.execute(
+                "UPDATE attempts SET state = ?, reason = ?, ended = ?, page = ? "
+                "WHERE run = ? AND task = ? AND attempt = ?",
+                (ended.state, ended.reason, time.time(), ended.page, ended.run, ended.task, ended.attempt),
+            )

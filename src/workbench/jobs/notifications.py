@@ -1,0 +1,75 @@
+"""Tells that a run began or ended: a line in a log, and the webhooks that the job names.
+
+A webhook is named by the id of a notification destination. Its address is the secret with that key in the
+scope `webhooks` of conf/secrets.yaml, since such addresses often hold a token; it is never logged.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import requests
+
+from topiclake.errors import TopiclakeError
+from workbench.jobs.bundle_model import Job
+from workbench.jobs.run_records import Run
+
+TIMEOUT_SECONDS = 10.0
+SCOPE = "webhooks"
+_SUCCESSES = ("SUCCESS", "SUCCESS_WITH_FAILURES")
+
+
+def notify(run: Run, event: str, log: Path, address: Callable[[str], str]) -> None:
+    """Tell of an event; what cannot be reached is written to the log, and the run goes on.
+
+    Args:
+        run: The run as it is now.
+        event: `on_start`, `on_success` or `on_failure`.
+        log: A file with a JSON object in each line.
+        address: Returns the address of a destination's id.
+    """
+    job = Job.model_validate_json(run.definition)
+    message = {
+        "event_type": f"jobs.{event}",
+        "job": {"job_id": run.job, "name": job.name or run.job},
+        "run": {"run_id": run.id, "state": run.state, "reason": run.reason, "trigger": run.trigger},
+    }
+    failures = []
+    for webhook in getattr(job.webhook_notifications, event):
+        if why := _post(webhook.id, message, address):
+            failures.append(f"webhook {webhook.id}: {why}")
+    told = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **message, "failures": failures}
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(told) + "\n")
+
+
+def end_event(state: str) -> str:
+    """Return the event of a run's end."""
+    return "on_success" if state in _SUCCESSES else "on_failure"
+
+
+def secret_address(project: Path) -> Callable[[str], str]:
+    """Return what reads addresses from the project's secrets."""
+
+    def address(destination: str) -> str:
+        from workbench.dbutils.secrets import Secrets
+        from workbench.redaction import Redactor
+
+        return Secrets(project / "conf" / "secrets.yaml", Redactor()).get(SCOPE, destination)
+
+    return address
+
+
+def _post(destination: str, message: Mapping[str, object], address: Callable[[str], str]) -> str:
+    """Return why a message did not arrive; "" when it did. Never with the address, which may be secret."""
+    try:
+        answer = requests.post(address(destination), json=message, timeout=TIMEOUT_SECONDS)
+    except TopiclakeError as error:
+        return str(error)
+    except requests.RequestException as error:
+        return type(error).__name__
+    return "" if answer.ok else f"HTTP {answer.status_code}"

@@ -1,0 +1,127 @@
+"""Starts runs when they are due. It holds nothing that matters: killed and started again, it goes on.
+
+While no scheduler runs, nothing starts. The next one runs the latest slot of each job at once and counts the
+others as missed in the row of that slot: Databricks says that delayed jobs "run immediately upon service
+availability" (docs.databricks.com/jobs/schedule-jobs), and Quartz by default fires once for all that it
+missed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from topiclake.errors import TopiclakeError
+from workbench.jobs import triggers
+from workbench.jobs.bundle_model import Job
+from workbench.jobs.history import History
+from workbench.jobs.run_records import NewRun, Run
+from workbench.jobs.store import Store
+
+TICK_SECONDS = 1.0
+RELOAD_SECONDS = 10.0
+
+Launch = Callable[[int], "subprocess.Popen[bytes]"]
+
+
+class Scheduler:
+    """Looks, again and again, at what is due.
+
+    Args:
+        store: The jobs' database.
+        load: Reads the jobs; asked again every ten seconds.
+        launch: Starts the process that carries out a pending run.
+        tell: Is told what happens.
+        ended: Is given each run that was found interrupted.
+        shortest_seconds: As `triggers.SHORTEST_SECONDS`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        load: Callable[[], Mapping[str, Job]],
+        launch: Launch,
+        tell: Callable[[str], None],
+        ended: Callable[[Run], None] = lambda run: None,
+        shortest_seconds: float = triggers.SHORTEST_SECONDS,
+    ) -> None:
+        self._store, self._history = store, History(store)
+        self._load, self._launch, self._tell, self._ended = load, launch, tell, ended
+        self._shortest_seconds = shortest_seconds
+        self._jobs = load()
+        self._loaded = time.monotonic()
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """The jobs as they were read last."""
+        return self._jobs
+
+    def run_forever(self) -> None:
+        """Go on until an exception such as KeyboardInterrupt; runs that have begun go on without it."""
+        while True:
+            self._reload()
+            self.tick(time.time())
+            time.sleep(min(TICK_SECONDS, 0.02 + -time.time() % TICK_SECONDS))
+
+    def tick(self, now: float) -> None:
+        """Do what is due at an instant."""
+        for run in self._store.mark_interrupted():
+            self._tell(f"run {run.id} of {run.job} was interrupted: its process is gone")
+            self._ended(self._history.run(run.id))
+        for key, job in self._jobs.items():
+            self._claim(key, job, now)
+        self._launch_pending()
+
+    def _claim(self, key: str, job: Job, now: float) -> None:
+        kind = triggers.kind_of(job)
+        if kind is None:
+            self._store.forget_trigger(key)
+            return
+        new = NewRun(key, job.model_dump_json(), job.max_concurrent_runs, kind)
+        if kind == "continuous":
+            run = self._store.add_when_idle(new) if self._rested(key, now) else None
+        else:
+            anchor, done = self._store.since(key, triggers.text_of(job), now)
+            slot = triggers.due(job, anchor, done, now, self._shortest_seconds)
+            run = self._store.claim_slot(new, slot.at, slot.missed) if slot else None
+        if run:
+            self._tell(f"run {run.id} of {key}: {run.state} {run.reason}".rstrip())
+
+    def _rested(self, key: str, now: float) -> bool:
+        """Tell whether a continuous job has waited long enough after its failures."""
+        failures = 0
+        runs = self._history.runs(key, limit=20)
+        for run in runs:
+            if run.state in ("SUCCESS", "SUCCESS_WITH_FAILURES", "CANCELED"):
+                break
+            failures += 1
+        return not runs or now >= (runs[0].ended or now) + triggers.delay_after(failures)
+
+    def _launch_pending(self) -> None:
+        self._children = {run: child for run, child in self._children.items() if child.poll() is None}
+        for run in self._history.active():
+            if run.state == "PENDING" and run.id not in self._children:
+                self._children[run.id] = self._launch(run.id)
+
+    def _reload(self) -> None:
+        if time.monotonic() - self._loaded < RELOAD_SECONDS:
+            return
+        self._loaded = time.monotonic()
+        try:
+            self._jobs = self._load()
+        except TopiclakeError as error:
+            self._tell(f"✗ the jobs stay as they were: {error}")
+
+
+def launch_executor(project: Path) -> Launch:
+    """Return what starts an executor in a session of its own, so that it outlives the scheduler."""
+
+    def launch(run: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "workbench.jobs.executor", str(run)]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=project, start_new_session=True)
+
+    return launch

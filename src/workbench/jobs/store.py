@@ -1,0 +1,224 @@
+"""What the jobs did and do, in SQLite: the one place that several processes agree on.
+
+A slot is the instant at which a trigger is due. It is claimed, together with the run that stands for it, by
+one transaction and under a unique key, so that neither two schedulers nor one that was killed and started
+again run it twice. A run that was claimed and not begun is begun by whoever comes next, and by one process
+only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from topiclake.errors import ConfigError, StorageError
+from workbench.home import ProcessRecord
+from workbench.jobs.owners import is_running, own_record, stop_group
+from workbench.jobs.run_records import ACTIVE, TABLES, Attempt, NewRun, Run
+
+BUSY_SECONDS = 60.0
+
+
+class Store:
+    """The database of one workbench; every method is one transaction.
+
+    Args:
+        file: The database; made when it is absent.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # SQLite does not wait for the change to WAL, which two processes may want at once.
+        with file.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._make_tables()
+        os.chmod(file, 0o600)
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Run a block that only reads, and holds nobody up."""
+        return self._connected("BEGIN")
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Run a block with the only right to write; all of it counts, or nothing.
+
+        Raises:
+            StorageError: The database cannot be used.
+        """
+        return self._connected("BEGIN IMMEDIATE")
+
+    def claim_slot(self, new: NewRun, due: float, missed: int = 0) -> Run | None:
+        """Take a slot and make its run; None when it, or a later one of the job, was taken before.
+
+        The run is SKIPPED at once when the job has as many as it may.
+        """
+        with self.transaction() as database:
+            later = "SELECT 1 FROM slots WHERE job = ? AND due >= ?"
+            if database.execute(later, (new.job, due)).fetchone():
+                return None
+            run = _insert(database, new, due=due)
+            database.execute("INSERT INTO slots VALUES (?, ?, ?, ?)", (new.job, due, run, missed))
+            return _run(database, run)
+
+    def begin(self, new: NewRun) -> Run:
+        """Make a run that this process carries out; it is SKIPPED when the job has as many as it may."""
+        with self.transaction() as database:
+            return _run(database, _insert(database, new, owner=own_record()))
+
+    def add_when_idle(self, new: NewRun) -> Run | None:
+        """Make a run of a job that has none; None when it has one."""
+        with self.transaction() as database:
+            return None if _active(database, new.job) else _run(database, _insert(database, new))
+
+    def take(self, run: int) -> bool:
+        """Make this process the one that carries out a pending run; False when it is not pending."""
+        owner = own_record()
+        with self.transaction() as database:
+            taken = database.execute(
+                "UPDATE runs SET state = 'RUNNING', started = ?, pid = ?, pid_created = ? "
+                "WHERE id = ? AND state = 'PENDING'",
+                (time.time(), owner.pid, owner.created, run),
+            )
+            return taken.rowcount == 1
+
+    def end(self, run: int, state: str, reason: str = "") -> bool:
+        """Write how a run ended; False when that was written before."""
+        with self.transaction() as database:
+            return _end(database, run, state, reason)
+
+    def cancel(self, run: int) -> Run:
+        """Ask for the end of a run; one that has not begun ends at once. Return it as it was."""
+        with self.transaction() as database:
+            found = _run(database, run)
+            database.execute("UPDATE runs SET cancelled = 1 WHERE id = ?", (run,))
+            if found.state == "PENDING":
+                _end(database, run, "CANCELED", "cancelled before it began")
+            return found
+
+    def mark_interrupted(self) -> list[Run]:
+        """End the runs whose process is gone, with what is left of their tasks; return them."""
+        with self.transaction() as database:
+            gone = _gone(database)
+            left = [process for run in gone for process in _orphans(database, run.id)]
+        for process in left:
+            stop_group(process)
+        return [run for run in gone if self.end(run.id, "INTERRUPTED", "its process ended without a word")]
+
+    def since(self, job: str, trigger: str, now: float) -> tuple[float, float]:
+        """Return when a trigger was first seen as it is, and up to when its slots are dealt with.
+
+        A trigger that is new, changed or was paused begins now.
+        """
+        with self.transaction() as database:
+            row = database.execute("SELECT trigger, since FROM anchors WHERE job = ?", (job,)).fetchone()
+            if row is None or row["trigger"] != trigger:
+                database.execute("INSERT OR REPLACE INTO anchors VALUES (?, ?, ?)", (job, trigger, now))
+                return now, now
+            last = database.execute("SELECT max(due) FROM slots WHERE job = ?", (job,)).fetchone()[0]
+            return float(row["since"]), max(float(row["since"]), last or 0.0)
+
+    def forget_trigger(self, job: str) -> None:
+        """Let a trigger begin anew when it comes back: slots in between do not count as missed."""
+        with self.transaction() as database:
+            database.execute("DELETE FROM anchors WHERE job = ?", (job,))
+
+    @contextmanager
+    def _connected(self, begin: str) -> Iterator[sqlite3.Connection]:
+        try:
+            database = sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)
+            try:
+                database.row_factory = sqlite3.Row
+                database.execute(begin)
+                yield database
+                database.execute("COMMIT")
+            finally:
+                database.close()  # without COMMIT, it is as if the block had not been
+        except sqlite3.Error as error:
+            raise _unusable(self.file, error) from error
+
+    def _make_tables(self) -> None:
+        try:
+            database = sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)
+            database.execute("PRAGMA journal_mode = WAL")
+            database.close()
+        except sqlite3.Error as error:
+            raise _unusable(self.file, error) from error
+        with self.transaction() as database:
+            for statement in filter(str.strip, TABLES.split(";")):
+                database.execute(statement)
+
+
+def _unusable(file: Path, error: sqlite3.Error) -> StorageError:
+    return StorageError(f"{file} cannot be used ({error})", "python -m workbench reset, which deletes it")
+
+
+def _insert(
+    database: sqlite3.Connection, new: NewRun, due: float | None = None, owner: ProcessRecord | None = None
+) -> int:
+    now, active = time.time(), _active(database, new.job)
+    state, reason = ("RUNNING" if owner else "PENDING"), ""
+    if active >= new.max_concurrent_runs:
+        state, owner = "SKIPPED", None
+        reason = f"max_concurrent_runs is {new.max_concurrent_runs}, and as many are active"
+    row = {
+        "job": new.job,
+        "trigger": new.trigger,
+        "due": due,
+        "definition": new.definition,
+        "parameters": json.dumps(dict(new.parameters)),
+        "state": state,
+        "reason": reason,
+        "created": now,
+        "started": now if owner else None,
+        "ended": now if state == "SKIPPED" else None,
+        "pid": owner.pid if owner else None,
+        "pid_created": owner.created if owner else None,
+    }
+    columns, places = ", ".join(row), ", ".join("?" for _ in row)
+    inserted = database.execute(f"INSERT INTO runs ({columns}) VALUES ({places})", tuple(row.values()))  # noqa: S608
+    return int(inserted.lastrowid or 0)
+
+
+def _active(database: sqlite3.Connection, job: str) -> int:
+    """Count a job's active runs; one counts until its process and its tasks' are gone."""
+    rows = database.execute("SELECT id FROM runs WHERE job = ? AND state IN (?, ?)", (job, *ACTIVE))
+    gone = {run.id for run in _gone(database) if not _orphans(database, run.id)}
+    return sum(row["id"] not in gone for row in rows)
+
+
+def _gone(database: sqlite3.Connection) -> list[Run]:
+    rows = database.execute("SELECT * FROM runs WHERE state = 'RUNNING'").fetchall()
+    return [run for row in rows if (run := Run(**row)).owner is None or not is_running(run.owner)]
+
+
+def _orphans(database: sqlite3.Connection, run: int) -> list[ProcessRecord]:
+    """Return the processes of a run's tasks that go on."""
+    rows = database.execute("SELECT * FROM attempts WHERE run = ? AND state = 'RUNNING'", (run,))
+    processes = [Attempt(**row).process for row in rows]
+    return [process for process in processes if process and is_running(process)]
+
+
+def _end(database: sqlite3.Connection, run: int, state: str, reason: str) -> bool:
+    now = time.time()
+    ended = database.execute(
+        "UPDATE runs SET state = ?, reason = ?, ended = ? WHERE id = ? AND state IN (?, ?)",
+        (state, reason, now, run, *ACTIVE),
+    )
+    database.execute("UPDATE tasks SET state = ? WHERE run = ? AND state = 'RUNNING'", (state, run))
+    database.execute(
+        "UPDATE attempts SET state = ?, ended = ? WHERE run = ? AND state = 'RUNNING'", (state, now, run)
+    )
+    return ended.rowcount == 1
+
+
+def _run(database: sqlite3.Connection, run: int) -> Run:
+    row = database.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise ConfigError(f"there is no run {run}", "python -m workbench job history")
+    return Run(**row)

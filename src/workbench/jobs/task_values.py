@@ -1,0 +1,103 @@
+"""The values that tasks leave for later ones: one JSON file a task, in a folder of the run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from workbench.dbutils.jobs import FOLDER_VARIABLE, KEY_VARIABLE
+from workbench.jobs.bundle_model import Job, Task
+from workbench.jobs.references import Name, resolve, time_part, unresolved
+from workbench.jobs.run_records import Run
+from workbench.notebook_parameters import widget_names
+from workbench.notebook_source import read_notebook
+
+Command = Callable[[Task, dict[str, str]], Sequence[str]]
+
+
+def notebook_command(task: Task, parameters: dict[str, str]) -> list[str]:
+    """Return the command that runs a task's notebook."""
+    options = [part for name, value in parameters.items() for part in ("-p", f"{name}={value}")]
+    return [sys.executable, "-m", "workbench", "run", task.notebook_task.notebook_path, *options]
+
+
+class RunContext:
+    """What the references of one run stand for.
+
+    Args:
+        run: The run.
+        job: The job as it was when the run was asked for.
+        values: The folder of the tasks' values.
+    """
+
+    def __init__(self, run: Run, job: Job, values: Path) -> None:
+        self._run = run
+        self._job = job
+        self._values = values
+        self.states: dict[str, str] = {}
+        plain = job.defaults | run.given
+        self._parameters = {name: resolve(text, self._value("")) for name, text in plain.items()}
+
+    def parameters(self, task: Task) -> dict[str, str]:
+        """Return what a task's notebook is given: the job's parameters win over the task's own.
+
+        Raises:
+            ConfigError: A reference has no value.
+        """
+        own = task.notebook_task.base_parameters
+        given = {name: resolve(text, self._value(task.task_key)) for name, text in own.items()}
+        widgets = widget_names(read_notebook(Path(task.notebook_task.notebook_path)))
+        return given | {
+            name: value for name, value in self._parameters.items() if widgets is None or name in widgets
+        }
+
+    def variables(self, task: Task) -> dict[str, str]:
+        """Return the environment variables of a task."""
+        self._values.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {FOLDER_VARIABLE: str(self._values), KEY_VARIABLE: task.task_key}
+
+    def _value(self, task: str) -> Callable[[Name], object]:
+        plain = {
+            ("job", "id"): self._run.job,
+            ("job", "name"): self._job.name or self._run.job,
+            ("job", "run_id"): str(self._run.id),
+            ("job", "repair_count"): "0",
+            ("job", "trigger", "type"): self._run.trigger,
+            ("task", "name"): task,
+        }
+
+        def value(name: Name) -> object:
+            match name:
+                case ("job", "parameters", parameter):
+                    return self._parameters[parameter]
+                case ("job", "start_time", part):
+                    return time_part(_utc(self._run.started or self._run.created), part)
+                case ("job", "trigger", "time", part):
+                    return time_part(_utc(self._run.due or self._run.created), part)
+                case ("tasks", other, "result_state"):
+                    return self.states[other].lower()
+                case ("tasks", other, "values", key):
+                    return self._task_value(name, other, key)
+                case _:
+                    return plain[name]
+
+        return value
+
+    def _task_value(self, name: Name, task: str, key: str) -> object:
+        try:
+            values = json.loads((self._values / f"{task}.json").read_text("utf-8"))
+        except FileNotFoundError:
+            raise unresolved(name, f"task '{task}' has left no values") from None
+        except ValueError as error:
+            raise unresolved(name, f"{self._values / task}.json is not JSON ({error})") from None
+        if key not in values:
+            raise unresolved(name, f"task '{task}' has left {', '.join(sorted(values)) or 'none'}")
+        found: object = values[key]
+        return found
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, timezone.utc)

@@ -1,0 +1,94 @@
+"""When a job is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal
+
+from workbench.jobs.bundle_model import Job
+from workbench.jobs.quartz import QuartzCron
+
+#: Databricks keeps so many seconds between two runs of a schedule, whatever its expression says.
+SHORTEST_SECONDS = 10.0
+#: Slots are counted up to this many; a scheduler that was away for longer missed at least as many.
+MOST_MISSED = 1000
+_SECONDS = {"MINUTES": 60, "HOURS": 3600, "DAYS": 86400, "WEEKS": 604800}
+#: After the first failure of a continuous job; doubled by each further one.
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 10.0, 600.0
+
+Kind = Literal["schedule", "periodic", "continuous"]
+
+
+@dataclass(frozen=True)
+class Due:
+    """The slot that a run stands for, and how many before it nobody was there for."""
+
+    at: float
+    missed: int
+
+
+def kind_of(job: Job) -> Kind | None:
+    """Return what starts a job; None when it is only started by hand or is paused."""
+    if job.schedule and job.schedule.pause_status == "UNPAUSED":
+        return "schedule"
+    if job.trigger and job.trigger.pause_status == "UNPAUSED":
+        return "periodic"
+    if job.continuous and job.continuous.pause_status == "UNPAUSED":
+        return "continuous"
+    return None
+
+
+def text_of(job: Job) -> str:
+    """Return a trigger as text: when it changes, its slots begin anew."""
+    given = job.schedule or job.trigger or job.continuous
+    return given.model_dump_json() if given else ""
+
+
+def next_slot(job: Job, anchor: float, after: float) -> float | None:
+    """Return the first slot after an instant.
+
+    Args:
+        job: One with a schedule or a periodic trigger.
+        anchor: When the trigger was first seen, from where a periodic one counts.
+        after: Seconds since 1970.
+    """
+    if job.trigger:
+        step = job.trigger.periodic.interval * _SECONDS[job.trigger.periodic.unit]
+        return anchor + (int((after - anchor) // step) + 1) * step
+    if job.schedule is None:
+        return None
+    cron = QuartzCron.parse(job.schedule.quartz_cron_expression, job.schedule.timezone_id)
+    found = cron.after(datetime.fromtimestamp(after, timezone.utc))
+    return found.timestamp() if found else None
+
+
+def due(job: Job, anchor: float, done: float, now: float, shortest: float = SHORTEST_SECONDS) -> Due | None:
+    """Return the latest slot that is due and was not dealt with; those before it count as missed."""
+    first = next_slot(job, anchor, done + max(0.0, shortest - 1e-3))
+    if first is None or first > now:
+        return None
+    last, missed, following = _last_slot(job, anchor, first, now), 0, first
+    while following < last and missed < MOST_MISSED:
+        missed, following = missed + 1, next_slot(job, anchor, following) or last
+    return Due(last, missed)
+
+
+def _last_slot(job: Job, anchor: float, first: float, now: float) -> float:
+    """Return the last slot up to now; looks back further and further, as far as a slot that is known."""
+    span, last = 60.0, first
+    while now - span > first:
+        found = next_slot(job, anchor, now - span)
+        if found is not None and found <= now:
+            last = found
+            break
+        span *= 4
+    following = next_slot(job, anchor, last)
+    while following is not None and following <= now:
+        last, following = following, next_slot(job, anchor, following)
+    return last
+
+
+def delay_after(failures: int) -> float:
+    """Return how long a continuous job waits after so many failures in a row."""
+    return min(FIRST_DELAY_SECONDS * 2 ** (failures - 1), LONGEST_DELAY_SECONDS) if failures else 0.0

@@ -1,0 +1,79 @@
+"""YAML files with the line of each key, so that an error can name it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from topiclake.errors import ConfigError
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class YamlFile:
+    """A file's content and the line of each of its keys and list entries."""
+
+    path: Path
+    content: Any
+    lines: dict[KeyPath, int]
+
+    def line(self, where: KeyPath) -> int:
+        """Return the line of a key; of the nearest one above it when it is not in the file."""
+        while where not in self.lines and where:
+            where = where[:-1]
+        return self.lines.get(where, 1)
+
+    def error(self, where: KeyPath, what: str, remedy: str = "") -> ConfigError:
+        """Return an error that names file and line."""
+        return ConfigError(f"{self.path}, line {self.line(where)}: {what}", remedy)
+
+
+def read_yaml(path: Path) -> YamlFile:
+    """Read a file.
+
+    Raises:
+        ConfigError: It is missing, not UTF-8, not YAML, or has a key twice.
+    """
+    try:
+        loader = yaml.SafeLoader(path.read_text("utf-8"))
+        node = loader.get_single_node()
+        lines = dict(_lines(path, node, ())) if node else {}
+        content = loader.construct_document(node) if node else {}
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror})", "another path") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text ({error.reason})") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{path}, line {line}: not valid YAML ({error.problem})") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML ({error})") from None
+    return YamlFile(path, content, lines)
+
+
+def _lines(
+    path: Path, node: yaml.Node, where: KeyPath, above: tuple[int, ...] = ()
+) -> Iterator[tuple[KeyPath, int]]:
+    if id(node) in above:
+        raise ConfigError(f"{path}, line {node.start_mark.line + 1}: an alias stands inside its own anchor")
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            name = str(key.value)
+            if name in seen:
+                raise ConfigError(
+                    f"{path}, line {line}: key '{name}' stands here a second time", "one of them"
+                )
+            seen.add(name)
+            yield (*where, name), line
+            yield from _lines(path, value, (*where, name), (*above, id(node)))
+    elif isinstance(node, yaml.SequenceNode):
+        for at, entry in enumerate(node.value):
+            yield (*where, at), entry.start_mark.line + 1
+            yield from _lines(path, entry, (*where, at), (*above, id(node)))

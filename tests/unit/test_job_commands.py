@@ -1,0 +1,147 @@
+"""`python -m workbench job`, without a JVM: a task's command is a small Python program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from workbench import cli
+from workbench.home import Home
+from workbench.jobs import background, commands, executor
+from workbench.jobs.bundle_model import Task
+from workbench.jobs.executor import open_store
+from workbench.jobs.history import History
+from workbench.jobs.run_records import NewRun
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    return Home.find()
+
+
+def use(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    def command(task: Task, parameters: dict[str, str]) -> list[str]:
+        return [sys.executable, "-c", program, task.task_key, json.dumps(parameters)]
+
+    def carry_out(*arguments: Any) -> Any:
+        return executor.carry_out(*arguments, command)
+
+    monkeypatch.setattr(commands, "carry_out", carry_out)
+
+
+def test_the_jobs_are_listed_with_what_starts_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["job", "list"]) == 0
+    told = capsys.readouterr().out
+    assert "gps_ingest       0 0/15 * * * ? (UTC)                 ingest" in told
+    assert "gps_pipeline     by hand                              publish → ingest → audit" in told
+    assert cli.main(["job", "list", "--json", "--target", "azure"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["audit"]["parameters"][0] == {"name": "env", "default": "azure"}
+
+
+def test_a_job_is_run_and_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    use(monkeypatch, "import sys; print(*sys.argv[1:])")
+    assert cli.main(["job", "run", "gps_query", "-p", "version=3"]) == 0
+    told = capsys.readouterr().out
+    assert "query            SUCCESS" in told
+    assert cli.main(["job", "logs", "1"]) == 0
+    assert capsys.readouterr().out == 'query | query {"env": "local", "version": "3"}\n'
+    assert cli.main(["job", "history", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert (run["job"], run["state"], run["trigger"]) == ("gps_query", "SUCCESS", "manual")
+    assert (run["parameters"], run["tasks"]) == ({"version": "3"}, {"query": "SUCCESS"})
+    events = [json.loads(line) for line in (home.jobs / "notifications.log").read_text().splitlines()]
+    assert [one["event_type"] for one in events] == ["jobs.on_start", "jobs.on_success"]
+
+
+def test_a_failed_job_ends_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, "import sys; sys.exit('out of luck')")
+    assert cli.main(["job", "run", "audit"]) == 1
+    told = capsys.readouterr().out
+    assert "audit            FAILED     exit code 1: out of luck" in told
+    assert cli.main(["job", "history", "audit"]) == 0
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_a_second_run_is_refused_while_the_job_has_its_most(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_store(home).begin(NewRun("audit", "{}"))
+    assert cli.main(["job", "run", "audit"]) == 1
+    assert "SKIPPED       max_concurrent_runs is 1, and as many are active" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "gps_inges"], "there is no job 'gps_inges'; there are: audit, gps_ingest"),
+        (
+            ["run", "audit", "-p", "topics=x"],
+            "job audit has no parameter 'topics'; it has env, topic; try: -p topic=",
+        ),
+        (["list", "--target", "prod"], "there is no target 'prod'"),
+        (["logs", "7"], "there is no run 7; try: python -m workbench job history"),
+        (["stop", "7"], "there is no run 7"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["job", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_run_is_cancelled_by_its_number(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    run = open_store(home).begin(NewRun("audit", "{}"))
+    assert cli.main(["job", "stop", str(run.id)]) == 0
+    assert "run 1 is being cancelled" in capsys.readouterr().out
+    assert History(open_store(home)).run(run.id).cancelled == 1
+
+
+def test_the_scheduler_starts_in_the_background_once_and_is_stopped(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    assert cli.main(["job", "stop"]) == 0
+    assert "no scheduler was running" in capsys.readouterr().out
+    assert cli.main(["job", "start", "--background"]) == 0
+    assert background.find_scheduler(home) is not None
+    assert background.page_url(home) in capsys.readouterr().out
+    assert (home.jobs / "scheduler.json").stat().st_mode & 0o777 == 0o600
+    assert requests.get(background.page_url(home), timeout=5).status_code == 200
+    assert cli.main(["job", "start", "--background"]) == 1
+    assert "another job start runs in" in capsys.readouterr().err
+    assert cli.main(["job", "stop"]) == 0
+    assert background.find_scheduler(home) is None
+
+
+def test_an_executor_carries_out_a_pending_run_and_only_that(home: Home) -> None:
+    store = open_store(home)
+    job = {"tasks": [{"task_key": "a", "notebook_task": {"notebook_path": "/no.py"}}]}
+    run = store.claim_slot(NewRun("j", json.dumps(job)), time.time())
+    assert run is not None
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "workbench.jobs.executor", str(run.id)]
+    for _ in range(2):
+        subprocess.run(command, check=True, env=environment, cwd=PROJECT)
+    assert History(store).run(run.id).state == "FAILED"
+    assert len((home.jobs / "notifications.log").read_text().splitlines()) == 2
