@@ -59,7 +59,7 @@ def secret_address(project: Path) -> Callable[[str], str]:
         from workbench.dbutils.secrets import Secrets
         from workbench.redaction import Redactor
 
-        return Secrets(project / "conf" / "secrets.yaml", Redactor()).get(SCOPE, destination)
+        return Secrets(project / "conf", Redactor()).get(SCOPE, destination)
 
     return address
 
