@@ -61,6 +61,8 @@ def spark_conf() -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": str(min(cores, 8)),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
+        # Delta 4.4's parser does not pass on Spark 4.1's new substitution: `:name` would stay unbound.
+        "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
         "spark.redaction.regex": REDACTION,
         "spark.sql.redaction.options.regex": REDACTION,
         "spark.sql.redaction.string.regex": LOGIN_TEXT,
