@@ -116,12 +116,11 @@ class KernelProcess:
         everything = list(known | self._descendants())
         # The JVM ends by itself when the kernel is gone, and removes its files then.
         _, alive = psutil.wait_procs(everything, timeout=3)
-        # A notebook that this one runs has a kernel to stop and a page to save.
-        for send, seconds in ((psutil.Process.terminate, 15), (psutil.Process.kill, 5)):
+        for send in (psutil.Process.terminate, psutil.Process.kill):
             for process in alive:
                 with contextlib.suppress(psutil.Error):
                     send(process)
-            _, alive = psutil.wait_procs(alive, timeout=seconds)
+            _, alive = psutil.wait_procs(alive, timeout=5)
         shutil.rmtree(self._state, ignore_errors=True)
 
 
