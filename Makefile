@@ -41,7 +41,7 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup nginx  ## every test (about 35 minutes on two cores)
+test: setup nginx  ## every test (about half an hour on two cores)
 	$(PYTEST)
 
 nginx:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 _MICRO_BATCH = "tests/spark/test_micro_batch.py"
 _REPLAY = "tests/spark/test_replay.py"
@@ -35,6 +36,21 @@ class Fault:
     file: str
     test: str
     only: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> Path:
+        """The module's file, below the project."""
+        return Path("src", "topiclake", f"{self.module}.py")
+
+    def broken(self, text: str) -> str:
+        """Return the module's `text` without the guard.
+
+        Raises:
+            ValueError: The guard does not stand there exactly once.
+        """
+        if text.count(self.right) != 1:
+            raise ValueError(f"{self.guard}: its text is not once in {self.source}; mend bench/faults.py")
+        return text.replace(self.right, self.wrong)
 
     @property
     def selection(self) -> list[str]:

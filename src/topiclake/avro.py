@@ -29,7 +29,6 @@ from topiclake.wire_format import (
     is_guid,
     is_id,
     named_in_header,
-    payload_of,
 )
 
 #: Any long would do that random bytes rarely hold; a long is cheaper to decode than a fixed(8).
@@ -59,8 +58,21 @@ def framed(schema: str) -> str:
 
     The outer record has no namespace, so that names inside the schema mean what they meant before.
     """
-    fields = [{"name": "event", "type": json.loads(schema)}, {"name": "end", "type": "long"}]
-    return json.dumps({"type": "record", "name": "TopiclakeFramed", "fields": fields})
+    return _record({"event": json.loads(schema), "end": "long"})
+
+
+def framed_behind_prefix(schema: str) -> str:
+    """Wrap a writer schema into `record {prefix, event, end}`, which resolves to what `framed` makes.
+
+    So the five bytes in front of a value need not be cut off, which would copy each value once more.
+    """
+    prefix = {"type": "fixed", "name": "TopiclakePrefix", "size": HEADER_LENGTH}
+    return _record({"prefix": prefix, "event": json.loads(schema), "end": "long"})
+
+
+def _record(fields: Mapping[str, object]) -> str:
+    named = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return json.dumps({"type": "record", "name": "TopiclakeFramed", "fields": named})
 
 
 class Registered(Protocol):
@@ -214,14 +226,15 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     """
     reader = codec.reader or '"null"'
     value = F.col(part)
-    body = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
-    payload = F.concat(body, F.lit(END_BYTES))
+    is_prefixed = F.col(f"{part}_named").isNull()
+    behind_prefix = F.when(is_prefixed, value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
+    payload = F.concat(behind_prefix, F.lit(END_BYTES))
     # A cluster's setting for dates before 1582 must not change what a record means.
     options = {"mode": "PERMISSIVE", "avroSchema": framed(reader), "datetimeRebaseMode": "CORRECTED"}
     if not codec.writers:
         return F.lit(None).cast("struct<event: string, end: bigint>")
     branches = [
-        (F.col(f"{part}_schema") == F.lit(identifier(key)), from_avro(payload, framed(schema), options))
+        (F.col(f"{part}_schema") == F.lit(identifier(key)), from_avro(payload, framed_behind_prefix(schema), options))
         for key, schema in codec.writers.items()
     ]
     first = F.when(*branches[0])

@@ -158,17 +158,18 @@ def _write(batch: Batch) -> None:
 
 def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int | None:
     """Write commit 1, and return how many records are left; None where an earlier attempt had written it."""
-    counts, attempt, layout = Observation(), uuid4().hex, batch.target.layout
-    judged = rows.judge(batch.records, codecs)
+    told, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.layout
+    # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
+    # each row once more.
+    judged = rows.judge(batch.records.observe(told, rows.count(layout)), codecs)
     if batch.target.mode == "FAILFAST":
         judged = rows.or_fail(judged, codecs, layout)
-    # Counted when the fields are flat: before, the whole struct would be copied for it.
-    flat = rows.flat(judged, codecs, layout).observe(counts, F.count_if(~F.col(rows.PLACE)).alias("left"))
-    batch.append(rows.placed(flat), batch.target.table, attempt=attempt, schemas=codecs.keys)
+    found = rows.placed(rows.flat(judged, codecs, layout)).observe(written, F.count("*").alias("rows"))
+    batch.append(found, batch.target.table, attempt=attempt, schemas=codecs.keys)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not delta.is_committed(batch.spark, batch.target.table, attempt):
         return None
-    return int(counts.get["left"])
+    return int(told.get["records"]) - int(written.get["rows"])
 
 
 def _finish(batch: Batch, codecs: Codecs) -> None:

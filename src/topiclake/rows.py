@@ -86,6 +86,11 @@ def is_left(codecs: Codecs, layout: Layout) -> Column:
     return left & F.col("value").isNotNull() if layout.skips_tombstones else left
 
 
+def count(layout: Layout) -> Column:
+    """Count `records` that belong somewhere: all of Kafka's, or those with a value."""
+    return (F.count("value") if layout.skips_tombstones else F.count("*")).alias("records")
+
+
 @dataclass(frozen=True)
 class Tally:
     """What is wrong with records, and which schemas they name that are not known, the most frequent first."""

@@ -42,6 +42,12 @@ def started_with(options, tmp_path):
     return done.stdout.strip().splitlines()[-1]
 
 
+def test_named_parameters_reach_queries_through_deltas_parser(spark):
+    spark.range(3).createOrReplaceTempView("three")
+    query = "SELECT id FROM IDENTIFIER(:view) WHERE id >= :least"
+    assert spark.sql(query, args={"view": "three", "least": 2}).collect() == [(2,)]
+
+
 def test_the_session_of_the_library_passes(spark):
     platform_check.require_avro_limits(spark)
 

@@ -49,6 +49,10 @@ def test_a_framed_schema_reads_the_payload_and_the_end(schema, value):
     stream = io.BytesIO(encoded(schema, value) + avro.END_BYTES)
     assert fastavro.schemaless_reader(stream, framed) == {"event": value, "end": avro.END}
     assert stream.read() == b""
+    prefixed = fastavro.parse_schema(json.loads(avro.framed_behind_prefix(json.dumps(schema))))
+    stream = io.BytesIO(b"\0\xff\xff\xff\xff" + encoded(schema, value) + avro.END_BYTES)
+    assert fastavro.schemaless_reader(stream, prefixed, framed) == {"event": value, "end": avro.END}
+    assert stream.read() == b""
 
 
 @pytest.mark.parametrize("namespace", [None, "io.topiclake.gps"])
