@@ -233,8 +233,9 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     options = {"mode": "PERMISSIVE", "avroSchema": framed(reader), "datetimeRebaseMode": "CORRECTED"}
     if not codec.writers:
         return F.lit(None).cast("struct<event: string, end: bigint>")
+    named = F.col(f"{part}_schema")
     branches = [
-        (F.col(f"{part}_schema") == F.lit(identifier(key)), from_avro(payload, framed_behind_prefix(schema), options))
+        (named == F.lit(identifier(key)), from_avro(payload, framed_behind_prefix(schema), options))
         for key, schema in codec.writers.items()
     ]
     first = F.when(*branches[0])
