@@ -63,8 +63,8 @@ FAULTS = (
     Fault(
         "a record ends where its bytes end",
         "avro",
-        'return result["end"].eqNullSafe(END)',
-        'return result["end"].isNotNull()',
+        "return result[END_FIELD].eqNullSafe(END)",
+        "return result[END_FIELD].isNotNull()",
         "tests/spark/test_decode.py",
         "bytes_behind_the_record_are_undecodable",
     ),

@@ -2,7 +2,7 @@
 
 `from_avro` alone accepts trailing bytes and turns a corrupt record into a struct of nulls. Avro's binary
 form of a record is its fields one after another, so each payload is wrapped: `payload || END` is decoded
-as `record {event, end}`, and is right exactly when `end` comes out as END. docs/architecture.md, §2.
+as one field more, and is right exactly when that comes out as END. docs/architecture.md, §2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,27 +52,38 @@ def zigzag(number: int) -> bytes:
 
 END_BYTES = zigzag(END)
 
+#: How names of Topiclake's own begin, which no field may have.
+OWN = "_topiclake_"
+END_FIELD = f"{OWN}end"
 
-def framed(schema: str) -> str:
-    """Wrap an Avro schema of any type into `record {event, end}`.
+
+def framed(schema: str, *, behind_prefix: bool = False) -> str:
+    """Wrap an Avro schema of any type into `record {event, _topiclake_end}`.
 
     The outer record has no namespace, so that names inside the schema mean what they meant before.
+
+    Args:
+        schema: A writer or a reader schema.
+        behind_prefix: For a writer schema: five bytes stand in front of the event, which resolution skips. To
+            cut them off would copy each value once more.
     """
-    return _record({"event": json.loads(schema), "end": "long"})
+    frame = {
+        "type": "record",
+        "name": "TopiclakeFramed",
+        "fields": [{"name": "event", "type": json.loads(schema)}],
+    }
+    return _ended(frame, behind_prefix=behind_prefix)
 
 
-def framed_behind_prefix(schema: str) -> str:
-    """Wrap a writer schema into `record {prefix, event, end}`, which resolves to what `framed` makes.
-
-    So the five bytes in front of a value need not be cut off, which would copy each value once more.
-    """
-    prefix = {"type": "fixed", "name": "TopiclakePrefix", "size": HEADER_LENGTH}
-    return _record({"prefix": prefix, "event": json.loads(schema), "end": "long"})
+def framed_row(schema: str, *, behind_prefix: bool = False) -> str:
+    """Add to an Avro record what `framed` puts around it: one struct less is built for each row."""
+    return _ended(json.loads(schema), behind_prefix=behind_prefix)
 
 
-def _record(fields: Mapping[str, object]) -> str:
-    named = [{"name": name, "type": kind} for name, kind in fields.items()]
-    return json.dumps({"type": "record", "name": "TopiclakeFramed", "fields": named})
+def _ended(record: dict[str, Any], *, behind_prefix: bool) -> str:
+    prefix = {"type": "fixed", "name": f"{OWN}Prefix", "size": HEADER_LENGTH}
+    before = [{"name": f"{OWN}prefix", "type": prefix}] if behind_prefix else []
+    return json.dumps(record | {"fields": [*before, *record["fields"], {"name": END_FIELD, "type": "long"}]})
 
 
 class Registered(Protocol):
@@ -114,6 +125,11 @@ class Codec:
             if each.schema_type != "AVRO"
         } | {key: ("incompatible_schema", why) for key, why in united.incompatible.items()}
         return cls(united.reader, united.writers, refused)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it decodes records, whose fields are columns."""
+        return self.reader is not None and avro_schema.is_record(self.reader)
 
     @property
     def keys(self) -> list[SchemaKey]:
@@ -221,20 +237,23 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
         part: `value` or `key`, of a DataFrame that `identified` has seen.
 
     Returns:
-        `STRUCT<event: <reader schema>, end: BIGINT>`; right where `end` is END. Null where the schema is
-        not one of the codec's; never raises for a bad record.
+        A struct of the reader schema's fields and `_topiclake_end BIGINT`, for values that are records; of
+        `event`, as the reader schema says, and `_topiclake_end`, for others and for keys. Right where
+        it is END. Null where the schema is not one of the codec's; never raises for a bad record.
     """
     reader = codec.reader or '"null"'
+    wrapped = framed_row if part == "value" and codec.is_row else framed
     value = F.col(part)
     is_prefixed = F.col(f"{part}_named").isNull()
     behind_prefix = F.when(is_prefixed, value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
     payload = F.concat(behind_prefix, F.lit(END_BYTES))
     # A cluster's setting for dates before 1582 must not change what a record means.
-    options = {"mode": "PERMISSIVE", "avroSchema": framed(reader), "datetimeRebaseMode": "CORRECTED"}
+    options = {"mode": "PERMISSIVE", "avroSchema": wrapped(reader), "datetimeRebaseMode": "CORRECTED"}
     if not codec.writers:
-        return F.lit(None).cast("struct<event: string, end: bigint>")
+        return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+    named = F.col(f"{part}_schema")
     branches = [
-        (F.col(f"{part}_schema") == F.lit(identifier(key)), from_avro(payload, framed_behind_prefix(schema), options))
+        (named == F.lit(identifier(key)), from_avro(payload, wrapped(schema, behind_prefix=True), options))
         for key, schema in codec.writers.items()
     ]
     first = F.when(*branches[0])
@@ -246,7 +265,7 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
 
 def is_right(result: Column) -> Column:
     """Tell whether `decoded` got one whole record and nothing else; false, never null, where it did not."""
-    return result["end"].eqNullSafe(END)
+    return result[END_FIELD].eqNullSafe(END)
 
 
 def is_known(codec: Codec, part: Part = "value") -> Column:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from topiclake import avro, evolution
 from topiclake.avro import Codec, Codecs
-from topiclake.avro_schema import is_record
 from topiclake.delta import KAFKA_COLUMN
 from topiclake.wire_format import Part, SchemaKey, schema_id_of, schema_key
 
@@ -18,7 +17,7 @@ KEY_COLUMN = "_key"
 HEADERS_COLUMN = "_headers"
 
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
-PLACE = "_topiclake_place"
+PLACE = f"{avro.OWN}place"
 
 #: How the error of a record that is not right begins, in mode FAILFAST.
 FAILFAST = "FAILFAST:"
@@ -58,7 +57,7 @@ def judge(records: DataFrame, codecs: Codecs) -> DataFrame:
         codecs: What the schemas mean.
 
     Returns:
-        Kafka's columns, what `avro.identified` adds, and `decoded STRUCT<event, end BIGINT>`; with keys
+        Kafka's columns, what `avro.identified` adds, and `decoded` (see `avro.decoded`); with keys
         `decoded_key` as well.
     """
     judged = avro.identified(records).withColumn("decoded", avro.decoded(codecs.value))
@@ -129,13 +128,13 @@ def flat(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     if layout.headers:
         expressions.append(f"headers AS {HEADERS_COLUMN}")
     rows = judged.select(place.alias(PLACE), "*").selectExpr(*expressions, PLACE)
-    return evolution.fitted(rows, codecs.table)
+    return evolution.fitted(rows.drop(avro.END_FIELD), codecs.table)
 
 
 def _event(codec: Codec) -> list[str]:
     if codec.reader is None:
         return []
-    return ["decoded.event.*"] if is_record(codec.reader) else ["decoded.event AS value"]
+    return ["decoded.*"] if codec.is_row else ["decoded.event AS value"]
 
 
 def placed(flat: DataFrame) -> DataFrame:
@@ -144,8 +143,12 @@ def placed(flat: DataFrame) -> DataFrame:
 
 
 def columns(spark: SparkSession, codecs: Codecs, layout: Layout, record_schema: str) -> StructType:
-    """Return the table's columns as the codecs and the layout want them."""
-    return placed(flat(judge(spark.createDataFrame([], record_schema), codecs), codecs, layout)).schema
+    """Return the table's columns as the codecs and the layout want them.
+
+    Each may be null: a column that must not be would be checked row by row, by a step of its own in the plan.
+    """
+    rows = placed(flat(judge(spark.createDataFrame([], record_schema), codecs), codecs, layout))
+    return StructType([StructField(field.name, field.dataType) for field in rows.schema])
 
 
 def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:

@@ -118,7 +118,9 @@ class Schemas:
         if part == "key":
             return evolution.refusal(table, StructType().add(rows.KEY_COLUMN, event))
         columns = avro.columns(event, reader)
-        taken = [name for name in columns.names if name in self.layout.columns]
+        taken = [
+            name for name in columns.names if name in self.layout.columns or name.lower().startswith(avro.OWN)
+        ]
         if taken and is_record(reader):
-            return f"a field is called {taken[0]}, which is a column of Topiclake's own"
+            return f"a field is called {taken[0]}, which is a name of Topiclake's own"
         return evolution.refusal(table, columns)

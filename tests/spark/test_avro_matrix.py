@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.plain_values import plain
-from topiclake.avro import END, END_BYTES, framed
+from topiclake.avro import END, END_BYTES, END_FIELD, framed
 from topiclake.avro_schema import resolves
 
 
@@ -113,7 +113,7 @@ def by_spark(spark):
         columns = [decoded(reader).alias(f"c{n}") for n, reader in enumerate(some)]
         for row in frame.select("writer", "n", *columns).orderBy("writer", "n").collect():
             for reader, read in zip(some, row[2:], strict=True):
-                is_right = read["end"] == END
+                is_right = read[END_FIELD] == END
                 found[row["writer"], reader].append(plain(read["event"]) if is_right else UNREADABLE)
     return found
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.plain_values import plain
-from topiclake.avro import END, END_BYTES, framed, zigzag
+from topiclake.avro import END, END_BYTES, END_FIELD, framed, zigzag
 from topiclake.avro_schema import inline, unite
 
 DOCS = Path(__file__).parents[2] / "docs" / "avro.md"
@@ -59,7 +59,9 @@ def event(frame, writer, reader):
         "timestamp": F.unix_micros,
         "timestamp_ntz": lambda value: F.unix_micros(value.cast("timestamp")),  # the session's zone is UTC
     }.get(column_type, lambda value: value)
-    right = F.struct(exact(decoded["event"]).alias("event"), decoded["end"].eqNullSafe(END).alias("is_right"))
+    right = F.struct(
+        exact(decoded["event"]).alias("event"), decoded[END_FIELD].eqNullSafe(END).alias("is_right")
+    )
     return column_type, right
 
 

@@ -328,7 +328,7 @@ def test_500_damaged_records_come_out_as_fastavro_reads_them(kafka_records, avro
     records = judged(kafka_records([frame(9, payload) for payload in payloads]), versions)
     text = ["CAST({0}.name AS BINARY) name", "CAST({0}.note AS BINARY) note"]
     rest = ["{0}.id", "{0}.ratio", "{0}.counts", "{0}.blob", "{0}.colour"]
-    columns = [column.format("decoded.event") for column in text + rest]
+    columns = [column.format("decoded") for column in text + rest]
     rows = records.orderBy("offset").selectExpr("verdict", "offset", *columns).collect()
 
     differences = []
@@ -360,7 +360,7 @@ def test_text_that_is_not_utf_8_keeps_its_bytes(kafka_records):
     records = kafka_records([frame(9, b"\x04\xff\xfe")])
     assert verdicts(records, [version(9, schema)]) == ["ok"]
     decoded = judged(records, [version(9, schema)])
-    assert decoded.selectExpr("CAST(decoded.event.name AS BINARY)").collect()[0][0] == b"\xff\xfe"
+    assert decoded.selectExpr("CAST(decoded.name AS BINARY)").collect()[0][0] == b"\xff\xfe"
     with pytest.raises(UnicodeDecodeError):
         fastavro.schemaless_reader(io.BytesIO(b"\x04\xff\xfe"), json.loads(schema))
 
@@ -383,11 +383,11 @@ def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
     """The failing twin of the test above: the same expression, with nothing that stops the push-down."""
     payload = F.concat(wire_format.payload_of(F.col("value")), F.lit(avro.END_BYTES))
     known = codecs(VERSIONS)
-    options = {"mode": "PERMISSIVE", "avroSchema": avro.framed(known.value.reader)}
+    options = {"mode": "PERMISSIVE", "avroSchema": avro.framed_row(known.value.reader)}
     unguarded = reduce(
         lambda case, each: case.when(
             wire_format.header_of(F.col("value")) == F.lit(wire_format.header(each[0])),
-            from_avro(payload, avro.framed(each[1]), options),
+            from_avro(payload, avro.framed_row(each[1]), options),
         ),
         known.value.writers.items(),
         F.when(F.lit(False), None),

@@ -239,18 +239,19 @@ def test_a_schema_that_is_not_avro_is_the_wrong_type(
     assert table(spark, target, "id") == [(1,)]
 
 
-def test_a_field_called_as_a_column_of_topiclake_is_refused(
-    spark, target, event, register, kafka_records, avro_bytes, topic
+@pytest.mark.parametrize("name", ["_kafka", "_topiclake_end", "_Topiclake_Prefix"])
+def test_a_field_called_as_topiclakes_own_is_refused(
+    spark, target, event, register, kafka_records, avro_bytes, topic, name
 ):
-    good, bad = event(("id", "int")), event(("id", "int"), ("_kafka", "string", ""))
+    good, bad = event(("id", "int")), event(("id", "int"), (name, "string", ""))
     ids = [register(f"{topic}-value", each) for each in (good, bad)]
     values = [
-        frame(ids[1], avro_bytes(bad, {"id": 1, "_kafka": "x"})),
+        frame(ids[1], avro_bytes(bad, {"id": 1, name: "x"})),
         frame(ids[0], avro_bytes(good, {"id": 2})),
     ]
     micro_batch.write(target, kafka_records(values), 0)
     assert quarantined(spark, target) == [
-        (0, "incompatible_schema", "a field is called _kafka, which is a column of Topiclake's own")
+        (0, "incompatible_schema", f"a field is called {name}, which is a name of Topiclake's own")
     ]
     assert table(spark, target, "id") == [(2,)]
 

@@ -29,6 +29,9 @@ def test_zigzag_is_avros_long_for_numbers_of_every_length():
     assert [avro.zigzag(number) for number in numbers] == [encoded("long", number) for number in numbers]
 
 
+PREFIX = b"\0\xff\xff\xff\xff"
+
+
 def test_the_end_is_a_long_of_ten_bytes_that_no_short_record_holds():
     assert encoded("long", avro.END) == avro.END_BYTES
     assert len(avro.END_BYTES) == 10
@@ -45,14 +48,32 @@ def test_the_end_is_a_long_of_ten_bytes_that_no_short_record_holds():
     ],
 )
 def test_a_framed_schema_reads_the_payload_and_the_end(schema, value):
-    framed = fastavro.parse_schema(json.loads(avro.framed(json.dumps(schema))))
-    stream = io.BytesIO(encoded(schema, value) + avro.END_BYTES)
-    assert fastavro.schemaless_reader(stream, framed) == {"event": value, "end": avro.END}
+    framed, prefixed = frames(avro.framed, schema)
+    payload = encoded(schema, value) + avro.END_BYTES
+    whole = {"event": value, avro.END_FIELD: avro.END}
+    assert read_all(payload, framed) == whole
+    assert read_all(PREFIX + payload, prefixed, framed) == whole
+
+
+def test_a_framed_row_reads_the_fields_and_the_end():
+    framed, prefixed = frames(avro.framed_row, RECORD)
+    payload = encoded(RECORD, {"a": 5}) + avro.END_BYTES
+    whole = {"a": 5, avro.END_FIELD: avro.END}
+    assert read_all(payload, framed) == whole
+    assert read_all(PREFIX + payload, prefixed, framed) == whole
+
+
+def frames(wrapped, schema):
+    """The reader schema, and the writer schema of a value with a prefix."""
+    texts = wrapped(json.dumps(schema)), wrapped(json.dumps(schema), behind_prefix=True)
+    return [fastavro.parse_schema(json.loads(text)) for text in texts]
+
+
+def read_all(payload, *schemas):
+    stream = io.BytesIO(payload)
+    read = fastavro.schemaless_reader(stream, *schemas)
     assert stream.read() == b""
-    prefixed = fastavro.parse_schema(json.loads(avro.framed_behind_prefix(json.dumps(schema))))
-    stream = io.BytesIO(b"\0\xff\xff\xff\xff" + encoded(schema, value) + avro.END_BYTES)
-    assert fastavro.schemaless_reader(stream, prefixed, framed) == {"event": value, "end": avro.END}
-    assert stream.read() == b""
+    return read
 
 
 @pytest.mark.parametrize("namespace", [None, "io.topiclake.gps"])
