@@ -221,11 +221,16 @@ def identified(records: DataFrame, part: Part = "value") -> DataFrame:
 
     Returns:
         The columns of `records` and `<part>_named BINARY` (null where no header names the schema),
-        `<part>_schema BINARY` (see `wire_format.identifier`; any bytes where the record is bad).
+        `<part>_schema BINARY` (see `wire_format.identifier`; any bytes where the record is bad),
+        `<part>_framed BINARY` (five bytes, the Avro, END; once here, not in each branch of `decoded`).
     """
-    named = F.col(f"{part}_named")
-    return records.withColumn(f"{part}_named", named_in_header(part)).withColumn(
-        f"{part}_schema", F.coalesce(named, header_of(F.col(part)))
+    named, value = F.col(f"{part}_named"), F.col(part)
+    behind_prefix = F.when(named.isNull(), value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
+    return records.withColumn(f"{part}_named", named_in_header(part)).withColumns(
+        {
+            f"{part}_schema": F.coalesce(named, header_of(value)),
+            f"{part}_framed": F.concat(behind_prefix, F.lit(END_BYTES)),
+        }
     )
 
 
@@ -243,23 +248,17 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     """
     reader = codec.reader or '"null"'
     wrapped = framed_row if part == "value" and codec.is_row else framed
-    value = F.col(part)
-    is_prefixed = F.col(f"{part}_named").isNull()
-    behind_prefix = F.when(is_prefixed, value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
-    payload = F.concat(behind_prefix, F.lit(END_BYTES))
     # A cluster's setting for dates before 1582 must not change what a record means.
     options = {"mode": "PERMISSIVE", "avroSchema": wrapped(reader), "datetimeRebaseMode": "CORRECTED"}
-    if not codec.writers:
-        return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
-    named = F.col(f"{part}_schema")
+    named, payload = F.col(f"{part}_schema"), F.col(f"{part}_framed")
     branches = [
         (named == F.lit(identifier(key)), from_avro(payload, wrapped(schema, behind_prefix=True), options))
         for key, schema in codec.writers.items()
     ]
-    first = F.when(*branches[0])
-    cases = reduce(lambda case, branch: case.when(*branch), branches[1:], first)
+    nothing = F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+    cases = reduce(lambda case, branch: case.when(*branch), branches, F) if branches else nothing
     # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
-    # would decode every record twice. Always true.
+    # would decode every record twice; nor drop a plan that decodes nothing, and what it counts. Always true.
     return F.when(F.spark_partition_id() >= 0, cases)
 
 
