@@ -235,7 +235,7 @@ FAULTS = (
     ),
     Fault(
         "the size of a fixed is limited",
-        "avro",
+        "avro_event",
         "FIXED_LIMIT = 16 * 1024 * 1024",
         "FIXED_LIMIT = 2**31",
         _BOMBS,

@@ -11,13 +11,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
+from pyspark.sql.types import StructType
 
 from topiclake import avro_schema
 from topiclake.wire_format import (
@@ -33,10 +32,6 @@ from topiclake.wire_format import (
 
 #: Any long would do that random bytes rarely hold; a long is cheaper to decode than a fixed(8).
 END = 0x5A17_E5C0_DE5E_A1ED
-
-
-#: More than a record of Kafka holds; a few bytes of a schema that claims 1 GiB would end the JVM.
-FIXED_LIMIT = 16 * 1024 * 1024
 
 
 def zigzag(number: int) -> bytes:
@@ -161,59 +156,6 @@ class Codecs:
     def keys(self) -> dict[Part, list[SchemaKey]]:
         """The schemas that it decodes with, by part."""
         return {part: list(codec.writers) for part, codec in self.parts.items()}
-
-
-class ImpossibleSchemaError(ValueError):
-    """Spark, its JVM or a Delta table cannot have a reader schema; says why."""
-
-
-def event_type(spark: SparkSession, reader: str) -> DataType:
-    """Return the type of what is decoded with the reader schema `reader`.
-
-    Raises:
-        ImpossibleSchemaError: Nothing can be decoded with it, or not be stored.
-    """
-    if _has_huge_fixed(json.loads(reader)):
-        raise ImpossibleSchemaError(
-            f"a fixed of more than {FIXED_LIMIT} bytes, which Avro allocates before it reads it"
-        )
-    empty = spark.createDataFrame([], "value BINARY")
-    try:
-        decoded = empty.select(from_avro("value", framed(reader)).alias("decoded")).select("decoded.event")
-        event = decoded.schema[0].dataType
-    except AnalysisException as error:
-        raise ImpossibleSchemaError(" ".join(str(error).split())[:300]) from None
-    if unwritable := _unwritable(event, is_row=avro_schema.is_record(reader)):
-        raise ImpossibleSchemaError(unwritable)
-    return event
-
-
-def columns(event: DataType, reader: str) -> StructType:
-    """Return the columns of decoded rows: the fields of a record, or `value`."""
-    is_row = isinstance(event, StructType) and avro_schema.is_record(reader)
-    return cast("StructType", event) if is_row else StructType().add("value", event)
-
-
-def _has_huge_fixed(tree: object) -> bool:
-    if isinstance(tree, dict) and tree.get("type") == "fixed" and tree["size"] > FIXED_LIMIT:
-        return True
-    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
-    return any(map(_has_huge_fixed, inner))
-
-
-def _unwritable(kind: DataType, *, is_row: bool = False, is_item: bool = False) -> str | None:
-    """Say what Delta has no form for: a null in an array or map, a struct that holds no value."""
-    if isinstance(kind, NullType):
-        return "items or values that are always null, which Delta does not store" if is_item else None
-    if isinstance(kind, StructType):
-        if not is_row and all(isinstance(field.dataType, NullType) for field in kind):
-            return "a record without a field that holds a value, which Delta does not store"
-        inner, is_inner_item = [field.dataType for field in kind], is_item
-    elif isinstance(kind, ArrayType):
-        inner, is_inner_item = [kind.elementType], True
-    else:
-        inner, is_inner_item = [kind.valueType] if isinstance(kind, MapType) else [], True
-    return next(filter(None, (_unwritable(each, is_item=is_inner_item) for each in inner)), None)
 
 
 def identified(records: DataFrame, part: Part = "value") -> DataFrame:

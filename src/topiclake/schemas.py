@@ -9,7 +9,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro, delta, evolution, quarantine, rows
+from topiclake import avro, avro_event, delta, evolution, quarantine, rows
 from topiclake.avro import Codec, Codecs, Registered
 from topiclake.avro_schema import is_record
 from topiclake.errors import IngestError
@@ -112,12 +112,12 @@ class Schemas:
 
     def _refusal(self, spark: SparkSession, table: StructType, part: Part, reader: str) -> str | None:
         try:
-            event = avro.event_type(spark, reader)
-        except avro.ImpossibleSchemaError as error:
+            event = avro_event.event_type(spark, reader)
+        except avro_event.ImpossibleSchemaError as error:
             return str(error)
         if part == "key":
             return evolution.refusal(table, StructType().add(rows.KEY_COLUMN, event))
-        columns = avro.columns(event, reader)
+        columns = avro_event.columns(event, reader)
         taken = [
             name for name in columns.names if name in self.layout.columns or name.lower().startswith(avro.OWN)
         ]

@@ -21,7 +21,7 @@ LAYERS = [
     {"schemas"},
     {"rows"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "sinks", "storage", "progress"}
-    | {"platform_check", "audit_report"},
+    | {"platform_check", "audit_report", "avro_event"},
     {"avro", "avro_reason"},
     {"schema_registry"},
     {"registry_answers", "registry_client", "wire_format"},

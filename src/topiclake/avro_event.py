@@ -1,0 +1,70 @@
+"""What Spark makes of a reader schema: the type of what is decoded, and whether a Delta table can hold it."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
+
+from topiclake.avro import framed
+from topiclake.avro_schema import is_record
+
+#: More than a record of Kafka holds; a few bytes of a schema that claims 1 GiB would end the JVM.
+FIXED_LIMIT = 16 * 1024 * 1024
+
+
+class ImpossibleSchemaError(ValueError):
+    """Spark, its JVM or a Delta table cannot have a reader schema; says why."""
+
+
+def event_type(spark: SparkSession, reader: str) -> DataType:
+    """Return the type of what is decoded with the reader schema `reader`.
+
+    Raises:
+        ImpossibleSchemaError: Nothing can be decoded with it, or not be stored.
+    """
+    if _has_huge_fixed(json.loads(reader)):
+        raise ImpossibleSchemaError(
+            f"a fixed of more than {FIXED_LIMIT} bytes, which Avro allocates before it reads it"
+        )
+    empty = spark.createDataFrame([], "value BINARY")
+    try:
+        decoded = empty.select(from_avro("value", framed(reader)).alias("decoded")).select("decoded.event")
+        event = decoded.schema[0].dataType
+    except AnalysisException as error:
+        raise ImpossibleSchemaError(" ".join(str(error).split())[:300]) from None
+    if unwritable := _unwritable(event, is_row=is_record(reader)):
+        raise ImpossibleSchemaError(unwritable)
+    return event
+
+
+def columns(event: DataType, reader: str) -> StructType:
+    """Return the columns of decoded rows: the fields of a record, or `value`."""
+    is_row = isinstance(event, StructType) and is_record(reader)
+    return cast("StructType", event) if is_row else StructType().add("value", event)
+
+
+def _has_huge_fixed(tree: object) -> bool:
+    if isinstance(tree, dict) and tree.get("type") == "fixed" and tree["size"] > FIXED_LIMIT:
+        return True
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return any(map(_has_huge_fixed, inner))
+
+
+def _unwritable(kind: DataType, *, is_row: bool = False, is_item: bool = False) -> str | None:
+    """Say what Delta has no form for: a null in an array or map, a struct that holds no value."""
+    if isinstance(kind, NullType):
+        return "items or values that are always null, which Delta does not store" if is_item else None
+    if isinstance(kind, StructType):
+        if not is_row and all(isinstance(field.dataType, NullType) for field in kind):
+            return "a record without a field that holds a value, which Delta does not store"
+        inner, is_inner_item = [field.dataType for field in kind], is_item
+    elif isinstance(kind, ArrayType):
+        inner, is_inner_item = [kind.elementType], True
+    else:
+        inner, is_inner_item = [kind.valueType] if isinstance(kind, MapType) else [], True
+    return next(filter(None, (_unwritable(each, is_item=is_inner_item) for each in inner)), None)
