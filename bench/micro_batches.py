@@ -38,9 +38,9 @@ def report(results: dict[str, list[dict[str, Any]]], batches: int) -> None:
         medians = {
             name: [statistics.median(one["batches"][part]) for one in runs] for name, part in edges.items()
         }
-        article = [statistics.median(one["batches"]) for one in results.get("article", [])]
         # Without the article there is nothing to compare with.
-        ratios = [own / other for own, other in zip(medians["all"], article, strict=False)]
+        article = [statistics.median(one["batches"]) for one in results.get("article", [])]
+        ratios = [own / other for own, other in zip(medians["all"], article, strict=True)] if article else []
         growth = [last / first for first, last in zip(*list(medians.values())[1:], strict=True)]
         table.add_row(
             side,
