@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from topiclake.errors import ConfigError, StorageError
+from workbench.files import replace_json
 
 HOME_VARIABLE = "WORKBENCH_HOME"
 LOCK_SECONDS = 180.0
@@ -168,16 +169,7 @@ class Home:
 
     def save(self, state: State) -> None:
         """Replace the recorded state in one step: a reader sees the old one or the new one, never half."""
-        handle, name = tempfile.mkstemp(dir=self.folder, prefix="state.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(asdict(state), file, indent=2)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self.state_file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_json(self.state_file, asdict(state))
 
     @contextmanager
     def lock(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:

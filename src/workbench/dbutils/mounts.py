@@ -15,6 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from topiclake.errors import StorageError
+from workbench.files import replace_json
 from workbench.redaction import REDACTED, Redactor
 
 REMOTE_SCHEMES = ("wasb", "wasbs", "abfs", "abfss", "s3", "s3a", "gs", "adl")
@@ -128,11 +129,7 @@ class MountTable:
             os.close(folder)
 
     def _write(self, mounts: list[Mount]) -> None:
-        # mkstemp makes the file with mode 600, so no moment exists in which others can read it.
-        handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=f"{self._file.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as new:
-            json.dump([asdict(mount) for mount in mounts], new, indent=2)
-        os.replace(name, self._file)
+        replace_json(self._file, [asdict(mount) for mount in mounts])
 
 
 def local_folder(source: str) -> Path | None:
