@@ -52,16 +52,6 @@ ODD_FILES = {
 
 
 @pytest.fixture
-def parse(tmp_path):
-    def written(content):
-        path = tmp_path / "notebook.py"
-        path.write_bytes(content)
-        return read_notebook(path)
-
-    return written
-
-
-@pytest.fixture
 def there_and_back(parse):
     """To Jupyter's format, through its JSON, and back; with what is done to the notebook in between."""
 

@@ -34,16 +34,6 @@ print(rows)  # MAGIC in a comment stays
 """
 
 
-@pytest.fixture
-def parse(tmp_path):
-    def written(text):
-        path = tmp_path / "notebook.py"
-        path.write_text(text)
-        return read_notebook(path)
-
-    return written
-
-
 def test_cells_have_their_language_text_title_number_and_line(parse):
     cells = parse(NOTEBOOK).cells
     assert [(c.number, c.language, c.line, c.title, c.title_shown, c.source) for c in cells] == [
