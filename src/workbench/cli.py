@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from topiclake.errors import TopiclakeError
 from workbench import logs as log_files
-from workbench import services
+from workbench import processes, services
 from workbench.activity import Activity
 from workbench.home import Home, folder_bytes
 from workbench.jobs.background import stop_scheduler
@@ -195,7 +193,7 @@ cli.add_command(job)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 1 for an error that is told in one line, 130 for Ctrl-C."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    processes.take_sigterm_as_ctrl_c()
     try:
         code = cli.main(args=arguments, prog_name="python -m workbench", standalone_mode=False)
     except TopiclakeError as error:
@@ -212,10 +210,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("✗ interrupted", err=True)
         return 130
     return code if isinstance(code, int) else 0
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _told(one: services.ServiceStatus) -> str:

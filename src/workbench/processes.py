@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import psutil
 from psutil import Process
@@ -52,17 +53,34 @@ def start(
             start_new_session=True,
         )
         _children[process.pid] = process
-    return ProcessRecord(process.pid, _created(process.pid))
+    return record_of(process.pid)
+
+
+def record_of(pid: int) -> ProcessRecord:
+    """Return a process that was just started; one that has ended already is never found again."""
+    try:
+        return ProcessRecord(pid, float(Process(pid).create_time()))
+    except psutil.Error:
+        return ProcessRecord(pid, 0.0)
+
+
+def is_running(record: ProcessRecord) -> bool:
+    """Tell whether a process goes on; a zombie does not, nor another one that has its id now."""
+    try:
+        process = Process(record.pid)
+        same = abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def find(record: ProcessRecord, home: Home, service: str) -> Process | None:
     """Return the recorded process while it runs; None when it ended or its id belongs to another now."""
     try:
         process = Process(record.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        if abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS:
+        if is_running(record):
             return process
+        # A zombie has no command line any more.
         return process if set(marks(home, service)) <= set(process.cmdline()) else None
     except psutil.Error:
         return None
@@ -121,6 +139,11 @@ def last_error_line(log: Path) -> str:
     return f"no error in its log, which ends with: {told[-1][:400]}"
 
 
+def take_sigterm_as_ctrl_c() -> None:
+    """Raise KeyboardInterrupt where SIGTERM comes, so that what Ctrl-C ends well, it ends well too."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
 @contextmanager
 def signals_held() -> Iterator[None]:
     """Let SIGINT and SIGTERM wait until the block ends; a mask would be inherited by the child."""
@@ -140,11 +163,8 @@ def signals_held() -> Iterator[None]:
             signal.raise_signal(arrived)
 
 
-def _created(pid: int) -> float:
-    try:
-        return float(Process(pid).create_time())
-    except psutil.Error:
-        return 0.0
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _arguments(process: Process) -> set[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,8 +32,7 @@ def page(tmp_path: Path) -> Iterator[JobsPage]:
     run = store.begin(NewRun("<j>", json.dumps({"tasks": TASKS})))
     for number, path in ((1, saved), (2, tmp_path / "secret.html")):
         history.begin_attempt(run.id, "a", number, own_record())
-        attempt = history.attempts(run.id)[number - 1]
-        history.end_attempt(replace(attempt, state="SUCCESS", page=str(path)))
+        history.end_attempt(run.id, "a", number, state="SUCCESS", page=str(path))
     store.end(run.id, "SUCCESS", '"<quoted>')
     made = JobsPage(history, lambda: {"j": job}, saved.parent)
     yield made

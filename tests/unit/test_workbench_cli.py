@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from topiclake.errors import PlatformError, TopiclakeError
-from workbench import cli, demo, doctor, logs, services
+from workbench import cli, demo, doctor, logs, processes, services
 from workbench.home import Home, ProcessRecord, State
 
 PROJECT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def test_ctrl_c_ends_with_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_sigterm_is_taken_as_ctrl_c() -> None:
     with pytest.raises(KeyboardInterrupt):
-        cli._interrupt(signal.SIGTERM, None)
+        processes._interrupt(signal.SIGTERM, None)
 
 
 @pytest.mark.parametrize("command", ["up", "demo"])

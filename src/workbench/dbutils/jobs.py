@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from topiclake.errors import ConfigError
 from workbench.dbutils.help import Documented
+from workbench.files import replace_json
 
 #: Set for each task of a job run: the folder with a JSON file for each task, and the task's own key.
 FOLDER_VARIABLE = "WORKBENCH_TASK_VALUES"
@@ -49,8 +49,9 @@ class TaskValues(Documented):
             )
         folder, task = os.environ.get(FOLDER_VARIABLE), os.environ.get(KEY_VARIABLE)
         if folder and task:
-            file = _file(folder, task)
-            _write(file, {**_read(file), key: value})
+            file = values_file(folder, task)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_json(file, {**_read(file), key: value})
 
     def get(
         self,
@@ -79,7 +80,7 @@ class TaskValues(Documented):
                     "debugValue=<a value>",
                 )
             return debugValue
-        file = _file(folder, taskKey)
+        file = values_file(folder, taskKey)
         values = _read(file)
         if key not in values and default is None:
             known = ", ".join(f"'{one}'" for one in sorted(values)) or "nothing"
@@ -96,7 +97,12 @@ class Jobs(Documented):
         self.taskValues = TaskValues()
 
 
-def _file(folder: str, task: str) -> Path:
+def values_file(folder: str, task: str) -> Path:
+    """Return where a task's values are kept.
+
+    Raises:
+        TaskValueError: No task can be called so.
+    """
     if not TASK_KEY.fullmatch(task):
         raise TaskValueError(f"'{task}' is no key of a task", "letters, digits, '-' and '_'")
     return Path(folder) / f"{task}.json"
@@ -112,12 +118,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise TaskValueError(f"the task values in {file} are damaged", "another run of the job")
     return values
-
-
-def _write(file: Path, values: dict[str, Any]) -> None:
-    """Replace the file at once: a task that reads beside it sees the old values or the new ones."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as temporary:
-        json.dump(values, temporary)
-    Path(name).replace(file)

@@ -13,8 +13,9 @@ from psutil import Process
 
 from topiclake.errors import IngestError
 from workbench import processes
+from workbench.files import replace_json
 from workbench.home import Home, ProcessRecord
-from workbench.jobs.owners import is_running, own_record, stop_group
+from workbench.jobs.owners import own_record, stop_group
 
 START_SECONDS = 30.0
 
@@ -22,10 +23,7 @@ START_SECONDS = 30.0
 def record_scheduler(home: Home, url: str) -> None:
     """Write that this process is the scheduler, and where its page is."""
     home.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = _file(home).with_suffix(".new")
-    new.touch(mode=0o600)
-    new.write_text(json.dumps({"process": asdict(own_record()), "url": url}), "utf-8")
-    new.replace(_file(home))
+    replace_json(_file(home), {"process": asdict(own_record()), "url": url})
 
 
 def find_scheduler(home: Home) -> ProcessRecord | None:
@@ -34,7 +32,7 @@ def find_scheduler(home: Home) -> ProcessRecord | None:
         record = ProcessRecord(**json.loads(_file(home).read_text("utf-8"))["process"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return record if is_running(record) else None
+    return record if processes.is_running(record) else None
 
 
 def page_url(home: Home) -> str:

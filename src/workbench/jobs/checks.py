@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from topiclake.errors import ConfigError, TopiclakeError
 from workbench.jobs.bundle_model import Job, NotebookTask, Task
@@ -24,9 +23,9 @@ def check_job(file: YamlFile, key: str, job: Job) -> Job:
     _check_triggers(file, where, job)
     _check_dependencies(file, where, job)
     tasks = [_found(file, (*where, "tasks", at), task) for at, task in enumerate(job.tasks)]
-    _check_parameters(file, where, job, [_widgets(task) for task in tasks])
+    _check_parameters(file, where, job, [widgets for _, widgets in tasks])
     _check_references(file, where, job)
-    return job.model_copy(update={"tasks": tasks})
+    return job.model_copy(update={"tasks": [task for task, _ in tasks]})
 
 
 def upstream_of(job: Job) -> dict[str, set[str]]:
@@ -82,27 +81,23 @@ def _circles(direct: dict[str, list[str]], path: list[str]) -> Iterator[list[str
             yield from _circles(direct, [*path, key])
 
 
-def _found(file: YamlFile, where: KeyPath, task: Task) -> Task:
+def _found(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] | None]:
+    """Return a task with the absolute path of its notebook, and the widgets that are there (None: any)."""
     given = task.notebook_task
     notebook = (file.path.parent / given.notebook_path).resolve()
     here = (*where, "notebook_task", "notebook_path")
     if not notebook.is_file():
         raise file.error(here, f"there is no notebook {notebook}", "a path relative to this file")
     found = NotebookTask(notebook_path=str(notebook), base_parameters=given.base_parameters)
-    task = task.model_copy(update={"notebook_task": found})
     try:
-        widgets = _widgets(task)
+        widgets = widget_names(read_notebook(notebook))
     except TopiclakeError as error:
         raise file.error(here, error.cause, error.remedy) from None
     for name in given.base_parameters:
         if widgets is not None and name not in widgets:
             told = f"{notebook.name} has no widget '{name}'; it has {', '.join(sorted(widgets)) or 'none'}"
             raise file.error((*where, "notebook_task", "base_parameters", name), told)
-    return task
-
-
-def _widgets(task: Task) -> set[str] | None:
-    return widget_names(read_notebook(Path(task.notebook_task.notebook_path)))
+    return task.model_copy(update={"notebook_task": found}), widgets
 
 
 def _check_parameters(file: YamlFile, where: KeyPath, job: Job, widgets: list[set[str] | None]) -> None:

@@ -6,7 +6,6 @@ import difflib
 import json
 import time
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from functools import partial
 
 import click
@@ -22,7 +21,7 @@ from workbench.jobs.executor import carry_out, open_store
 from workbench.jobs.history import History
 from workbench.jobs.notifications import notify, secret_address
 from workbench.jobs.page import JobsPage
-from workbench.jobs.run_records import NewRun, Run
+from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
 from workbench.parameters import parse_parameters
 
@@ -97,7 +96,7 @@ def start(background: bool, target: str | None) -> None:
             store,
             lambda: load_bundle(home.project, target).jobs,
             launch_executor(home.project),
-            lambda text: click.echo(f"{_time(time.time())} {text}"),
+            lambda text: click.echo(f"{shown_time(time.time())} {text}"),
             partial(notify, event="on_failure", log=log, address=address),
         )
         page = JobsPage(History(store), lambda: scheduler.jobs, home.runs)
@@ -115,7 +114,7 @@ def stop(run: int | None) -> None:
         click.echo("stopped: the scheduler" if stop_scheduler(home) else "no scheduler was running")
         return
     found = open_store(home).cancel(run)
-    ended = found.state not in ("PENDING", "RUNNING")
+    ended = found.state not in ACTIVE
     click.echo(f"run {run} had ended: {found.state}" if ended else f"run {run} is being cancelled")
 
 
@@ -177,15 +176,10 @@ def _due(one: Job) -> str:
 
 
 def _line(run: Run) -> str:
-    seconds = f"{run.ended - run.started:.1f} s" if run.ended and run.started else ""
-    head = f"{run.id:>5} {run.job:<16} {_time(run.created)} {run.trigger:<10} {run.state:<12}"
-    return f"{head} {seconds} {run.reason}".rstrip()
+    head = f"{run.id:>5} {run.job:<16} {shown_time(run.created)} {run.trigger:<10} {run.state:<12}"
+    return f"{head} {run.duration} {run.reason}".rstrip()
 
 
 def _facts(run: Run) -> dict[str, object]:
     names = ("id", "job", "trigger", "due", "state", "reason", "created", "started", "ended")
     return {name: getattr(run, name) for name in names} | {"parameters": run.given}
-
-
-def _time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from topiclake.errors import TopiclakeError
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.history import History
-from workbench.jobs.run_records import Attempt, Run
+from workbench.jobs.run_records import Run
 from workbench.jobs.store import Store
 from workbench.jobs.task_process import GRACE_SECONDS, TaskProcess
 from workbench.jobs.task_values import Command, RunContext, notebook_command
@@ -139,19 +139,9 @@ class Execution:
     def _end_try(self, one: _Try, code: int) -> None:
         state = one.process.stop_reason or ("FAILED" if code else "SUCCESS")
         reason = f"exit code {code}: {one.process.last_line()}" if code else ""
-        ended = Attempt(
-            self._run.id,
-            one.task.task_key,
-            one.number,
-            state,
-            reason,
-            0.0,
-            None,
-            None,
-            None,
-            one.process.page(),
+        self._history.end_attempt(
+            self._run.id, one.task.task_key, one.number, state=state, reason=reason, page=one.process.page()
         )
-        self._history.end_attempt(ended)
         task = one.task
         again = state == "FAILED" or (state == "TIMEDOUT" and task.retry_on_timeout)
         left = task.max_retries == -1 or one.number <= task.max_retries

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from types import FrameType
 
 from workbench.home import Home
 from workbench.jobs.execution import Execution
@@ -13,6 +12,7 @@ from workbench.jobs.notifications import end_event, notify, secret_address
 from workbench.jobs.run_records import Run
 from workbench.jobs.store import Store
 from workbench.jobs.task_values import Command, notebook_command
+from workbench.processes import take_sigterm_as_ctrl_c
 
 
 def open_store(home: Home) -> Store:
@@ -35,15 +35,11 @@ def main(run: int, command: Command = notebook_command) -> None:
     """Carry out a run, unless another process has taken it."""
     # Also where a shell started the scheduler in the background, and so with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _interrupt)
+    take_sigterm_as_ctrl_c()
     home = Home.find()
     store = open_store(home)
     if store.take(run):
         carry_out(home, store, History(store).run(run), command)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

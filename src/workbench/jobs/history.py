@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from topiclake.errors import ConfigError
 from workbench.home import ProcessRecord
 from workbench.jobs.run_records import ACTIVE, Attempt, Run
-from workbench.jobs.store import Store
+from workbench.jobs.store import Store, run_row
 
 
 class History:
@@ -27,10 +26,7 @@ class History:
             ConfigError: There is none with this number.
         """
         with self._store.reading() as database:
-            row = database.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
-        if row is None:
-            raise ConfigError(f"there is no run {run}", "python -m workbench job history")
-        return Run(**row)
+            return run_row(database, run)
 
     def runs(self, job: str | None = None, limit: int = 20) -> list[Run]:
         """Return the latest runs, of one job or of all, the latest first."""
@@ -82,11 +78,13 @@ class History:
                 (run, task, attempt, time.time(), process.pid, process.created),
             )
 
-    def end_attempt(self, ended: Attempt) -> None:
+    def end_attempt(
+        self, run: int, task: str, attempt: int, *, state: str, reason: str = "", page: str = ""
+    ) -> None:
         """Write how a try ended: its state, its reason and its page."""
         with self._store.transaction() as database:
             database.execute(
                 "UPDATE attempts SET state = ?, reason = ?, ended = ?, page = ? "
                 "WHERE run = ? AND task = ? AND attempt = ?",
-                (ended.state, ended.reason, time.time(), ended.page, ended.run, ended.task, ended.attempt),
+                (state, reason, time.time(), page, run, task, attempt),
             )

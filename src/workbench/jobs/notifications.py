@@ -15,11 +15,10 @@ import requests
 
 from topiclake.errors import TopiclakeError
 from workbench.jobs.bundle_model import Job
-from workbench.jobs.run_records import Run
+from workbench.jobs.run_records import SUCCESSES, Run
 
 TIMEOUT_SECONDS = 10.0
 SCOPE = "webhooks"
-_SUCCESSES = ("SUCCESS", "SUCCESS_WITH_FAILURES")
 
 
 def notify(run: Run, event: str, log: Path, address: Callable[[str], str]) -> None:
@@ -49,7 +48,7 @@ def notify(run: Run, event: str, log: Path, address: Callable[[str], str]) -> No
 
 def end_event(state: str) -> str:
     """Return the event of a run's end."""
-    return "on_success" if state in _SUCCESSES else "on_failure"
+    return "on_success" if state in SUCCESSES else "on_failure"
 
 
 def secret_address(project: Path) -> Callable[[str], str]:

@@ -1,4 +1,4 @@
-"""Processes by id and time of creation, since ids are used again."""
+"""This process, and process groups: signals to them, and their end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import os
 import signal
 import time
 
-import psutil
-
 from workbench.home import ProcessRecord
-from workbench.processes import CREATED_TOLERANCE_SECONDS
+from workbench.processes import is_running, record_of
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
@@ -17,25 +15,6 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 def own_record() -> ProcessRecord:
     """Return this process."""
     return record_of(os.getpid())
-
-
-def record_of(pid: int) -> ProcessRecord:
-    """Return a process that was just started; one that has ended already is never found again."""
-    try:
-        return ProcessRecord(pid, psutil.Process(pid).create_time())
-    except psutil.Error:
-        return ProcessRecord(pid, 0.0)
-
-
-def is_running(record: ProcessRecord) -> bool:
-    """Tell whether a process goes on; a zombie does not."""
-    try:
-        process = psutil.Process(record.pid)
-        created: float = process.create_time()
-        same = abs(created - record.created) <= CREATED_TOLERANCE_SECONDS
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
 
 
 def signal_group(pid: int, number: int) -> None:

@@ -7,7 +7,6 @@ import html
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from topiclake.errors import TopiclakeError
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.history import History
-from workbench.jobs.run_records import Attempt, Run
+from workbench.jobs.run_records import Attempt, Run, shown_time
 from workbench.ports import HOST
 
 COOKIE = "workbench_jobs"
@@ -91,10 +90,9 @@ class JobsPage:
 
     def _row(self, run: Run) -> list[str]:
         links = [_link(one) for one in self._history.attempts(run.id)]
-        began = f"{datetime.fromtimestamp(run.started or run.created, timezone.utc):%Y-%m-%d %H:%M:%S}"
-        seconds = f"{run.ended - run.started:.1f} s" if run.ended and run.started else ""
+        began = shown_time(run.started or run.created)
         state = f'<span title="{html.escape(run.reason)}">{run.state}</span>'
-        return [str(run.id), html.escape(run.job), began, run.trigger, state, seconds, " ".join(links)]
+        return [str(run.id), html.escape(run.job), began, run.trigger, state, run.duration, " ".join(links)]
 
     def _send_notebook(self, request: BaseHTTPRequestHandler, path: str) -> None:
         try:

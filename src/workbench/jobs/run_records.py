@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
 from workbench.home import ProcessRecord
 
 ACTIVE = ("PENDING", "RUNNING")
+SUCCESSES = ("SUCCESS", "SUCCESS_WITH_FAILURES")
 TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
   id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, trigger TEXT NOT NULL, due REAL,
@@ -70,7 +72,12 @@ class Run:
     @property
     def owner(self) -> ProcessRecord | None:
         """The process that carries it out."""
-        return ProcessRecord(self.pid, self.pid_created or 0.0) if self.pid else None
+        return _process(self.pid, self.pid_created)
+
+    @property
+    def duration(self) -> str:
+        """How long it went on, or "" while it does."""
+        return f"{self.ended - self.started:.1f} s" if self.ended and self.started else ""
 
     @property
     def given(self) -> dict[str, str]:
@@ -101,4 +108,13 @@ class Attempt:
     @property
     def process(self) -> ProcessRecord | None:
         """The task's own process, which leads a group."""
-        return ProcessRecord(self.pid, self.pid_created or 0.0) if self.pid else None
+        return _process(self.pid, self.pid_created)
+
+
+def shown_time(seconds: float) -> str:
+    """Return an instant as UTC, as it is shown to people."""
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"
+
+
+def _process(pid: int | None, created: float | None) -> ProcessRecord | None:
+    return ProcessRecord(pid, created or 0.0) if pid else None

@@ -18,7 +18,7 @@ from topiclake.errors import TopiclakeError
 from workbench.jobs import triggers
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.history import History
-from workbench.jobs.run_records import NewRun, Run
+from workbench.jobs.run_records import SUCCESSES, NewRun, Run
 from workbench.jobs.store import Store
 
 TICK_SECONDS = 1.0
@@ -96,7 +96,7 @@ class Scheduler:
         failures = 0
         runs = self._history.runs(key, limit=20)
         for run in runs:
-            if run.state in ("SUCCESS", "SUCCESS_WITH_FAILURES", "CANCELED"):
+            if run.state in (*SUCCESSES, "CANCELED"):
                 break
             failures += 1
         return not runs or now >= (runs[0].ended or now) + triggers.delay_after(failures)

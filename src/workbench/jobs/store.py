@@ -19,8 +19,9 @@ from pathlib import Path
 
 from topiclake.errors import ConfigError, StorageError
 from workbench.home import ProcessRecord
-from workbench.jobs.owners import is_running, own_record, stop_group
+from workbench.jobs.owners import own_record, stop_group
 from workbench.jobs.run_records import ACTIVE, TABLES, Attempt, NewRun, Run
+from workbench.processes import is_running
 
 BUSY_SECONDS = 60.0
 
@@ -64,17 +65,17 @@ class Store:
                 return None
             run = _insert(database, new, due=due)
             database.execute("INSERT INTO slots VALUES (?, ?, ?, ?)", (new.job, due, run, missed))
-            return _run(database, run)
+            return run_row(database, run)
 
     def begin(self, new: NewRun) -> Run:
         """Make a run that this process carries out; it is SKIPPED when the job has as many as it may."""
         with self.transaction() as database:
-            return _run(database, _insert(database, new, owner=own_record()))
+            return run_row(database, _insert(database, new, owner=own_record()))
 
     def add_when_idle(self, new: NewRun) -> Run | None:
         """Make a run of a job that has none; None when it has one."""
         with self.transaction() as database:
-            return None if _active(database, new.job) else _run(database, _insert(database, new))
+            return None if _active(database, new.job) else run_row(database, _insert(database, new))
 
     def take(self, run: int) -> bool:
         """Make this process the one that carries out a pending run; False when it is not pending."""
@@ -95,7 +96,7 @@ class Store:
     def cancel(self, run: int) -> Run:
         """Ask for the end of a run; one that has not begun ends at once. Return it as it was."""
         with self.transaction() as database:
-            found = _run(database, run)
+            found = run_row(database, run)
             database.execute("UPDATE runs SET cancelled = 1 WHERE id = ?", (run,))
             if found.state == "PENDING":
                 _end(database, run, "CANCELED", "cancelled before it began")
@@ -217,7 +218,12 @@ def _end(database: sqlite3.Connection, run: int, state: str, reason: str) -> boo
     return ended.rowcount == 1
 
 
-def _run(database: sqlite3.Connection, run: int) -> Run:
+def run_row(database: sqlite3.Connection, run: int) -> Run:
+    """Return a run.
+
+    Raises:
+        ConfigError: There is none with this number.
+    """
     row = database.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise ConfigError(f"there is no run {run}", "python -m workbench job history")

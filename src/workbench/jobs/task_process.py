@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.home import ProcessRecord
-from workbench.jobs.owners import STOP_SIGNALS, record_of, signal_group
+from workbench.jobs.owners import STOP_SIGNALS, signal_group
+from workbench.processes import record_of
 
 #: How long a process has after each signal before the next, stronger one.
 GRACE_SECONDS = 20.0

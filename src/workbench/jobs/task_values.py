@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from workbench.dbutils.jobs import FOLDER_VARIABLE, KEY_VARIABLE
+from workbench.dbutils.jobs import FOLDER_VARIABLE, KEY_VARIABLE, values_file
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.references import Name, resolve, time_part, unresolved
 from workbench.jobs.run_records import Run
@@ -87,8 +87,9 @@ class RunContext:
         return value
 
     def _task_value(self, name: Name, task: str, key: str) -> object:
+        file = values_file(str(self._values), task)
         try:
-            values = json.loads((self._values / f"{task}.json").read_text("utf-8"))
+            values = json.loads(file.read_text("utf-8"))
         except FileNotFoundError:
             raise unresolved(name, f"task '{task}' has left no values") from None
         except ValueError as error:
