@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pyspark.sql import SparkSession
@@ -68,3 +70,18 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def stub() -> ModuleType:
+    """What Databricks' SDK knows of dbutils; by its file, since its package asks for a login at once."""
+    package = importlib.util.find_spec("databricks.sdk")
+    assert package is not None
+    assert package.origin is not None
+    file = Path(package.origin).parent / "runtime" / "dbutils_stub.py"
+    spec = importlib.util.spec_from_file_location("dbutils_stub", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -81,11 +81,14 @@ def resolve(dbutils: Any, path: str, *, databricks: bool) -> str:  # noqa: ANN40
     """Return the address that Spark reads for `path`.
 
     Databricks resolves mount points by itself; elsewhere the mount's source is put in its place. Anything
-    that is no path below a mount point (a URI, a volume, a local folder) stays as it is.
+    that is no path below a mount point (a URI, a volume, a local folder) stays as it is; but `file:///folder`
+    becomes `file:/folder`, since Delta takes the two for two locations.
 
     Raises:
         StorageError: The path is below /mnt, and nothing is mounted there.
     """
+    if path.startswith("file:"):
+        return _as_spark_reads(path)
     if databricks or not path.startswith("/mnt/"):
         return path
     mounts = _mounts(dbutils)

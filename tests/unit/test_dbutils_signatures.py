@@ -1,8 +1,6 @@
 """Our `dbutils` beside the one that Databricks' own SDK describes."""
 
-import importlib.util
 import inspect
-from pathlib import Path
 
 import pytest
 
@@ -21,17 +19,6 @@ LEFT_OUT = {
 }
 #: What Databricks has and describes on its pages, though not in the SDK.
 NOT_IN_THE_SDK = {"widgets.getAll"}
-
-
-@pytest.fixture(scope="module")
-def stub():
-    """The SDK's module; not imported by its name, since its package asks for a login at once."""
-    package = importlib.util.find_spec("databricks.sdk")
-    file = Path(package.origin).parent / "runtime" / "dbutils_stub.py"
-    spec = importlib.util.spec_from_file_location("dbutils_stub", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

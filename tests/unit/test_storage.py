@@ -146,6 +146,14 @@ def test_a_folder_is_written_as_hadoop_writes_it():
     assert storage.resolve(dbutils, "/mnt/b/t", databricks=False) == "file:/plain/folder/t"
 
 
+@pytest.mark.parametrize("databricks", [True, False])
+def test_a_folder_that_is_given_as_an_address_is_written_so_too(databricks):
+    """Delta takes file:///x and file:/x for two locations, and refuses to create the table."""
+    dbutils = FakeDbutils(MOUNTED)
+    assert storage.resolve(dbutils, "file:///home/x%20y/t", databricks=databricks) == "file:/home/x y/t"
+    assert storage.resolve(dbutils, "file:/home/t", databricks=databricks) == "file:/home/t"
+
+
 def test_a_percent_sign_in_a_container_stays():
     dbutils = FakeDbutils({"/mnt/a": f"{WASBS}/x%20y"})
     assert storage.resolve(dbutils, "/mnt/a/t", databricks=False) == f"{WASBS}/x%20y/t"

@@ -1,0 +1,165 @@
+"""Runs notebooks as Databricks would: `python databricks_stand_in.py <project>`.
+
+Standard input: [[notebook, parameters], …].
+There is no workbench here, not even for those who import it, and dbutils has only documented names. Prints a
+JSON object: each notebook's exit value and how much it displayed. Mounts are noted only: what Databricks does
+with /mnt is its own business, so paths of tables are given in full. A project without jars gets no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import namedtuple
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+MountInfo = namedtuple("MountInfo", ["mountPoint", "source", "encryptionType"])
+
+
+class NoWorkbench:
+    """Finds no workbench, wherever it is installed."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        if name.partition(".")[0] == "workbench":
+            raise ModuleNotFoundError(f"Databricks has no {name}", name=name)
+        return None
+
+
+class Exit(BaseException):
+    """`dbutils.notebook.exit` ends a notebook at once."""
+
+
+class Widgets:
+    """A job's parameters win over the defaults, and those of another name are refused by `get`."""
+
+    def __init__(self, parameters: dict[str, str]) -> None:
+        self._parameters = parameters
+        self._values: dict[str, str] = {}
+
+    def text(self, name: str, defaultValue: str, label: str | None = None) -> None:  # noqa: N803
+        self._values[name] = self._parameters.get(name, defaultValue)
+
+    def dropdown(
+        self,
+        name: str,
+        defaultValue: str,  # noqa: N803
+        choices: list[str],
+        label: str | None = None,
+    ) -> None:
+        assert defaultValue in choices
+        self.text(name, defaultValue, label)
+
+    def get(self, name: str) -> str:
+        return self._values[name]
+
+    def getAll(self) -> dict[str, str]:  # noqa: N802
+        return dict(self._values)
+
+
+class FileSystem:
+    """Mounts, noted."""
+
+    def __init__(self) -> None:
+        self._mounts: list[MountInfo] = []
+
+    def mount(
+        self,
+        source: str,
+        mount_point: str,
+        encryption_type: str = "",
+        owner: str | None = None,
+        extra_configs: dict[str, str] | None = None,
+    ) -> bool:
+        assert mount_point not in [mount.mountPoint for mount in self._mounts]
+        self._mounts.append(MountInfo(mount_point, source, encryption_type))
+        return True
+
+    def mounts(self) -> list[MountInfo]:
+        return list(self._mounts)
+
+
+class Secrets:
+    """Scopes without a secret."""
+
+    def get(self, scope: str, key: str) -> str:
+        raise KeyError(f"Secret does not exist with scope: {scope} and key: {key}")
+
+
+class Notebook:
+    """The end of a notebook."""
+
+    def exit(self, value: str) -> None:
+        raise Exit(value)
+
+
+class TaskValues:
+    """Outside a job, what is set is gone."""
+
+    def set(self, key: str, value: object) -> None:
+        json.dumps(value)
+
+
+class DBUtils:
+    """What the notebooks use of Databricks' utilities."""
+
+    def __init__(self, parameters: dict[str, str]) -> None:
+        self.widgets = Widgets(parameters)
+        self.fs = FileSystem()
+        self.secrets = Secrets()
+        self.notebook = Notebook()
+        self.jobs = SimpleNamespace(taskValues=TaskValues())
+
+
+def run(notebook: Path, parameters: dict[str, str], spark: Any) -> dict[str, object]:
+    """Execute a notebook's cells; return its exit value and how many things it displayed."""
+    displayed: list[object] = []
+
+    def display(shown: Any) -> None:
+        displayed.append(shown.collect() if hasattr(shown, "collect") else list(shown))
+
+    names = {
+        "spark": spark,
+        "dbutils": DBUtils(parameters),
+        "display": display,
+        "displayHTML": displayed.append,
+    }
+    os.chdir(notebook.parent)
+    head, *cells = notebook.read_text(encoding="utf-8").split("\n# COMMAND ----------\n")
+    assert head.startswith("# Databricks notebook source\n")
+    try:
+        for cell in [head, *cells]:
+            code = [line for line in cell.split("\n") if not line.startswith("# MAGIC")]
+            exec(compile("\n".join(code), notebook.name, "exec"), names)
+    except Exit as exited:
+        return {"exit": exited.args[0], "displayed": len(displayed)}
+    return {"exit": "", "displayed": len(displayed)}
+
+
+def main() -> None:
+    sys.meta_path.insert(0, NoWorkbench)
+    os.environ["DATABRICKS_RUNTIME_VERSION"] = "18.0"
+    project, asked = Path(sys.argv[1]), json.load(sys.stdin)
+    # Databricks brings the session; its settings are those that docs/databricks.md asks for.
+    from topiclake.session import local_session
+
+    with TemporaryDirectory() as folder:
+        warehouse = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.local.dir": folder}
+        quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+        jars = project / "jars"
+        spark = local_session("stand-in", jars, warehouse | quiet) if jars.exists() else None
+        results = {name: run(project / "notebooks" / name, given, spark) for name, given in asked}
+        if spark is not None:
+            spark.stop()
+    assert not [name for name in sys.modules if name.partition(".")[0] == "workbench"]
+    sys.__stdout__.write("\n" + json.dumps(results) + "\n")
+
+
+if __name__ == "__main__":
+    main()

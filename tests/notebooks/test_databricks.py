@@ -1,0 +1,93 @@
+"""Each notebook, run where there is no workbench: cells, library, and only what Databricks documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.notebooks import databricks_stand_in
+
+PROJECT = Path(__file__).parents[2]
+
+#: Documented for Databricks Runtime 13.3 and newer; the SDK's stub does not have it yet:
+#: https://docs.databricks.com/en/dev-tools/databricks-utils.html#dbutils-widgets-getall
+NEWER = {"widgets.getAll"}
+
+
+def stand_in(project: Path, asked: list[tuple[str, dict[str, str]]], environment: dict[str, str]):
+    return subprocess.run(
+        [sys.executable, str(Path(databricks_stand_in.__file__)), str(project)],
+        input=json.dumps(asked),
+        env={name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
+        | environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def names(part: object, above: str = "") -> set[str]:
+    """What a part of the stand-in offers, with dots."""
+    found = set()
+    for name in (name for name in dir(part) if not name.startswith("_")):
+        value = getattr(part, name)
+        found |= {above + name} if callable(value) else names(value, f"{above}{name}.")
+    return found
+
+
+def test_the_stand_in_has_only_documented_names(stub) -> None:
+    for name in names(databricks_stand_in.DBUtils({})) - NEWER:
+        part = stub.dbutils
+        for step in name.split("."):
+            part = getattr(part, step)
+        assert callable(part)
+
+
+def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> None:
+    _, addresses = embedded
+    ingest = {
+        "topic": "stand-in",
+        "table_path": (tmp_path / "gps").as_uri(),
+        "checkpoint_path": (tmp_path / "checkpoint").as_uri(),
+    }
+    table = {"table_path": ingest["table_path"]}
+    asked = [
+        ("gps_publish.py", {"topic": "stand-in"}),
+        ("gps_ingest.py", ingest),
+        ("gps_query.py", table | {"version": "1"}),
+        ("audit.py", ingest),
+        ("quarantine.py", table | {"topic": "stand-in", "action": "replay"}),
+    ]
+    assert sorted(name for name, _ in asked) == sorted(
+        path.name for path in (PROJECT / "notebooks").glob("*.py")
+    )
+    done = stand_in(PROJECT, asked, addresses.environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads(done.stdout.splitlines()[-1])
+    exits = {name: json.loads(result["exit"]) for name, result in results.items()}
+    assert exits["gps_publish.py"]["records"] == exits["gps_ingest.py"]["rows_written"] == 993
+    assert exits["gps_query.py"] == 993
+    assert exits["audit.py"]["ok"]
+    assert {name: result["displayed"] for name, result in results.items()} == {
+        "gps_publish.py": 0,
+        "gps_ingest.py": 3,
+        "gps_query.py": 4,
+        "audit.py": 1,
+        "quarantine.py": 2,
+    }
+
+
+@pytest.mark.parametrize("line", ["import workbench.runner", "dbutils.fs.unmountAll()"])
+def test_what_databricks_has_not_fails_there(tmp_path, line) -> None:
+    (tmp_path / "notebooks").mkdir()
+    notebook = f"# Databricks notebook source\n\n# COMMAND ----------\n\n{line}\n"
+    (tmp_path / "notebooks" / "wrong.py").write_text(notebook)
+    done = stand_in(tmp_path, [("wrong.py", {})], {})
+    assert done.returncode == 1
+    assert "Databricks has no workbench" in done.stderr or "no attribute 'unmountAll'" in done.stderr
