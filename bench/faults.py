@@ -220,8 +220,8 @@ FAULTS = (
     Fault(
         "the limits of Avro are set",
         "session",
-        'f"-XX:+UseParallelGC {jvm_options()}"',
-        '"-XX:+UseParallelGC"',
+        'f"-XX:+UseG1GC {jvm_options()}"',
+        '"-XX:+UseG1GC"',
         _BOMBS,
         "bombs_are_quarantined_and_their_neighbours_decoded",
     ),
