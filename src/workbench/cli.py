@@ -92,6 +92,20 @@ def run(notebook: Path, given: tuple[str, ...]) -> None:
 
 
 @cli.command()
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--port", type=click.IntRange(1, 65535), help="8888 by default, or a free one.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def lab(given: tuple[str, ...], port: int | None, no_browser: bool) -> None:
+    """Open JupyterLab with the project's notebooks, until Ctrl-C.
+
+    Widgets have their defaults, or the values of -p. Kernels find the services as those of `run` do.
+    """
+    from workbench.lab.server import serve
+
+    serve(Home.find(), parse_parameters(given), port=port or 0, browser=not no_browser)
+
+
+@cli.command()
 @click.argument("action", type=click.Choice(("list", "show", "replay")))
 @click.option("--reason", default="", help="Only records with this reason, such as unknown_schema_id.")
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")

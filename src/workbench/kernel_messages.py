@@ -18,6 +18,9 @@ CONTEXT_VARIABLE = "WORKBENCH_KERNEL_CONTEXT"
 EXIT_MIME_TYPE = "application/vnd.topiclake.notebook-exit+json"
 FAILURE_MESSAGE = "workbench_failure"
 
+#: Where Jupyter's server names the notebook that it starts a kernel for.
+SESSION_VARIABLE = "JPY_SESSION_NAME"
+
 #: Messages that carry what a notebook shows; the others carry the protocol's own words.
 SHOWN_MESSAGES = frozenset(
     {"stream", "display_data", "update_display_data", "execute_result", "error", "execute_reply"}
@@ -27,7 +30,7 @@ SHOWN_MESSAGES = frozenset(
 
 @dataclass(frozen=True)
 class Context:
-    """What a kernel is told at its start."""
+    """What a kernel is told at its start; a lab's kernel is told its notebook by Jupyter."""
 
     notebook: str
     home_folder: str

@@ -1,0 +1,63 @@
+"""The Spark jobs of the cell that is being executed, so that an interrupt ends them and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+CANCEL_SECONDS = 10.0
+#: py4j logs it with its own stack, into the cell; the cell shows the interrupt itself.
+PY4J_MESSAGE = "KeyboardInterrupt while sending command."
+
+
+class CellJobs:
+    """Puts each cell's jobs into a group of its own.
+
+    Spark gives the jobs of a streaming query, which run in the query's own thread, a group of their own: they
+    go on when a cell is interrupted.
+
+    Args:
+        live: Returns the session, or None while there is none.
+    """
+
+    def __init__(self, live: Callable[[], SparkSession | None]) -> None:
+        self._live = live
+        self._cells = 0
+        logging.getLogger().addFilter(lambda record: record.msg != PY4J_MESSAGE)
+
+    def before_cell(self, *_: object) -> None:
+        """Begin the next cell's group."""
+        self._cells += 1
+        if spark := self._live():
+            self.group(spark)
+
+    def after_cell(self, result: Any) -> None:  # noqa: ANN401 - IPython's ExecutionResult
+        """Cancel the jobs of a cell that was interrupted."""
+        if isinstance(result.error_in_exec, KeyboardInterrupt) and (spark := self._live()):
+            # py4j has given up this thread's connection; the jobs still run on its other end.
+            cancelling = threading.Thread(target=spark.sparkContext.cancelJobGroup, args=(self._name,))
+            cancelling.start()
+            cancelling.join(CANCEL_SECONDS)
+            _activate(spark)
+
+    def group(self, spark: SparkSession) -> None:
+        """Put the jobs that this thread starts from now on into the running cell's group."""
+        # A session that was stopped, or whose JVM has died: the cell that needs it will say so.
+        with contextlib.suppress(Py4JError, OSError, AttributeError):
+            spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
+
+    @property
+    def _name(self) -> str:
+        return f"cell {self._cells}"
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make the session the active one of this thread's new connection, which is a new thread in the JVM."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
