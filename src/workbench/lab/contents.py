@@ -8,6 +8,7 @@ from typing import Any
 
 import nbformat
 from anyio.to_thread import run_sync
+from ipykernel.ipkernel import IPythonKernel
 from jupyter_server.services.contents.filecheckpoints import AsyncGenericFileCheckpoints
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from tornado.web import HTTPError
@@ -88,6 +89,10 @@ class Contents(AsyncLargeFileManager):
         await super().delete_file(path)
         self._outputs.forget(path.strip("/"))
 
+    def mark_trusted_cells(self, nb: nbformat.NotebookNode, path: str = "") -> None:
+        """Mark whether the cells' outputs were made here; Jupyter would also warn of notebooks without any."""
+        self.notary.mark_cells(nb, self.notary.check_signature(nb))
+
     async def _read_notebook(
         self,
         os_path: str,
@@ -97,7 +102,7 @@ class Contents(AsyncLargeFileManager):
     ) -> Any:  # noqa: ANN401 - a notebook, or with `raw` also its bytes
         if not os_path.endswith(SOURCE):
             return await super()._read_notebook(os_path, as_version, capture_validation_error, raw=raw)
-        content, _ = await self._read_file(os_path, "byte")
+        content: Any = (await self._read_file(os_path, "byte"))[0]
         notebook = await run_sync(self._notebook_of, os_path, content)
         return (notebook, content) if raw else notebook
 
@@ -108,31 +113,31 @@ class Contents(AsyncLargeFileManager):
         capture_validation_error: dict[str, Any] | None = None,
     ) -> None:
         if os_path.endswith(SOURCE):
-            await run_sync(self._save_source, os_path, nb)
+            saved = await run_sync(self._save_source, os_path, nb)
+            if self.notary.check_signature(nb):
+                # Jupyter signed what came from the browser; what is read from the files again differs a little.
+                self.notary.sign(saved)
         else:
             await super()._save_notebook(os_path, nb, capture_validation_error)
 
-    def _save_source(self, os_path: str, notebook: nbformat.NotebookNode) -> None:
+    def _save_source(self, os_path: str, notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+        """Write a notebook; return it as it will be read."""
         content, file = to_source(notebook), Path(os_path)
         with self.perm_to_403(os_path):
             # Its time of change stays too, by which editors and git tell what was changed.
             if not file.exists() or file.read_bytes() != content:
                 replace_bytes(file, content)
         self._outputs.keep(self._path_of(os_path), notebook)
-        if self.notary.check_signature(notebook):
-            # Jupyter signs what came from the browser; what is read from the files again differs a little.
-            self.notary.sign(self._notebook_of(os_path, content))
+        return self._notebook_of(os_path, content)
 
     def _notebook_of(self, os_path: str, content: bytes) -> nbformat.NotebookNode:
         try:
             notebook = to_notebook(parse_notebook(Path(os_path), content, lenient=True))
         except TopiclakeError as error:
             raise HTTPError(400, str(error)) from None
-        notebook.metadata.kernelspec = {
-            "name": KERNEL_NAME,
-            "display_name": SHOWN_NAME,
-            "language": "python",
-        }
+        # As the browser writes it once the kernel answers: else each notebook would seem to be edited.
+        spec = {"name": KERNEL_NAME, "display_name": SHOWN_NAME, "language": "python"}
+        notebook.metadata |= {"kernelspec": spec, "language_info": IPythonKernel.language_info}
         self._outputs.put_back(self._path_of(os_path), notebook)
         return notebook
 

@@ -32,7 +32,7 @@ def write_kernelspec(folder: Path, home: Home, parameters: Mapping[str, str]) ->
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
             "PYTHONUNBUFFERED": "1",
         },
-        "metadata": {"debugger": False},
+        "metadata": {"debugger": False, "supported_encryption": ["curve"]},
     }
     file = folder / "kernels" / KERNEL_NAME / "kernel.json"
     file.parent.mkdir(parents=True)

@@ -17,7 +17,7 @@ import psutil
 from workbench import ports, processes, services
 from workbench.home import Home
 from workbench.java import require_java
-from workbench.lab.kernelspec import write_kernelspec
+from workbench.lab.kernelspec import SHOWN_NAME, write_kernelspec
 
 USUAL_PORT = 8888
 
@@ -60,6 +60,8 @@ def _tell(home: Home) -> None:
 def _serve(config: Any) -> None:  # noqa: ANN401 - traitlets carries half of its types
     from jupyterlab.labapp import LabApp
 
+    LabApp.app_name = SHOWN_NAME  # the page's title
+    LabApp.load_other_extensions = False
     server: Any = LabApp.initialize_server(argv=[], config=config)
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from jupyter_core.paths import SYSTEM_CONFIG_PATH
 from jupyterlab.handlers.announcements import NeverCheckForUpdate
 from traitlets.config import Config
 
@@ -35,11 +36,12 @@ def set_environment(home: Home, folder: Path) -> None:
     """
     for name in [name for name in os.environ if name.startswith("JUPYTER")]:
         del os.environ[name]
+    # Settings for other servers of this machine, which would win over those below.
+    SYSTEM_CONFIG_PATH.clear()
     # ipykernel shows no output of subprocesses and the JVM when it finds this.
     os.environ.pop("PYTEST_CURRENT_TEST", None)
     os.environ |= {
-        "JUPYTER_NO_CONFIG": "1",
-        "JUPYTER_CONFIG_DIR": str(home.lab / "config"),
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
         "JUPYTER_DATA_DIR": str(home.lab / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
         "JUPYTER_PATH": str(folder),
@@ -50,7 +52,7 @@ def set_environment(home: Home, folder: Path) -> None:
 
 def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
     """Return the configuration of JupyterLab and its server."""
-    _write_page_config(folder / "app")
+    _write_page_config(folder / "config" / "labconfig")
     config = Config()
     config.Application.log_level = "WARN"
     config.ServerApp.update(
@@ -63,9 +65,10 @@ def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
         terminals_enabled=False,
         cookie_secret_file=str(home.lab / "cookie_secret"),
         contents_manager_class=Contents,
+        # Its default is longer than Tornado takes, which then says so for each browser.
+        tornado_settings={"ws_ping_timeout": 30_000},
     )
     config.LabApp.update(
-        app_name="Topiclake",
         app_dir=str(Path(sys.prefix) / "share" / "jupyter" / "lab"),
         app_settings_dir=str(folder / "app"),
         user_settings_dir=str(home.lab / "settings"),
@@ -79,6 +82,8 @@ def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
     config.Contents.outputs_folder = str(home.lab / "outputs")
     config.Checkpoints.root_dir = str(home.lab / "checkpoints")
     config.KernelSpecManager.update(ensure_native_kernel=False, allowed_kernelspecs={KERNEL_NAME})
+    # Other users of this machine could read what passes on a port of the loopback address.
+    config.MappingKernelManager.transport_encryption = "required"
     config.MultiKernelManager.default_kernel_name = KERNEL_NAME
     config.KernelManager.shutdown_wait_time = SHUTDOWN_SECONDS
     return config
@@ -86,5 +91,10 @@ def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
 
 def _write_page_config(folder: Path) -> None:
     folder.mkdir(parents=True)
-    page = {"disabledExtensions": dict.fromkeys(DISABLED_PLUGINS, True)}
+    page = {
+        "disabledExtensions": dict.fromkeys(DISABLED_PLUGINS, True),
+        # Extensions come as they are; none is compiled here.
+        "buildAvailable": False,
+        "buildCheck": False,
+    }
     (folder / "page_config.json").write_text(json.dumps(page), encoding="utf-8")
