@@ -90,7 +90,7 @@ class Contents(AsyncLargeFileManager):
         self._outputs.forget(path.strip("/"))
 
     def mark_trusted_cells(self, nb: nbformat.NotebookNode, path: str = "") -> None:
-        """Mark whether the cells' outputs were made here; Jupyter would also warn of notebooks without any."""
+        """Mark whether cells' outputs were made here; Jupyter would also warn where there are none."""
         self.notary.mark_cells(nb, self.notary.check_signature(nb))
 
     async def _read_notebook(
@@ -115,7 +115,7 @@ class Contents(AsyncLargeFileManager):
         if os_path.endswith(SOURCE):
             saved = await run_sync(self._save_source, os_path, nb)
             if self.notary.check_signature(nb):
-                # Jupyter signed what came from the browser; what is read from the files again differs a little.
+                # Jupyter signed what came from the browser; what is read again differs a little.
                 self.notary.sign(saved)
         else:
             await super()._save_notebook(os_path, nb, capture_validation_error)
