@@ -26,6 +26,7 @@ from traitlets import Type, default
 from topiclake.errors import TopiclakeError
 from workbench.dbutils import DBUtils, NotebookExit
 from workbench.display import Display
+from workbench.display_table import Redaction
 from workbench.kernel_messages import (
     CONTEXT_VARIABLE,
     EXIT_MIME_TYPE,
@@ -115,7 +116,8 @@ class Workspace:
             redactor,
             lambda: notebooks[-1].parent,
         )
-        self.display = Display(redactor.redact)
+        redaction = Redaction(redactor.redact, redactor.open_end)
+        self.display = Display(redaction, self.dbutils.fs.mounts)
         self.magics = Magics(shell, self.dbutils, self.display, self.start_spark, notebooks)
 
     def install(self) -> None:
@@ -125,6 +127,7 @@ class Workspace:
         shell.push({**names, SPARK_STARTER: self.start_spark}, interactive=False)
         shell.ast_transformers.append(SparkStarter(shell))
         self.magics.install()
+        shell.events.register("pre_run_cell", lambda info: self.display.begin_cell(info.cell_id))
         shell.set_custom_exc((NotebookExit,), _publish_exit)
 
     def start_spark(self) -> SparkSession:
@@ -132,6 +135,11 @@ class Workspace:
         spark = self._shell.user_ns.get("spark") or self.session.start()
         self._shell.push({"spark": spark}, interactive=False)
         return spark
+
+    def stop(self) -> None:
+        """Stop the streams that are shown, then Spark and its JVM."""
+        self.display.stop_streams()
+        self.session.stop()
 
     def _on_spark_start(self, spark: SparkSession) -> None:
         self.dbutils.fs.refreshMounts()
@@ -161,7 +169,7 @@ class NotebookKernel(IPythonKernel):
         takes a JVM that has ended but was not waited for as one that runs.
         """
         if self.workspace is not None:
-            await asyncio.to_thread(self.workspace.session.stop)
+            await asyncio.to_thread(self.workspace.stop)
         stopped: dict[str, Any] = super().do_shutdown(restart)  # type: ignore[no-untyped-call]
         return stopped
 
