@@ -111,15 +111,17 @@ class Display:
         if in_notebook():
             stream = StreamDisplay(frame, options, NotebookOutput(_publish), self._redaction)
             self._streams.add(stream)
-            stream.watch_in_background()
+            stream.watch()
             return
         with TerminalTable(self._console) as terminal:
             stream = StreamDisplay(frame, options, terminal, self._redaction)
+            stream.watch()
             try:
-                stream.watch()
-            finally:
+                stream.wait()
+            except KeyboardInterrupt:
                 stream.stop()
-                stream.settle(STOP_SECONDS)
+                stream.settle(STOP_SECONDS, interrupted=True)
+                raise
 
     def _show_tuples(self, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
         kinds = ("bigint" if isinstance(value, int) else "string" for value in rows[0])

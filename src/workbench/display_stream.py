@@ -83,7 +83,7 @@ class StreamDisplay:
         self._points: deque[BatchPoint] = deque(maxlen=MAX_POINTS)
         self._has_batch = threading.Event()
         self._has_rows = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._watch, name=f"display {options.name}", daemon=True)
         self._query: StreamingQuery = start_query(frame, options, self._take)
 
     @property
@@ -101,14 +101,20 @@ class StreamDisplay:
         """The query's name."""
         return self._state.name
 
-    def watch_in_background(self) -> None:
+    def watch(self) -> None:
         """Show what comes, from a thread, until the query is over."""
         self._publish()
-        self._thread = threading.Thread(target=self.watch, name=f"display {self.name}", daemon=True)
         self._thread.start()
 
-    def watch(self) -> None:
-        """Show what comes until the query is over."""
+    def wait(self) -> None:
+        """Wait until the query is over.
+
+        Nothing is asked of Spark here: Ctrl-C may interrupt it, and would cut a call to the JVM in two.
+        """
+        while self._thread.is_alive():
+            self._thread.join(REFRESH_SECONDS)
+
+    def _watch(self) -> None:
         try:
             while not self._query.awaitTermination(REFRESH_SECONDS):
                 self._read_progress()
@@ -125,18 +131,22 @@ class StreamDisplay:
         with contextlib.suppress(Exception):
             self._query.stop()
 
-    def settle(self, seconds: float) -> None:
-        """Wait until the stop is shown; show it now when that takes too long."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-        if not self.over:
-            self._change(status="stopped")
+    def settle(self, seconds: float, *, interrupted: bool = False) -> None:
+        """Wait until the end is shown, and show it once more; after `seconds` without waiting any longer.
+
+        Args:
+            seconds: How long.
+            interrupted: Ctrl-C, at which PySpark cancels all jobs: that the query failed then is no news.
+        """
+        self._thread.join(seconds)
+        if interrupted or not self.over:
+            self._change(status="stopped", cause="")
         self._publish(again=True)
 
     def await_something(self, deadline: float) -> None:
         """Wait for the first micro-batch that has rows, or, where the query ends by itself, for its end."""
-        if self._options.ends and self._thread is not None:
-            self._thread.join()
+        if self._options.ends:
+            self.wait()
         self._has_batch.wait(deadline - time.monotonic())
         self._has_rows.wait(min(ROWS_SECONDS, deadline - time.monotonic()))
 
