@@ -16,7 +16,7 @@ from workbench.display_charts import BatchPoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 OPTIONS = ("streamName", "trigger", "processingTime", "checkpointLocation")
 #: In this order: an aggregation has a whole result to show; only there Spark allows `complete`.
@@ -35,7 +35,7 @@ class QueryOptions:
     Attributes:
         name: Seen in `spark.streams.active`.
         trigger: For `DataStreamWriter.trigger`; empty is Spark's default.
-        checkpoint: Where, or "" for a temporary folder that Spark removes.
+        checkpoint: Where, or "" for a temporary folder.
     """
 
     name: str
@@ -109,13 +109,14 @@ def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
 
 
 def start_query(
-    frame: DataFrame, options: QueryOptions, take: Callable[[DataFrame, str], None]
+    frame: DataFrame, options: QueryOptions, checkpoint: str, take: Callable[[DataFrame, str], None]
 ) -> StreamingQuery:
     """Start a query that gives each micro-batch to `take`, with the output mode that Spark allows for it.
 
     Args:
         frame: A streaming DataFrame.
         options: How it is to run.
+        checkpoint: Where. Spark's own temporary one would be left behind by each output mode that it refuses.
         take: Gets the rows of each micro-batch, and the output mode.
 
     Raises:
@@ -126,7 +127,7 @@ def start_query(
     refused, before = None, {query.runId for query in frame.sparkSession.streams.active}
     for mode in OUTPUT_MODES:
         try:
-            return _start(frame, options, take, mode)
+            return _writer(frame, options, take, mode).option("checkpointLocation", checkpoint).start()
         except KeyboardInterrupt:
             # py4j's connection of this thread may have lost an answer; another thread has its own.
             stopping = threading.Thread(target=_stop_new, args=(frame, options.name, before))
@@ -142,18 +143,14 @@ def start_query(
     raise refused
 
 
-def _start(
+def _writer(
     frame: DataFrame, options: QueryOptions, take: Callable[[DataFrame, str], None], mode: str
-) -> StreamingQuery:
+) -> DataStreamWriter:
     def take_batch(batch: DataFrame, number: int) -> None:
         take(batch, mode)
 
     writer = frame.writeStream.outputMode(mode).queryName(options.name).foreachBatch(take_batch)
-    if options.trigger:
-        writer = writer.trigger(**options.trigger)
-    if options.checkpoint:
-        writer = writer.option("checkpointLocation", options.checkpoint)
-    return writer.start()
+    return writer.trigger(**options.trigger) if options.trigger else writer
 
 
 def _stop_new(frame: DataFrame, name: str, before: Set[str]) -> None:
@@ -182,6 +179,6 @@ def _finite(number: float | None) -> float:
 def failure_cause(text: str) -> str:
     """Return what caused a query's failure, in one line, from the text of its exception."""
     message = text.partition("JVM stacktrace:")[0]
-    causes = re.findall(r"(?:Caused by|\w+(?:Exception|Error)): (.*)", message)
+    causes = re.findall(r"\w+(?:Exception|Error): (.*)", message)
     cause = causes[-1] if causes else message.partition("terminated with exception: ")[2] or message
     return " ".join(cause.split())[:500]

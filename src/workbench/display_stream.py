@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -83,8 +85,15 @@ class StreamDisplay:
         self._points: deque[BatchPoint] = deque(maxlen=MAX_POINTS)
         self._has_batch = threading.Event()
         self._has_rows = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"display {options.name}", daemon=True)
-        self._query: StreamingQuery = start_query(frame, options, self._take)
+        self._ended = threading.Event()
+        # Removed with the query, at the latest when Python ends.
+        self._folder = tempfile.TemporaryDirectory(prefix="workbench-display-", ignore_cleanup_errors=True)
+        checkpoint = options.checkpoint or Path(self._folder.name).as_uri()
+        try:
+            self._query: StreamingQuery = start_query(frame, options, checkpoint, self._take)
+        except BaseException:
+            self._folder.cleanup()
+            raise
 
     @property
     def over(self) -> bool:
@@ -104,15 +113,16 @@ class StreamDisplay:
     def watch(self) -> None:
         """Show what comes, from a thread, until the query is over."""
         self._publish()
-        self._thread.start()
+        threading.Thread(target=self._watch, name=f"display {self.name}", daemon=True).start()
 
     def wait(self) -> None:
         """Wait until the query is over.
 
         Nothing is asked of Spark here: Ctrl-C may interrupt it, and would cut a call to the JVM in two.
         """
-        while self._thread.is_alive():
-            self._thread.join(REFRESH_SECONDS)
+        # Ctrl-C during a thread's `join` makes Python take the thread for ended.
+        while not self._ended.wait(REFRESH_SECONDS):
+            pass
 
     def _watch(self) -> None:
         try:
@@ -138,7 +148,7 @@ class StreamDisplay:
             seconds: How long.
             interrupted: Ctrl-C, at which PySpark cancels all jobs: that the query failed then is no news.
         """
-        self._thread.join(seconds)
+        self._ended.wait(seconds)
         if interrupted or not self.over:
             self._change(status="stopped", cause="")
         self._publish(again=True)
@@ -187,8 +197,11 @@ class StreamDisplay:
         else:
             self._change(status="failed", cause=self._redaction.redact(failure_cause(str(error))))
         self._has_batch.set()
+        self._folder.cleanup()
+        self._has_batch.set()
         self._has_rows.set()
         self._publish()
+        self._ended.set()
 
     def _change(self, **changes: Any) -> None:  # noqa: ANN401 - fields of the state
         with self._lock:

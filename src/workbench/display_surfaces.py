@@ -100,8 +100,7 @@ def _text(state: StreamState) -> str:
 
 def _live_table(state: StreamState, height: int) -> Group:
     rows = state.rows[:height]
-    caption = counted(len(rows), state.more or len(rows) < len(state.rows))
-    table = Table(caption=caption, caption_justify="left")
+    table = Table()
     for name, kind in state.columns:
         head = Text(_one_line(name)).append(f"\n{_one_line(kind)}", style="dim")
         table.add_column(head, justify="right" if is_number(kind) else "left", overflow="ellipsis")
@@ -111,7 +110,8 @@ def _live_table(state: StreamState, height: int) -> Group:
         )
     heading = Text(f"{_one_line(state.name)}  {_heading(state)}", style="bold")
     failure = [Text(_one_line(_failure(state)), style="red")] if state.cause else []
-    return Group(heading, *failure, *map(Text, text_charts(state.points)), table)
+    count = Text(counted(len(rows), state.more or len(rows) < len(state.rows)), style="dim")
+    return Group(heading, *failure, *map(Text, text_charts(state.points)), table, count)
 
 
 def _one_line(text: str) -> str:

@@ -113,7 +113,7 @@ def test_an_output_is_updated_in_place_with_little_text():
         assert words in second["text/html"]
     assert "<script" not in second["text/html"]
     assert len(second["text/html"]) < 30_000
-    assert "input rate             10.0 rows/s" in second["text/plain"]
+    assert "input rate           10.0 rows/s" in second["text/plain"]
 
 
 def test_two_outputs_have_two_ids():
