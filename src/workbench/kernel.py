@@ -24,6 +24,7 @@ from traitlets import Type, default
 
 from workbench.dbutils import DBUtils, NotebookExit
 from workbench.display import Display
+from workbench.display_table import Redaction
 from workbench.kernel_context import take_context
 from workbench.kernel_failures import failure_report
 from workbench.kernel_jobs import CellJobs
@@ -91,7 +92,8 @@ class Workspace:
             redactor,
             lambda: notebooks[-1].parent,
         )
-        self.display = Display(redactor.redact)
+        redaction = Redaction(redactor.redact, redactor.open_end)
+        self.display = Display(redaction, self.dbutils.fs.mounts)
         self.jobs = CellJobs(lambda: self.session.live)
         self.magics = Magics(shell, self.dbutils, self.display, self.start_spark, notebooks)
 
@@ -104,6 +106,7 @@ class Workspace:
         shell.events.register("post_run_cell", self.jobs.after_cell)
         shell.ast_transformers.append(SparkStarter(shell))
         self.magics.install()
+        shell.events.register("pre_run_cell", lambda info: self.display.begin_cell(info.cell_id))
         shell.set_custom_exc((NotebookExit,), _publish_exit)
 
     def start_spark(self) -> SparkSession:
@@ -115,6 +118,11 @@ class Workspace:
     def sql(self, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:  # noqa: N803, ANN401 - Spark's own
         """Run SQL: what a notebook knows as `sql` is `spark.sql`, which starts Spark where it is needed."""
         return self.start_spark().sql(sqlQuery, *args, **kwargs)
+
+    def stop(self) -> None:
+        """Stop the streams that are shown, then Spark and its JVM."""
+        self.display.stop_streams()
+        self.session.stop()
 
     def _on_spark_start(self, spark: SparkSession) -> None:
         self.jobs.group(spark)
@@ -145,7 +153,7 @@ class NotebookKernel(IPythonKernel):
         takes a JVM that has ended but was not waited for as one that runs.
         """
         if self.workspace is not None:
-            await asyncio.to_thread(self.workspace.session.stop)
+            await asyncio.to_thread(self.workspace.stop)
         stopped: dict[str, Any] = super().do_shutdown(restart)  # type: ignore[no-untyped-call]
         return stopped
 
