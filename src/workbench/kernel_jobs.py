@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-CANCEL_SECONDS = 10.0
 #: py4j logs it with its own stack, into the cell; the cell shows the interrupt itself.
 PY4J_MESSAGE = "KeyboardInterrupt while sending command."
 
@@ -40,10 +38,10 @@ class CellJobs:
     def after_cell(self, result: Any) -> None:  # noqa: ANN401 - IPython's ExecutionResult
         """Cancel the jobs of a cell that was interrupted."""
         if isinstance(result.error_in_exec, KeyboardInterrupt) and (spark := self._live()):
-            # py4j has given up this thread's connection; the jobs still run on its other end.
-            cancelling = threading.Thread(target=spark.sparkContext.cancelJobGroup, args=(self._name,))
-            cancelling.start()
-            cancelling.join(CANCEL_SECONDS)
+            # py4j has given up this thread's connection; what was asked for goes on at its other end, and may
+            # be about to start a job.
+            context: Any = spark.sparkContext._jsc.sc()
+            context.cancelJobGroupAndFutureJobs(self._name)
             _activate(spark)
 
     def group(self, spark: SparkSession) -> None:

@@ -31,8 +31,8 @@ STORY = MARKER.join(
         'dbutils.widgets.text("rows", "3")',
         "# MAGIC %run ./included",
         "# DBTITLE 1,Rows\n# MAGIC %sql\n# MAGIC SELECT id * 7 AS sevenfold FROM range(:rows)",
-        "rate = spark.readStream.format('rate').load()\n"
-        "query = rate.writeStream.format('memory').queryName('seen').start()",
+        "rate = spark.readStream.format('rate').option('rowsPerSecond', 5).load()\n"
+        "display(rate, streamName='seen', processingTime='1 second')",
         'print("included:", from_included, "app:", spark.conf.get("spark.app.name"))\n',
     ]
 )
@@ -55,17 +55,21 @@ class Lab:
         assert found, "".join(self.said)
         return found
 
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.address[1]}/"
+
     def ask(self, verb: str, path: str, **named) -> requests.Response:
-        port, token = self.address.groups()
-        named.setdefault("headers", {"Authorization": f"token {token}"})
-        return requests.request(verb, f"http://127.0.0.1:{port}/api/{path}", timeout=60, **named)
+        named.setdefault("headers", {"Authorization": f"token {self.address[2]}"})
+        return requests.request(verb, f"{self.origin}api/{path}", timeout=60, **named)
 
     def end(self, number: signal.Signals) -> None:
         """Send a signal, and see that everything has ended a little later."""
-        everything = [psutil.Process(self.process.pid).children(recursive=True)]
+        everything = psutil.Process(self.process.pid).children(recursive=True)
+        assert everything
         self.process.send_signal(number)
         assert self.process.wait(40) == 0, "".join(self.said)
-        _, alive = psutil.wait_procs(everything[0], timeout=5)
+        _, alive = psutil.wait_procs(everything, timeout=5)
         assert alive == []
 
 
@@ -148,43 +152,60 @@ class Notebook:
         self.page.keyboard.press("Control+Enter")
 
 
+INTERRUPTED = "spark.range(10 ** 13).selectExpr('sum(hash(id))').collect()"
+JOBS = """\
+tracker = spark.sparkContext.statusTracker()
+statuses = [tracker.getJobInfo(job).status for job in tracker.getJobIdsForGroup('cell 6')]
+statuses, [query.name for query in spark.streams.active], sql('SELECT 6 * 7 AS n').first().n"""
+STOP = "for query in spark.streams.active: query.stop()"
+
+
 def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page) -> None:
-    lab = start("-p", "rows=2")
+    lab, asked = start("-p", "rows=2"), []
+    page.on("request", lambda request: asked.append(request.url))
     page.goto(lab.address[0])
     notebook = Notebook(page)
     page.locator(".jp-DirListing-item", has_text="story.py").dblclick()
     expect(notebook.cell(1)).to_contain_text("A story")
-    expect(page).to_have_title(re.compile("story.*Topiclake"))
+    expect(page).to_have_title("story.py - Topiclake")
+    expect(page.get_by_text("Topiclake | Idle")).to_be_visible()
+    assert page.locator(".jp-mod-dirty").count() == 0
 
     notebook.menu("Run", "Run All Cells")
     expect(notebook.output(6)).to_contain_text("included: yes app: story", timeout=SPARK_MILLISECONDS)
     expect(notebook.output(4).locator("td")).to_have_text(["0", "7"])
+    line = notebook.output(5).locator("polyline").first
+    expect(line).to_have_attribute("points", re.compile(r"\S+ \S+"), timeout=30_000)
+    drawn = line.get_attribute("points")
+    expect(line).not_to_have_attribute("points", drawn, timeout=30_000)
 
-    notebook.add("spark.range(10 ** 13).selectExpr('sum(hash(id))').collect()")
+    notebook.add(INTERRUPTED)
     expect(notebook.cell(7)).to_contain_text("[*]")
     notebook.panel.get_by_role("button", name="Interrupt the kernel").click()
-    expect(notebook.output(7)).to_contain_text("the cell was interrupted")
-    notebook.add("[q.name for q in spark.streams.active], sql('SELECT 6 * 7 AS n').first().n")
-    expect(notebook.output(8)).to_contain_text("(['seen'], 42)")
-    notebook.add("for q in spark.streams.active: q.stop()\nspark.streams.active")
-    expect(notebook.output(9)).to_contain_text("[]")
+    expect(notebook.output(7)).to_have_text("KeyboardInterrupt: the cell was interrupted", timeout=30_000)
+    notebook.add(JOBS)
+    expect(notebook.output(8)).to_have_text("(['FAILED'], ['seen'], 42)", timeout=30_000)
+    notebook.add(STOP)
+    expect(notebook.output(5)).to_contain_text("stopped", timeout=30_000)
 
     page.keyboard.press("Control+s")
-    added = (
-        "spark.range(10 ** 13).selectExpr('sum(hash(id))').collect()",
-        "[q.name for q in spark.streams.active], sql('SELECT 6 * 7 AS n').first().n",
-        "for q in spark.streams.active: q.stop()\nspark.streams.active",
-    )
-    story = project / "notebooks" / "story.py"
-    wait_until(lambda: story.read_text() == STORY + MARKER[1:] + MARKER.join(added) + "\n")
+    written = STORY + MARKER[1:] + MARKER.join([INTERRUPTED, JOBS, STOP]) + "\n"
+    wait_until(lambda: (project / "notebooks" / "story.py").read_text() == written)
+    page.reload()
+    expect(notebook.output(6)).to_contain_text("included: yes app: story")
+    # It would be missing, were its output not trusted.
+    expect(notebook.output(5).locator("polyline")).to_have_count(3)
+    assert [url for url in asked if not url.startswith((lab.origin, "data:", "blob:"))] == []
     lab.end(signal.SIGINT)
 
 
-def test_a_module_opens_as_text_and_what_is_no_notebook_says_so(start, page) -> None:
-    lab = start()
-    page.goto(lab.address[0])
+def test_a_module_opens_as_text_and_what_cannot_be_read_is_told_in_a_sentence(start, project, page) -> None:
+    (project / "notebooks" / "broken.py").write_bytes(f"{FIRST_LINE}\n\xff\n".encode("latin-1"))
+    page.goto(start().address[0])
     page.locator(".jp-DirListing-item", has_text="module.py").dblclick()
     expect(page.locator(".jp-FileEditor")).to_contain_text("x = 1")
+    page.locator(".jp-DirListing-item", has_text="broken.py").dblclick()
+    expect(page.get_by_role("dialog")).to_contain_text("is not UTF-8 text")
 
 
 def test_two_labs_run_side_by_side_and_leave_nothing_in_the_users_home(start, tmp_path) -> None:
