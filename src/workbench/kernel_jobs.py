@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import py4j.java_gateway
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-#: py4j logs it with its own stack, into the cell; the cell shows the interrupt itself.
-PY4J_MESSAGE = "KeyboardInterrupt while sending command."
+PY4J_LOGGERS = ("py4j.java_gateway", "py4j.clientserver")
 
 
 class CellJobs:
@@ -27,7 +27,7 @@ class CellJobs:
     def __init__(self, live: Callable[[], SparkSession | None]) -> None:
         self._live = live
         self._cells = 0
-        logging.getLogger().addFilter(lambda record: record.msg != PY4J_MESSAGE)
+        _keep_interrupts_out_of_logs()
 
     def before_cell(self, *_: object) -> None:
         """Begin the next cell's group."""
@@ -59,3 +59,21 @@ def _activate(spark: SparkSession) -> None:
     """Make the session the active one of this thread's new connection, which is a new thread in the JVM."""
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def _keep_interrupts_out_of_logs() -> None:
+    """Drop what py4j logs of an interrupt, with its own stack and into the cell, which shows it anyway.
+
+    It takes the root logger for that, by the function that sets up logging for the whole notebook.
+    """
+    module: Any = py4j.java_gateway
+    module.logging = module.logger
+    for name in PY4J_LOGGERS:
+        logging.getLogger(name).addFilter(lambda record: not _tells_of_interrupt(record))
+
+
+def _tells_of_interrupt(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None

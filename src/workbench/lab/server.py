@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -20,6 +21,7 @@ from workbench.java import require_java
 from workbench.lab.kernelspec import SHOWN_NAME, write_kernelspec
 
 USUAL_PORT = 8888
+TASK_SECONDS = 5.0
 
 
 def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: bool = True) -> None:
@@ -72,6 +74,16 @@ def _serve(config: Any) -> None:  # noqa: ANN401 - traitlets carries half of its
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     server.start()
+    _end_tasks(server.io_loop.asyncio_loop)
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """End what Jupyter leaves unfinished; its worker threads would outlive a task that does not end."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=TASK_SECONDS))
 
 
 @contextlib.contextmanager
