@@ -37,7 +37,9 @@ class NotebookOutput:
     def show(self, state: StreamState) -> None:
         """Show this instead of what was shown before."""
         data = {"text/html": _html(state), "text/plain": _text(state)}
-        self._publish(data, raw=True, display_id=self._id, update=self._begun)
+        # In the metadata too, which is saved: a page that is loaded again finds the output by it.
+        metadata = {"display_id": self._id}
+        self._publish(data, metadata=metadata, raw=True, display_id=self._id, update=self._begun)
         self._begun = True
 
 

@@ -41,9 +41,10 @@ def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: 
     _tell(home)
     with _own_folder(home) as folder:
         write_kernelspec(folder, home, parameters)
-        from workbench.lab.settings import lab_config, set_environment
+        from workbench.lab.settings import drop_ping_warnings, lab_config, set_environment
 
         set_environment(home, folder)
+        drop_ping_warnings()
         chosen = port or ports.choose(["lab"], {"lab": USUAL_PORT})["lab"]
         try:
             _serve(lab_config(home, folder, chosen, browser=browser))

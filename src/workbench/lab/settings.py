@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -22,9 +23,12 @@ SHUTDOWN_SECONDS = 10.0
 DISABLED_PLUGINS = (
     "@jupyterlab/apputils-extension:announcements",
     "@jupyterlab/extensionmanager-extension",
+    "@jupyterlab/fileeditor-extension:language-server",
     "@jupyterlab/lsp-extension",
+    "@jupyterlab/notebook-extension:language-server",
     "@jupyterlab/pluginmanager-extension",
 )
+PING_WARNING = "websocket_ping_timeout"
 
 
 def set_environment(home: Home, folder: Path) -> None:
@@ -65,8 +69,6 @@ def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
         terminals_enabled=False,
         cookie_secret_file=str(home.lab / "cookie_secret"),
         contents_manager_class=Contents,
-        # Its default is longer than Tornado takes, which then says so for each browser.
-        tornado_settings={"ws_ping_timeout": 30_000},
     )
     config.LabApp.update(
         app_dir=str(Path(sys.prefix) / "share" / "jupyter" / "lab"),
@@ -87,6 +89,11 @@ def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
     config.MultiKernelManager.default_kernel_name = KERNEL_NAME
     config.KernelManager.shutdown_wait_time = SHUTDOWN_SECONDS
     return config
+
+
+def drop_ping_warnings() -> None:
+    """Drop what Tornado says for each browser: it takes Jupyter's milliseconds, which work, for seconds."""
+    logging.getLogger("tornado.general").addFilter(lambda record: PING_WARNING not in record.getMessage())
 
 
 def _write_page_config(folder: Path) -> None:

@@ -1,5 +1,6 @@
 /*
- * A double click on a notebook in Databricks source format opens it as a notebook.
+ * What JupyterLab needs so that notebooks in Databricks source format are at home in it: a double click opens
+ * them as notebooks, and a stream's output goes on changing after the page was loaded again.
  *
  * JupyterLab chooses what opens a file by the file's name, and the names of these notebooks end as those of
  * modules do. The server tells them apart (workbench.lab.contents), so each answer of the server is looked at
@@ -23,9 +24,45 @@
     }
   }
 
+  /*
+   * An output that is updated by its display id: JupyterLab forgets the id when the page is loaded again, so
+   * the output carries it in its metadata (workbench.display_surfaces). A cell that was executed in this page
+   * has a future, and JupyterLab updates its outputs.
+   */
+  function updateOutputs(notebook, message) {
+    const id = message.content.transient?.display_id;
+    if (message.header.msg_type !== "update_display_data" || !id) {
+      return;
+    }
+    for (const cell of notebook.widgets) {
+      const outputs = cell.outputArea?.future ? null : cell.outputArea?.model;
+      for (let index = 0; index < (outputs?.length ?? 0); index++) {
+        if (outputs.get(index).metadata.display_id === id) {
+          outputs.set(index, { ...message.content, output_type: "display_data" });
+        }
+      }
+    }
+  }
+
+  const liveOutputs = {
+    createNew(panel, context) {
+      const update = (_, message) => updateOutputs(panel.content, message);
+      context.sessionContext.iopubMessage.connect(update);
+      return {
+        isDisposed: false,
+        dispose() {
+          this.isDisposed = true;
+          context.sessionContext.iopubMessage.disconnect(update);
+        },
+      };
+    },
+  };
+
   function activate(app) {
     const contents = app.serviceManager.contents;
     const registry = app.docRegistry;
+
+    registry.addWidgetExtension("Notebook", liveOutputs);
 
     const get = contents.get.bind(contents);
     contents.get = async (path, options) => {
