@@ -126,7 +126,7 @@ class StreamDisplay:
 
     def _watch(self) -> None:
         try:
-            while not self._query.awaitTermination(REFRESH_SECONDS):
+            while not self._query.awaitTermination(REFRESH_SECONDS):  # type: ignore[arg-type]
                 self._read_progress()
                 self._publish()
         except Exception as error:  # noqa: BLE001 - shown, whatever it is: a thread's traceback goes nowhere
