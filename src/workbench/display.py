@@ -97,6 +97,8 @@ class Display:
         Raises:
             DisplayError: A stream failed.
         """
+        for name in self._streams.awaited():
+            sys.stdout.write(f"waiting for the displayed stream {name}\n")
         failed = self._streams.await_first(FIRST_BATCH_SECONDS)
         if failed:
             told = "; ".join(f"the displayed stream {one.name} failed: {one.failure}" for one in failed)
@@ -129,7 +131,7 @@ class Display:
 
     def _show_rows(self, fetched: Fetched) -> None:
         shown, more = fitting(fetched.cells(self._redaction))
-        columns = fetched.columns
+        columns = self._redaction.columns(fetched.columns)
         data = {"text/html": html_table(columns, shown, more), "text/plain": text_table(columns, shown, more)}
         _publish(data, raw=True)
 

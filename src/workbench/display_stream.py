@@ -80,7 +80,7 @@ class StreamDisplay:
         self._surface = surface
         self._redaction = redaction
         self._lock = threading.Lock()
-        self._state = StreamState(redaction.redact(options.name), columns_of(frame))
+        self._state = StreamState(redaction.redact(options.name), redaction.columns(columns_of(frame)))
         self._shown: StreamState | None = None
         self._points: deque[BatchPoint] = deque(maxlen=MAX_POINTS)
         self._has_batch = threading.Event()
@@ -153,6 +153,11 @@ class StreamDisplay:
             self._change(status="stopped", cause="")
         self._publish(again=True)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether `await_something` would wait."""
+        return not (self._ended if self._options.ends else self._has_rows).is_set()
+
     def await_something(self, deadline: float) -> None:
         """Wait for the first micro-batch that has rows, or, where the query ends by itself, for its end."""
         if self._options.ends:
@@ -192,7 +197,7 @@ class StreamDisplay:
             self._change(points=tuple(points))
         if error is None:
             self._change(status="ended" if self._options.ends else "stopped")
-        elif _jvm_is_gone(error):
+        elif _spark_was_stopped(error):
             self._change(status="stopped")
         else:
             self._change(status="failed", cause=self._redaction.redact(failure_cause(str(error))))
@@ -214,9 +219,10 @@ class StreamDisplay:
             self._surface.show(state)
 
 
-def _jvm_is_gone(error: Exception) -> bool:
+def _spark_was_stopped(error: Exception) -> bool:
     """Tell whether Spark was stopped under the query, which then is no failure of its own."""
-    return isinstance(error, Py4JError | OSError) and not isinstance(error, Py4JJavaError)
+    jvm_is_gone = isinstance(error, Py4JError | OSError) and not isinstance(error, Py4JJavaError)
+    return jvm_is_gone or "SparkContext was shut down" in str(error)
 
 
 class StreamDisplays:
@@ -240,6 +246,10 @@ class StreamDisplays:
                 display.settle(1.0)
         self._cell = cell
 
+    def awaited(self) -> list[str]:
+        """Return the names of the streams that `await_first` waits for."""
+        return [display.name for _, display in self._shown if display.awaited]
+
     def await_first(self, seconds: float) -> list[StreamDisplay]:
         """Wait until each stream has something to show; return those that failed."""
         deadline = time.monotonic() + seconds
@@ -253,7 +263,8 @@ class StreamDisplays:
         stopping = [threading.Thread(target=display.stop, daemon=True) for display in active]
         for thread in stopping:
             thread.start()
+        deadline = time.monotonic() + seconds
         for thread in stopping:
-            thread.join(seconds)
+            thread.join(max(0.0, deadline - time.monotonic()))
         for _, display in self._shown:
-            display.settle(1.0)
+            display.settle(max(0.2, deadline - time.monotonic()))
