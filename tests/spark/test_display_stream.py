@@ -15,7 +15,7 @@ from rich.console import Console
 
 from workbench.display import Display
 from workbench.display_query import QueryOptions
-from workbench.display_rows import fetch_first
+from workbench.display_rows import fetch_batch, fetch_first
 from workbench.display_stream import StreamDisplay, StreamDisplays
 from workbench.display_table import Redaction
 
@@ -124,12 +124,22 @@ def test_a_query_has_its_name_goes_on_and_says_when_it_was_stopped(show, spark):
     assert surface.last.status == "stopped"
 
 
-def test_rows_are_capped_and_the_newest_of_each_partition_stay(show, spark):
-    surface, _ = show(rates(spark, 5_000), processingTime="200 milliseconds")
-    until(lambda: len(surface.last.points) > 4 and surface.last.more)
-    assert len(surface.last.rows) == 100
-    seen = [int(value) for _, value in surface.last.rows]
-    assert max(seen) - min(seen) < 200, "the last of both partitions, not the first of one"
+def test_a_micro_batch_is_read_whole_though_few_of_its_rows_are_shown(show, spark, tmp_path):
+    for _ in range(2):
+        spark.range(5_000).coalesce(1).write.mode("append").json(str(tmp_path / "many"))
+    many = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", 1).json(str(tmp_path / "many"))
+    surface, display = show(many.groupBy("id").count(), trigger="availableNow")
+    display.wait()
+    assert surface.last.status == "ended", surface.last.cause
+    assert [point.rows for point in surface.last.points] == [5_000, 5_000]
+    assert {count for _, count in surface.last.rows} == {"2"}
+    assert (len(surface.last.rows), surface.last.more) == (100, True)
+
+
+def test_the_newest_rows_are_the_last_of_each_partition(spark):
+    fetched = fetch_batch(spark.range(0, 1_000, numPartitions=4), newest=True)
+    assert [value for (value,) in fetched.rows[:5]] == [999, 749, 499, 249, 998]
+    assert len(fetched.rows) == 101
 
 
 def test_no_wide_value_reaches_the_driver(spark):
