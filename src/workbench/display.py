@@ -11,9 +11,10 @@ from rich.console import Console
 
 from workbench.display_query import DisplayError, QueryOptions, below_mounts
 from workbench.display_rows import Fetched, fetch_first
-from workbench.display_stream import LOG_COMMAND, StreamDisplay, StreamDisplays
+from workbench.display_stream import LOG_COMMAND, StreamDisplay
 from workbench.display_surfaces import NotebookOutput, TerminalTable, in_notebook
 from workbench.display_table import Redaction, fitting, html_table, text_table
+from workbench.displayed_streams import StreamDisplays
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,8 +16,9 @@ from rich.console import Console
 from workbench.display import Display
 from workbench.display_query import QueryOptions
 from workbench.display_rows import fetch_batch, fetch_first
-from workbench.display_stream import StreamDisplay, StreamDisplays
+from workbench.display_stream import StreamDisplay
 from workbench.display_table import Redaction
+from workbench.displayed_streams import StreamDisplays
 
 SECONDS = 60
 
