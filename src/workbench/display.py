@@ -11,9 +11,10 @@ from rich.console import Console
 
 from workbench.display_query import DisplayError, QueryOptions, below_mounts
 from workbench.display_rows import Fetched, fetch_first
-from workbench.display_stream import LOG_COMMAND, StreamDisplay, StreamDisplays
+from workbench.display_stream import LOG_COMMAND, StreamDisplay
 from workbench.display_surfaces import NotebookOutput, TerminalTable, in_notebook
 from workbench.display_table import Redaction, fitting, html_table, text_table
+from workbench.displayed_streams import StreamDisplays
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,6 +98,8 @@ class Display:
         Raises:
             DisplayError: A stream failed.
         """
+        for name in self._streams.awaited():
+            sys.stdout.write(f"waiting for the displayed stream {name}\n")
         failed = self._streams.await_first(FIRST_BATCH_SECONDS)
         if failed:
             told = "; ".join(f"the displayed stream {one.name} failed: {one.failure}" for one in failed)
@@ -129,7 +132,7 @@ class Display:
 
     def _show_rows(self, fetched: Fetched) -> None:
         shown, more = fitting(fetched.cells(self._redaction))
-        columns = fetched.columns
+        columns = self._redaction.columns(fetched.columns)
         data = {"text/html": html_table(columns, shown, more), "text/plain": text_table(columns, shown, more)}
         _publish(data, raw=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ MAX_FETCHED_CHARACTERS = 16_000_000
 #: Where a value is cut; longer than a cell, since the secrets in it become shorter.
 MAX_VALUE_CHARACTERS = 4_096
 _POSITION = "_position"
+#: What `to_json` cannot write, or writes as a Java object's address.
+_NO_JSON = re.compile(r"\btime\(|map<binary")
 #: `monotonically_increasing_id` has the partition above these bits, the place within it below.
 _WITHIN_PARTITION = (1 << 33) - 1
 
@@ -98,6 +101,8 @@ def _cut(value: Column, kind: DataType, characters: int) -> Column:
             return F.substring(value, 1, characters)
         case "nested":
             return F.substring(F.to_json(value, {"ignoreNullFields": "false"}), 1, characters)
+        case "foreign":
+            return F.substring(value.cast("string"), 1, characters)
     return value
 
 
@@ -106,6 +111,8 @@ def _kind(kind: DataType) -> str:
 
     if isinstance(kind, T.StringType | T.CharType | T.VarcharType | T.BinaryType):
         return "text"
+    if isinstance(kind, T.YearMonthIntervalType | T.CalendarIntervalType):
+        return "foreign"
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType | T.VariantType):
-        return "nested"
+        return "foreign" if _NO_JSON.search(kind.simpleString()) else "nested"
     return "narrow"

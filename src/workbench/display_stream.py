@@ -28,8 +28,6 @@ MAX_POINTS = 100
 MAX_LIVE_CHARACTERS = 100_000
 #: How long a run waits behind a stream's first micro-batch, which is empty with some sources, for rows.
 ROWS_SECONDS = 5.0
-#: How many streams that are over keep their last state, for the end of the run.
-MAX_OVER = 50
 LOG_COMMAND = "python -m workbench logs spark"
 
 
@@ -80,7 +78,7 @@ class StreamDisplay:
         self._surface = surface
         self._redaction = redaction
         self._lock = threading.Lock()
-        self._state = StreamState(redaction.redact(options.name), columns_of(frame))
+        self._state = StreamState(redaction.redact(options.name), redaction.columns(columns_of(frame)))
         self._shown: StreamState | None = None
         self._points: deque[BatchPoint] = deque(maxlen=MAX_POINTS)
         self._has_batch = threading.Event()
@@ -126,7 +124,7 @@ class StreamDisplay:
 
     def _watch(self) -> None:
         try:
-            while not self._query.awaitTermination(REFRESH_SECONDS):
+            while not self._query.awaitTermination(REFRESH_SECONDS):  # type: ignore[arg-type]
                 self._read_progress()
                 self._publish()
         except Exception as error:  # noqa: BLE001 - shown, whatever it is: a thread's traceback goes nowhere
@@ -152,6 +150,11 @@ class StreamDisplay:
         if interrupted or not self.over:
             self._change(status="stopped", cause="")
         self._publish(again=True)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether `await_something` would wait."""
+        return not (self._ended if self._options.ends else self._has_rows).is_set()
 
     def await_something(self, deadline: float) -> None:
         """Wait for the first micro-batch that has rows, or, where the query ends by itself, for its end."""
@@ -192,7 +195,7 @@ class StreamDisplay:
             self._change(points=tuple(points))
         if error is None:
             self._change(status="ended" if self._options.ends else "stopped")
-        elif _jvm_is_gone(error):
+        elif _spark_was_stopped(error):
             self._change(status="stopped")
         else:
             self._change(status="failed", cause=self._redaction.redact(failure_cause(str(error))))
@@ -214,46 +217,7 @@ class StreamDisplay:
             self._surface.show(state)
 
 
-def _jvm_is_gone(error: Exception) -> bool:
+def _spark_was_stopped(error: Exception) -> bool:
     """Tell whether Spark was stopped under the query, which then is no failure of its own."""
-    return isinstance(error, Py4JError | OSError) and not isinstance(error, Py4JJavaError)
-
-
-class StreamDisplays:
-    """The streams that a notebook shows."""
-
-    def __init__(self) -> None:
-        self._shown: list[tuple[str | None, StreamDisplay]] = []
-        self._cell: str | None = None
-
-    def add(self, display: StreamDisplay) -> None:
-        """Remember a stream that the running cell shows."""
-        over = [one for one in self._shown if one[1].over]
-        forgotten = over[:-MAX_OVER]
-        self._shown = [*(one for one in self._shown if one not in forgotten), (self._cell, display)]
-
-    def begin_cell(self, cell: str | None) -> None:
-        """Stop what an earlier run of this cell shows, as Databricks does: nothing would show it any more."""
-        for shown_by, display in self._shown:
-            if cell is not None and shown_by == cell and not display.over:
-                display.stop()
-                display.settle(1.0)
-        self._cell = cell
-
-    def await_first(self, seconds: float) -> list[StreamDisplay]:
-        """Wait until each stream has something to show; return those that failed."""
-        deadline = time.monotonic() + seconds
-        for _, display in self._shown:
-            display.await_something(deadline)
-        return [display for _, display in self._shown if display.failure]
-
-    def stop(self, seconds: float) -> None:
-        """Stop all streams, and show the last state of each, also of those that are over."""
-        active = [display for _, display in self._shown if not display.over]
-        stopping = [threading.Thread(target=display.stop, daemon=True) for display in active]
-        for thread in stopping:
-            thread.start()
-        for thread in stopping:
-            thread.join(seconds)
-        for _, display in self._shown:
-            display.settle(1.0)
+    jvm_is_gone = isinstance(error, Py4JError | OSError) and not isinstance(error, Py4JJavaError)
+    return jvm_is_gone or "SparkContext was shut down" in str(error)

@@ -39,6 +39,10 @@ class Redaction:
     redact: Callable[[str], str] = str
     open_end: Callable[[str], int] = lambda text: 0
 
+    def columns(self, columns: Columns) -> Columns:
+        """Return names and types without secrets: an expression is its column's name."""
+        return [(self.redact(name), self.redact(kind)) for name, kind in columns]
+
     def cell(self, value: object, characters: int | None = None) -> str | None:
         """Return a value's text without secrets, cut to the width of a cell; None is null.
 

@@ -51,9 +51,10 @@ class Client(NotebookClient):
 
         Such messages belong to no cell; only changes of what is shown already count.
         """
-        kind = ""
+        iopub: Any = self.kc.iopub_channel if self.kc else None
+        kind = "" if iopub else "shutdown_reply"
         while kind != "shutdown_reply":
-            message = await self.kc.iopub_channel.get_msg(timeout=None)
+            message = await iopub.get_msg(timeout=None)
             kind = message["msg_type"]
             if kind == "update_display_data" and self.nb.cells:
                 super().process_message(message, self.nb.cells[0], 0)

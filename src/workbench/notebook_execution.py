@@ -180,7 +180,7 @@ class NotebookExecution:
     async def _take_last_output(self, cells: asyncio.Future[None]) -> None:
         """Take what the kernel shows while it ends: the last states of its streams."""
         await asyncio.wait({cells})
-        if self._client is not None and self._client.kc is not None:
+        if self._client is not None:
             await self._client.take_last_updates()
 
     async def _kernel_died(self, where: str) -> KernelDiedError:

@@ -101,3 +101,4 @@ def test_a_stream_that_fails_fails_the_run_and_says_so_in_its_output(run, tmp_pa
     assert "; try: python -m workbench logs spark\n" in shown
     assert "stream other: stopped, batch " in shown
     assert "s3cr" not in str(caught.value) + page
+    assert "Traceback" not in page

@@ -15,9 +15,10 @@ from rich.console import Console
 
 from workbench.display import Display
 from workbench.display_query import QueryOptions
-from workbench.display_rows import fetch_first
-from workbench.display_stream import StreamDisplay, StreamDisplays
-from workbench.display_table import Redaction, as_text
+from workbench.display_rows import fetch_batch, fetch_first
+from workbench.display_stream import StreamDisplay
+from workbench.display_table import Redaction
+from workbench.displayed_streams import StreamDisplays
 
 SECONDS = 60
 
@@ -124,12 +125,22 @@ def test_a_query_has_its_name_goes_on_and_says_when_it_was_stopped(show, spark):
     assert surface.last.status == "stopped"
 
 
-def test_rows_are_capped_and_the_newest_of_each_partition_stay(show, spark):
-    surface, _ = show(rates(spark, 5_000), processingTime="200 milliseconds")
-    until(lambda: len(surface.last.points) > 4 and surface.last.more)
-    assert len(surface.last.rows) == 100
-    seen = [int(value) for _, value in surface.last.rows]
-    assert max(seen) - min(seen) < 200, "the last of both partitions, not the first of one"
+def test_a_micro_batch_is_read_whole_though_few_of_its_rows_are_shown(show, spark, tmp_path):
+    for _ in range(2):
+        spark.range(5_000).coalesce(1).write.mode("append").json(str(tmp_path / "many"))
+    many = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", 1).json(str(tmp_path / "many"))
+    surface, display = show(many.groupBy("id").count(), trigger="availableNow")
+    display.wait()
+    assert surface.last.status == "ended", surface.last.cause
+    assert [point.rows for point in surface.last.points] == [5_000, 5_000]
+    assert {count for _, count in surface.last.rows} == {"2"}
+    assert (len(surface.last.rows), surface.last.more) == (100, True)
+
+
+def test_the_newest_rows_are_the_last_of_each_partition(spark):
+    fetched = fetch_batch(spark.range(0, 1_000, numPartitions=4), newest=True)
+    assert [value for (value,) in fetched.rows[:5]] == [999, 749, 499, 249, 998]
+    assert len(fetched.rows) == 101
 
 
 def test_no_wide_value_reaches_the_driver(spark):
@@ -167,7 +178,7 @@ def test_a_wide_stream_is_capped_too(show, files):
 def test_a_failure_is_shown_in_one_line_without_secrets(show, files):
     failing = files.select(F.raise_error(F.lit("the s3cret is out")))
     surface, display = show(failing, Redaction(lambda text: text.replace("s3cret", "[REDACTED]")))
-    until(lambda: display.over)
+    display.wait()
     assert surface.last.status == "failed"
     assert "the [REDACTED] is out" in surface.last.cause
     assert "\n" not in surface.last.cause
@@ -234,6 +245,17 @@ def test_ctrl_c_in_a_terminal_stops_the_stream(spark):
     assert spark.range(3).count() == 3, "Spark goes on"
 
 
-def test_nested_values_are_shown_with_their_names(spark):
-    fetched = fetch_first(spark.sql("SELECT named_struct('a', 1, 'b', array(date'2026-01-02', null)) AS x"))
-    assert as_text(fetched.rows[0][0]) == '{"a":1,"b":["2026-01-02",null]}'
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("named_struct('a', 1, 'b', array(date'2026-01-02', null))", '{"a":1,"b":["2026-01-02",null]}'),
+        ("map('k', array(X'00'))", '{"k":["AA=="]}'),
+        ("array(time'10:00:00')", "[10:00:00]"),
+        ("interval '2' year", "INTERVAL '2' YEAR"),
+        ("make_interval(1, 2)", "1 years 2 months"),
+        ("parse_json('[1]')", "[1]"),
+        ("null", None),
+    ],
+)
+def test_values_that_python_or_json_has_not_are_shown_all_the_same(spark, value, text):
+    assert fetch_first(spark.sql(f"SELECT {value} AS x")).cells(Redaction()) == [[text]]

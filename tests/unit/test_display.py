@@ -92,6 +92,13 @@ def test_a_secret_that_spark_cut_leaves_no_half(before):
     assert "s3cret" in redaction.cell(value, len(value) + 1), "a whole value is shown as it is"
 
 
+def test_the_name_of_a_column_holds_no_half_secret_either():
+    secret = "s3cret" * 20
+    redaction = Redaction(lambda text: text.replace(secret, "[REDACTED]"))
+    columns = redaction.columns([(f"concat(x, {secret})", f"struct<{secret}:int>")])
+    assert columns == [("concat(x, [REDACTED])", "struct<[REDACTED]:int>")]
+
+
 def test_options_of_a_stream_are_refused_for_anything_else():
     with pytest.raises(DisplayError, match="display takes streamName for streaming DataFrames only"):
         Display()([Named("x")], streamName="x")

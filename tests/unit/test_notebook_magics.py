@@ -333,5 +333,5 @@ def test_other_cells_are_typed_as_on_databricks(notebook, capfd):
 
 def test_a_cell_in_a_language_that_does_not_run_here_says_so(notebook):
     shell = notebook("x = 0")["get_ipython"]()
-    with pytest.raises(NotebookSourceError, match="^%scala cells do not run in the workbench; try: one of"):
+    with pytest.raises(NotebookSourceError, match=r"^%scala cells do not run in the workbench; try: one of"):
         shell.run_cell("%scala\nval x = 1").raise_error()
