@@ -25,7 +25,7 @@ TASK_SECONDS = 5.0
 
 
 def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: bool = True) -> None:
-    """Serve JupyterLab with the project's notebooks until Ctrl-C or SIGTERM.
+    """Serve JupyterLab with the project's notebooks until Ctrl-C, SIGTERM or the end of the terminal.
 
     Args:
         home: The workbench; what JupyterLab keeps is below its `lab`.
@@ -72,7 +72,7 @@ def _serve(config: Any) -> None:  # noqa: ANN401 - traitlets carries half of its
         signal.signal(number, signal.default_int_handler)
         server.stop(from_signal=True)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
     server.start()
     _end_tasks(server.io_loop.asyncio_loop)
