@@ -30,6 +30,7 @@ from workbench.kernel_failures import failure_report
 from workbench.kernel_jobs import CellJobs
 from workbench.kernel_messages import EXIT_MIME_TYPE, FAILURE_MESSAGE, Context, RedactingSession
 from workbench.notebook_magics import Magics
+from workbench.notebook_source import NotebookSourceError
 from workbench.redaction import Redactor
 from workbench.session import NotebookSession, needs_spark
 
@@ -43,9 +44,11 @@ class NotebookShell(ZMQInteractiveShell):
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: Any) -> None:  # noqa: ANN401 - a list, though IPython says str
         hook: Any = self.displayhook
         hook.session.send(hook.pub_socket, FAILURE_MESSAGE, failure_report(self, evalue), hook.parent_header)
+        # Where py4j was waiting, or IPython reads a cell, tells nothing.
         if issubclass(etype, KeyboardInterrupt):
-            # Where py4j was waiting tells nothing.
             stb = ["KeyboardInterrupt: the cell was interrupted"]
+        elif issubclass(etype, NotebookSourceError):
+            stb = [f"{etype.__name__}: {evalue}"]
         super()._showtraceback(etype, evalue, stb)  # type: ignore[no-untyped-call]
 
 

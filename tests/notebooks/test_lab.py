@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -67,7 +68,6 @@ class Lab:
     def end(self, number: signal.Signals) -> None:
         """Send a signal, and see that everything has ended a little later."""
         everything = psutil.Process(self.process.pid).children(recursive=True)
-        assert everything
         self.process.send_signal(number)
         assert self.process.wait(40) == 0, "".join(self.said)
         _, alive = psutil.wait_procs(everything, timeout=5)
@@ -218,11 +218,13 @@ def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page) ->
 
 def test_a_module_opens_as_text_and_what_cannot_be_read_is_told_in_a_sentence(start, project, page) -> None:
     (project / "notebooks" / "broken.py").write_bytes(f"{FIRST_LINE}\n\xff\n".encode("latin-1"))
-    page.goto(start().address[0])
+    lab = start()
+    page.goto(lab.address[0])
     page.locator(".jp-DirListing-item", has_text="module.py").dblclick()
     expect(page.locator(".jp-FileEditor")).to_contain_text("x = 1")
     page.locator(".jp-DirListing-item", has_text="broken.py").dblclick()
     expect(page.get_by_role("dialog")).to_contain_text("is not UTF-8 text")
+    lab.end(signal.SIGHUP)
 
 
 def test_two_labs_run_side_by_side_and_leave_nothing_in_the_users_home(start, tmp_path) -> None:
@@ -238,6 +240,8 @@ def test_two_labs_run_side_by_side_and_leave_nothing_in_the_users_home(start, tm
         }
         assert lab.ask("POST", "sessions", json=session).status_code == 201
         assert list(lab.ask("GET", "kernelspecs").json()["kernelspecs"]) == ["topiclake"]
+    connections = list((tmp_path / "home" / "lab").glob("server-*/runtime/kernel-*.json"))
+    assert ["curve_secretkey" in json.loads(file.read_text()) for file in connections] == [True, True]
     for lab in labs:
         lab.end(signal.SIGTERM)
     assert not list((tmp_path / "user").glob("**/*"))
