@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars nginx demo test test-unit check format typecheck bench bench-batches torture faults services-up services-down clean
+.PHONY: help setup jars nginx chromium demo test test-unit check format typecheck bench bench-batches torture faults services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +41,7 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup nginx  ## every test (about half an hour on two cores)
+test: setup nginx chromium  ## every test (about half an hour on two cores)
 	$(PYTEST)
 
 nginx:
@@ -50,10 +50,16 @@ nginx:
 	  [ "$$(id -u)" = 0 ] || { echo "nginx is missing; try: sudo apt-get install nginx-light"; exit 1; }; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx-light; }
 
+chromium:
+	@command -v chromium >/dev/null || { \
+	  echo "== Chromium, for the tests of JupyterLab"; \
+	  [ "$$(id -u)" = 0 ] || { echo "chromium is missing; try: sudo apt-get install chromium"; exit 1; }; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; }
+
 test-unit: setup  ## the quick tests: no JVM, under 30 seconds
 	$(PY) -m pytest tests/unit
 
-check: setup nginx  ## ruff, strict types, tests
+check: setup nginx chromium  ## ruff, strict types, tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -63,7 +69,7 @@ format: setup  ## format and mend what ruff can mend
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-typecheck: setup nginx  ## strict types
+typecheck: setup  ## strict types
 	$(VENV)/bin/mypy
 
 bench: setup  ## the article's code against ours on N records (N=20000000 for figures)

@@ -76,7 +76,15 @@ def doctor(context: click.Context, as_json: bool) -> None:
 @cli.command()
 @click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
-def run(notebook: Path, given: tuple[str, ...]) -> None:
+@click.option(
+    "--cell-timeout",
+    "cell_seconds",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SECONDS",
+    help="Stop a cell that takes longer, with its Spark job and streams; the run fails.",
+)
+def run(notebook: Path, given: tuple[str, ...], cell_seconds: int) -> None:
     """Run NOTEBOOK as a job, and keep it executed as .ipynb and .html.
 
     Notebooks find the services by WORKBENCH_KAFKA, WORKBENCH_SCHEMA_REGISTRY and WORKBENCH_DATALAKE; one that
@@ -84,11 +92,25 @@ def run(notebook: Path, given: tuple[str, ...]) -> None:
     """
     from workbench.notebook_run import run_with_services
 
-    done = run_with_services(notebook, parse_parameters(given), Home.find())
+    done = run_with_services(notebook, parse_parameters(given), Home.find(), cell_seconds=cell_seconds)
     click.echo(f"exit value  {done.exit_value}")
     click.echo(f"notebook    {done.ipynb}")
     click.echo(f"page        {done.html}")
     click.echo(f"took        {done.seconds:.1f} s")
+
+
+@cli.command()
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--port", type=click.IntRange(1, 65535), help="8888 by default, or a free one.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def lab(given: tuple[str, ...], port: int | None, no_browser: bool) -> None:
+    """Open JupyterLab with the project's notebooks, until Ctrl-C.
+
+    Widgets have their defaults, or the values of -p. Kernels find the services as those of `run` do.
+    """
+    from workbench.lab.server import serve
+
+    serve(Home.find(), parse_parameters(given), port=port or 0, browser=not no_browser)
 
 
 @cli.command()

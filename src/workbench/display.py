@@ -1,91 +1,138 @@
-"""`display` and `displayHTML`: DataFrames, pictures and HTML in a notebook's output."""
+"""`display` and `displayHTML`: DataFrames, streams, pictures and HTML in a notebook's output."""
 
 from __future__ import annotations
 
-import html
 import sys
-from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import IPython.display
+from rich.console import Console
 
-from topiclake.errors import TopiclakeError
+from workbench.display_query import DisplayError, QueryOptions, below_mounts
+from workbench.display_rows import Fetched, fetch_first
+from workbench.display_stream import LOG_COMMAND, StreamDisplay
+from workbench.display_surfaces import NotebookOutput, TerminalTable, in_notebook
+from workbench.display_table import Redaction, fitting, html_table, text_table
+from workbench.displayed_streams import StreamDisplays
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MAX_ROWS = 100
-MAX_TEXT_ROWS = 20
-MAX_CELL_CHARACTERS = 300
-MAX_TEXT_CHARACTERS = 40
+#: How long a run waits, behind its last cell, for the first micro-batch of a stream that has shown none.
+FIRST_BATCH_SECONDS = 60.0
+STOP_SECONDS = 3.0
 
 _publish = cast("Callable[..., None]", IPython.display.display)  # it carries no types
-
-#: Colours come from the page, so that the table is readable on light and dark alike.
-STYLE = (
-    "<style>.topiclake-rows{max-height:420px;overflow:auto}.topiclake-table{border-collapse:collapse;font-size:13px}"
-    ".topiclake-table th,.topiclake-table td{border:1px solid rgba(128,128,128,.35);padding:3px 8px;"
-    "text-align:left;vertical-align:top}.topiclake-table th small{font-weight:normal;opacity:.65}"
-    ".topiclake-table td.number{text-align:right}.topiclake-table td.null{opacity:.5;font-style:italic}"
-    "</style>"
-)
-
-
-class DisplayError(TopiclakeError):
-    """An object cannot be shown."""
 
 
 class Display:
     """What a notebook knows as `display`.
 
     Args:
-        redact: Applied to each value before it is cut to its width, so that no half secret stays.
+        redaction: Applied to each value before it is cut to its width, so that no half secret stays.
+        mounts: Returns mount points with their sources, for `checkpointLocation`.
+        console: The terminal, where no notebook shows the output.
     """
 
-    def __init__(self, redact: Callable[[str], str] = str) -> None:
-        self._redact = redact
+    def __init__(
+        self,
+        redaction: Redaction | None = None,
+        mounts: Callable[[], Iterable[tuple[str, str, str]]] = tuple,
+        console: Console | None = None,
+    ) -> None:
+        self._redaction = redaction or Redaction()
+        self._mounts = mounts
+        self._console = console
+        self._streams = StreamDisplays()
         self._plotly_is_there = False
 
-    def __call__(self, obj: object = None) -> None:
+    def __call__(self, input: object = None, **options: object) -> None:
         """Show a DataFrame or named tuples as a table, a plotly figure as a picture, others as Jupyter does.
 
+        A streaming DataFrame is shown live: its newest rows (of an aggregation the whole result), at most
+        100, with input rate, processing rate and batch duration. In a notebook this returns at once, and the
+        output goes on changing while other cells run, until the query is stopped (`spark.streams.active`) or
+        the cell runs again. In a terminal it lasts until the query ends or Ctrl-C stops it.
+
+        On Databricks a run lasts as long as a stream is active. Here a run (`workbench run`, a job) ends
+        behind its last cell: `availableNow` is waited for, any other stream that is still active is stopped,
+        at the earliest after its first micro-batch with rows, at the latest after a minute. A stream that
+        failed fails the run. The saved notebook holds the last state of each.
+
+        Args:
+            input: What to show.
+            **options: For a streaming DataFrame: `streamName`, `processingTime` or `trigger` (an interval
+                such as "2 seconds"; here also "availableNow"), `checkpointLocation` (by default a temporary
+                folder, which is removed with the query).
+
         Raises:
-            DisplayError: The DataFrame is a stream.
+            DisplayError: An option is unknown, or the DataFrame is no stream and was given one.
         """
-        if is_dataframe(obj):
-            self._show_dataframe(cast("DataFrame", obj))
-        elif is_figure(obj):
-            self._show_figure(obj)
-        elif isinstance(obj, list) and (names := field_names(obj)):
-            self._show_tuples(names, obj)
+        if is_dataframe(input) and cast("DataFrame", input).isStreaming:
+            self._show_stream(cast("DataFrame", input), options)
+            return
+        if options:
+            given = ", ".join(sorted(options))
+            raise DisplayError(f"display takes {given} for streaming DataFrames only", "spark.readStream")
+        if is_dataframe(input):
+            self._show_rows(fetch_first(cast("DataFrame", input)))
+        elif is_figure(input):
+            self._show_figure(input)
+        elif isinstance(input, list) and (names := field_names(input)):
+            self._show_tuples(names, input)
         else:
-            _publish(obj)
+            _publish(input)
 
     def html(self, html: str) -> None:
         """Show HTML; a notebook knows this as `displayHTML`."""
         _publish({"text/html": html, "text/plain": "<HTML>"}, raw=True)
 
-    def _show_dataframe(self, frame: DataFrame) -> None:
-        if frame.isStreaming:
-            raise DisplayError(
-                "display shows no streaming DataFrame yet",
-                "write the stream to a table with availableNow, then display(spark.read.table(...))",
-            )
-        rows = frame.limit(MAX_ROWS + 1).collect()
-        columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
-        self._show_rows(columns, rows)
+    def begin_cell(self, cell: str | None) -> None:
+        """Stop the streams that an earlier run of this cell shows."""
+        self._streams.begin_cell(cell)
+
+    def end_cells(self) -> None:
+        """Let every stream show something, behind the last cell of a run.
+
+        Raises:
+            DisplayError: A stream failed.
+        """
+        for name in self._streams.awaited():
+            sys.stdout.write(f"waiting for the displayed stream {name}\n")
+        failed = self._streams.await_first(FIRST_BATCH_SECONDS)
+        if failed:
+            told = "; ".join(f"the displayed stream {one.name} failed: {one.failure}" for one in failed)
+            raise DisplayError(told, LOG_COMMAND)
+
+    def stop_streams(self) -> None:
+        """Stop every stream, and leave the last state of each in its output."""
+        self._streams.stop(STOP_SECONDS)
+
+    def _show_stream(self, frame: DataFrame, given: dict[str, object]) -> None:
+        options = QueryOptions.read(given, lambda path: below_mounts(path, self._mounts()))
+        if in_notebook():
+            stream = StreamDisplay(frame, options, NotebookOutput(_publish), self._redaction)
+            self._streams.add(stream)
+            stream.watch()
+            return
+        with TerminalTable(self._console) as terminal:
+            stream = StreamDisplay(frame, options, terminal, self._redaction)
+            stream.watch()
+            try:
+                stream.wait()
+            except KeyboardInterrupt:
+                stream.stop()
+                stream.settle(STOP_SECONDS, interrupted=True)
+                raise
 
     def _show_tuples(self, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
         kinds = ("bigint" if isinstance(value, int) else "string" for value in rows[0])
-        self._show_rows(list(zip(names, kinds, strict=True)), rows)
+        self._show_rows(Fetched(list(zip(names, kinds, strict=True)), rows, sys.maxsize))
 
-    def _show_rows(self, columns: Columns, rows: Sequence[Sequence[object]]) -> None:
-        values = [
-            [None if value is None else self._redact(as_text(value)) for value in row]
-            for row in rows[: MAX_ROWS + 1]
-        ]
-        shown, more = values[:MAX_ROWS], len(values) > MAX_ROWS
+    def _show_rows(self, fetched: Fetched) -> None:
+        shown, more = fitting(fetched.cells(self._redaction))
+        columns = self._redaction.columns(fetched.columns)
         data = {"text/html": html_table(columns, shown, more), "text/plain": text_table(columns, shown, more)}
         _publish(data, raw=True)
 
@@ -112,76 +159,3 @@ def field_names(rows: Sequence[object]) -> tuple[str, ...]:
     kinds = {type(row) for row in rows}
     names: tuple[str, ...] = getattr(next(iter(kinds)), "_fields", ()) if len(kinds) == 1 else ()
     return names
-
-
-def as_text(value: object) -> str:
-    """Return a cell's text; binary is shown in hexadecimal digits, structs as `{name: value}`."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).hex(" ")
-    if isinstance(value, datetime):
-        return value.isoformat(sep=" ")
-    if isinstance(value, date):
-        return value.isoformat()
-    if (as_dict := getattr(value, "asDict", None)) is not None:
-        value = as_dict()
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{as_text(key)}: {as_text(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(as_text, value)) + "]"
-    return str(value)
-
-
-Columns = Sequence[tuple[str, str]]
-Rows = Sequence[Sequence[str | None]]
-
-
-def html_table(columns: Columns, rows: Rows, more: bool) -> str:
-    """Return rows of text as an HTML table under column names and types; None is shown as null."""
-    head = "".join(
-        f"<th>{html.escape(name)}<br><small>{html.escape(kind)}</small></th>" for name, kind in columns
-    )
-    kinds = [kind for _, kind in columns]
-    lines = ("".join(map(_html_cell, row, kinds)) for row in rows)
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return (
-        f'{STYLE}<div class="topiclake-rows"><table class="topiclake-table"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-        f"<p><small>{_counted(len(rows), more)}</small></p>"
-    )
-
-
-def text_table(columns: Columns, rows: Rows, more: bool) -> str:
-    """Return the first rows as a table of plain text."""
-    names = [_cut(name, MAX_TEXT_CHARACTERS) for name, _ in columns]
-    cells = [
-        [_cut("null" if value is None else value, MAX_TEXT_CHARACTERS).replace("\n", " ") for value in row]
-        for row in rows[:MAX_TEXT_ROWS]
-    ]
-    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    lines = [
-        " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in [names, ["-" * width for width in widths], *cells]
-    ]
-    return "\n".join([*lines, f"({_counted(len(cells), more or len(rows) > len(cells))})"])
-
-
-def _html_cell(value: str | None, kind: str) -> str:
-    if value is None:
-        return '<td class="null">null</td>'
-    numeric = kind.startswith(("int", "bigint", "smallint", "tinyint", "double", "float", "decimal"))
-    text = html.escape(_cut(value, MAX_CELL_CHARACTERS))
-    return f'<td class="number">{text}</td>' if numeric else f"<td>{text}</td>"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _counted(count: int, more: bool) -> str:
-    if more:
-        return f"first {count} rows"
-    return "1 row" if count == 1 else f"{count} rows"

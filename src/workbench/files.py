@@ -4,22 +4,46 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
+import stat
 from pathlib import Path
+
+OWNER_ONLY = 0o600
+#: What the user's umask leaves of it.
+ANYBODY = 0o666
 
 
 def replace_json(file: Path, value: object) -> None:
     """Write JSON, so that a reader sees the old content or the new one, never half.
 
-    `mkstemp` makes the file with mode 600, so no moment exists in which others can read it.
+    No moment exists in which others than the owner can read it.
     """
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
+    _replace(file, json.dumps(value, indent=2).encode("utf-8"), OWNER_ONLY)
+
+
+def replace_private(file: Path, content: bytes) -> None:
+    """Write a file that its owner alone may read, in one step as `replace_json` does."""
+    _replace(file, content, OWNER_ONLY)
+
+
+def replace_bytes(file: Path, content: bytes) -> None:
+    """Write a file in one step; one that exists keeps its mode, and a link goes on leading to it."""
+    target = Path(os.path.realpath(file))
+    kept = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    _replace(target, content, ANYBODY, kept)
+
+
+def _replace(file: Path, content: bytes, mode: int, kept: int | None = None) -> None:
+    new = file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as new:
-            json.dump(value, new, indent=2)
-            new.flush()
-            os.fsync(new.fileno())
-        os.replace(name, file)
+        with os.fdopen(handle, "wb") as written:
+            if kept is not None:
+                os.fchmod(written.fileno(), kept)
+            written.write(content)
+            written.flush()
+            os.fsync(written.fileno())
+        os.replace(new, file)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
         raise

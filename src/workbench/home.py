@@ -32,6 +32,7 @@ OWN_ENTRIES = (
     "demo.lock",
     "jobs",
     "job start.lock",
+    "lab",
 )
 
 
@@ -120,6 +121,11 @@ class Home:
     def jobs(self) -> Path:
         """The jobs' database, and the logs and values of their runs."""
         return self.folder / "jobs"
+
+    @property
+    def lab(self) -> Path:
+        """What JupyterLab keeps: its settings, and the outputs of notebooks that were run in it."""
+        return self.folder / "lab"
 
     @property
     def tmp(self) -> Path:

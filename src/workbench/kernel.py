@@ -1,6 +1,6 @@
 """The Python kernel that executes notebooks: `python -m workbench.kernel -f <connection file>`.
 
-It has what a Databricks notebook has: `spark`, `dbutils`, `display`, `displayHTML` and the magics.
+It has what a Databricks notebook has: `spark`, `sql`, `dbutils`, `display`, `displayHTML` and the magics.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -20,20 +19,18 @@ import psutil
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from traitlets import Type, default
 
-from topiclake.errors import TopiclakeError
 from workbench.dbutils import DBUtils, NotebookExit
 from workbench.display import Display
-from workbench.kernel_messages import (
-    CONTEXT_VARIABLE,
-    EXIT_MIME_TYPE,
-    FAILURE_MESSAGE,
-    Context,
-    RedactingSession,
-)
+from workbench.display_table import Redaction
+from workbench.kernel_context import take_context
+from workbench.kernel_failures import failure_report
+from workbench.kernel_jobs import CellJobs
+from workbench.kernel_messages import EXIT_MIME_TYPE, FAILURE_MESSAGE, Context, RedactingSession
 from workbench.notebook_magics import Magics
+from workbench.notebook_source import NotebookSourceError
 from workbench.redaction import Redactor
 from workbench.session import NotebookSession, needs_spark
 
@@ -47,29 +44,12 @@ class NotebookShell(ZMQInteractiveShell):
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: Any) -> None:  # noqa: ANN401 - a list, though IPython says str
         hook: Any = self.displayhook
         hook.session.send(hook.pub_socket, FAILURE_MESSAGE, failure_report(self, evalue), hook.parent_header)
+        # Where py4j was waiting, or IPython reads a cell, tells nothing.
+        if issubclass(etype, KeyboardInterrupt):
+            stb = ["KeyboardInterrupt: the cell was interrupted"]
+        elif issubclass(etype, NotebookSourceError):
+            stb = [f"{etype.__name__}: {evalue}"]
         super()._showtraceback(etype, evalue, stb)  # type: ignore[no-untyped-call]
-
-
-def failure_report(shell: Shell, error: BaseException) -> dict[str, Any]:
-    """Return an exception's name, text and the frames of the user's code."""
-    frames = list(_frames(shell, error.__traceback__))
-    return {
-        "name": type(error).__name__,
-        "text": str(error),
-        "expected": isinstance(error, TopiclakeError),
-        "frames": [] if isinstance(error, TopiclakeError) else frames[-5:],
-    }
-
-
-def _frames(shell: Shell, trace: TracebackType | None) -> Iterator[dict[str, Any]]:
-    libraries = (sys.prefix, sys.base_prefix, str(Path(__file__).parent), "<")
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        cell = shell.compile._filename_map.get(code.co_filename)
-        project_code = not code.co_filename.startswith(libraries)
-        if cell is not None or (project_code and "site-packages" not in code.co_filename):
-            yield {"cell": cell, "file": code.co_filename, "line": trace.tb_lineno, "name": code.co_name}
-        trace = trace.tb_next
 
 
 class SparkStarter(ast.NodeTransformer):
@@ -115,16 +95,21 @@ class Workspace:
             redactor,
             lambda: notebooks[-1].parent,
         )
-        self.display = Display(redactor.redact)
+        redaction = Redaction(redactor.redact, redactor.open_end)
+        self.display = Display(redaction, self.dbutils.fs.mounts)
+        self.jobs = CellJobs(lambda: self.session.live)
         self.magics = Magics(shell, self.dbutils, self.display, self.start_spark, notebooks)
 
     def install(self) -> None:
         """Put names, the magics and the exit into the shell."""
         shell = self._shell
         names = {"dbutils": self.dbutils, "display": self.display, "displayHTML": self.display.html}
-        shell.push({**names, SPARK_STARTER: self.start_spark}, interactive=False)
+        shell.push({**names, "sql": self.sql, SPARK_STARTER: self.start_spark}, interactive=False)
+        shell.events.register("pre_run_cell", self.jobs.before_cell)
+        shell.events.register("post_run_cell", self.jobs.after_cell)
         shell.ast_transformers.append(SparkStarter(shell))
         self.magics.install()
+        shell.events.register("pre_run_cell", lambda info: self.display.begin_cell(info.cell_id))
         shell.set_custom_exc((NotebookExit,), _publish_exit)
 
     def start_spark(self) -> SparkSession:
@@ -133,7 +118,17 @@ class Workspace:
         self._shell.push({"spark": spark}, interactive=False)
         return spark
 
+    def sql(self, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:  # noqa: N803, ANN401 - Spark's own
+        """Run SQL: what a notebook knows as `sql` is `spark.sql`, which starts Spark where it is needed."""
+        return self.start_spark().sql(sqlQuery, *args, **kwargs)
+
+    def stop(self) -> None:
+        """Stop the streams that are shown, then Spark and its JVM."""
+        self.display.stop_streams()
+        self.session.stop()
+
     def _on_spark_start(self, spark: SparkSession) -> None:
+        self.jobs.group(spark)
         self.dbutils.fs.refreshMounts()
 
 
@@ -161,7 +156,7 @@ class NotebookKernel(IPythonKernel):
         takes a JVM that has ended but was not waited for as one that runs.
         """
         if self.workspace is not None:
-            await asyncio.to_thread(self.workspace.session.stop)
+            await asyncio.to_thread(self.workspace.stop)
         stopped: dict[str, Any] = super().do_shutdown(restart)  # type: ignore[no-untyped-call]
         return stopped
 
@@ -189,7 +184,7 @@ class NotebookKernelApp(IPKernelApp):
         # As on Databricks: the times that Python gets from Spark are then in the zone that Spark shows.
         os.environ["TZ"] = "UTC"
         time.tzset()
-        context = Context.load(Path(os.environ.pop(CONTEXT_VARIABLE)))
+        context = take_context()
         _silence_log()
         self.kernel.workspace = Workspace(context, shell, RedactingSession.redactor)
         self.kernel.workspace.install()

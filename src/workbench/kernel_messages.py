@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,16 +19,22 @@ CONTEXT_VARIABLE = "WORKBENCH_KERNEL_CONTEXT"
 EXIT_MIME_TYPE = "application/vnd.topiclake.notebook-exit+json"
 FAILURE_MESSAGE = "workbench_failure"
 
+#: Where Jupyter's server names the notebook that it starts a kernel for.
+SESSION_VARIABLE = "JPY_SESSION_NAME"
+
 #: Messages that carry what a notebook shows; the others carry the protocol's own words.
 SHOWN_MESSAGES = frozenset(
     {"stream", "display_data", "update_display_data", "execute_result", "error", "execute_reply"}
     | {"execute_input", FAILURE_MESSAGE}
 )
 
+#: The JVM writes it before any setting of ours counts, and nobody can act on it.
+NOISE = re.compile(r"WARNING: Using incubator modules:.*\n?")
+
 
 @dataclass(frozen=True)
 class Context:
-    """What a kernel is told at its start."""
+    """What a kernel is told at its start; a lab's kernel is told its notebook by Jupyter."""
 
     notebook: str
     home_folder: str
@@ -58,6 +65,22 @@ class RedactingSession(Session):
         self._held: dict[str, str] = {}
         self._releasing = False
         self._lock = threading.RLock()
+
+    def send(
+        self,
+        stream: Any,  # noqa: ANN401 - a socket of one of several kinds
+        msg_or_type: dict[str, Any] | str,
+        *args: Any,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> dict[str, Any] | None:
+        """Send a message; of a stream's text without what the JVM says at its start."""
+        if isinstance(msg_or_type, dict) and msg_or_type["header"]["msg_type"] == "stream":
+            content = msg_or_type["content"]
+            text = NOISE.sub("", content["text"])
+            if content["text"] and not text:
+                return None
+            msg_or_type = {**msg_or_type, "content": {**content, "text": text}}
+        return super().send(stream, msg_or_type, *args, **named)
 
     def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
         """Turn a message into bytes."""

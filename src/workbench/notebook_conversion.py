@@ -10,11 +10,11 @@ import nbformat
 
 from workbench.notebook_source import (
     FIRST_LINE,
+    LANGUAGES,
     SEPARATOR,
     SEPARATOR_LINE,
     Cell,
     NotebookSource,
-    NotebookSourceError,
     read_cell,
 )
 
@@ -24,7 +24,7 @@ _v4: Any = nbformat.v4  # its functions carry no types
 DATABRICKS_METADATA = "application/vnd.databricks.v1+cell"
 #: Where the workbench keeps what only source format knows.
 WORKBENCH_METADATA = "workbench"
-CELL_MAGIC = re.compile(r"%%(?P<magic>\S.*)")
+CELL_MAGIC = re.compile(r"%%(?P<name>[\w-]+)(?:\s.*)?")
 
 
 def to_notebook(source: NotebookSource) -> nbformat.NotebookNode:
@@ -90,10 +90,7 @@ def _kept_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
     kept = node.metadata.get(WORKBENCH_METADATA, {})
     if "lines" not in kept:
         return []
-    try:
-        cell = read_cell(Path(), index + 1, 0, kept["marker"], kept["lines"])
-    except NotebookSourceError:
-        return []
+    cell = read_cell(Path(), index + 1, 0, kept["marker"], kept["lines"], lenient=True)
     kind, text = ("markdown", cell.source) if cell.language == "md" else ("code", cell.code)
     title = (cell.title, cell.title_shown) if cell.title else ("", False)
     if (kind, text, title) != (node.cell_type, node.source, _title(node)):
@@ -113,8 +110,8 @@ def _text_lines(node: nbformat.NotebookNode) -> list[str]:
     lines = node.source.split("\n")
     if node.cell_type != "code":
         return _as_magic(["%md", *(lines if node.source else [])])
-    if found := CELL_MAGIC.fullmatch(lines[0]):
-        return _as_magic([f"%{found['magic']}", *lines[1:]])
+    if (found := CELL_MAGIC.fullmatch(lines[0])) and found["name"] in LANGUAGES:
+        return _as_magic([lines[0][1:], *lines[1:]])
     return _as_magic(lines) if lines[0].startswith("%") else lines
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, DeadKernelError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from rich.console import Console
 
 from topiclake.errors import TopiclakeError
-from workbench.kernel_messages import EXIT_MIME_TYPE, FAILURE_MESSAGE, Context
+from workbench.kernel_messages import EXIT_MIME_TYPE, Context
 from workbench.kernel_process import KernelProcess
+from workbench.notebook_client import Client
 from workbench.notebook_conversion import to_notebook
 from workbench.notebook_source import Cell, NotebookSource
 from workbench.progress import Progress
@@ -25,6 +25,8 @@ from workbench.progress import Progress
 STARTUP_SECONDS = 120
 #: A Java exception carries hundreds of lines of the JVM's stack; the first ones say what is wrong.
 MESSAGE_LINES = 8
+#: How long the kernel's last messages may be on their way when its process has ended.
+LAST_OUTPUT_SECONDS = 1.0
 
 
 class NotebookRunError(TopiclakeError):
@@ -39,24 +41,6 @@ class KernelDiedError(NotebookRunError):
     """The kernel's process ended, or did not start."""
 
 
-class Client(NotebookClient):
-    """nbclient, which shows the kernel's streams as they come and keeps its report of a failure."""
-
-    progress: Progress
-    failure: Mapping[str, Any] | None = None
-
-    def process_message(
-        self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int
-    ) -> nbformat.NotebookNode | None:
-        """Take one message of the running cell."""
-        if msg["msg_type"] == FAILURE_MESSAGE:
-            self.failure = msg["content"]
-            return None
-        if msg["msg_type"] == "stream":
-            self.progress.stream(msg["content"]["name"], msg["content"]["text"])
-        return super().process_message(msg, cell, cell_index)
-
-
 class NotebookExecution:
     """Executes a notebook once.
 
@@ -65,6 +49,7 @@ class NotebookExecution:
         context: What its kernel is told.
         environment: Variables for the kernel, over those of this process.
         console: Where progress is shown.
+        cell_seconds: After these a cell is stopped, and the run with it; 0 is never.
 
     Attributes:
         notebook: With the outputs of the cells executed so far.
@@ -72,11 +57,18 @@ class NotebookExecution:
     """
 
     def __init__(
-        self, source: NotebookSource, context: Context, environment: Mapping[str, str], console: Console
+        self,
+        source: NotebookSource,
+        context: Context,
+        environment: Mapping[str, str],
+        console: Console,
+        cell_seconds: int = 0,
     ) -> None:
         self._source = source
         self._kernel = KernelProcess(context, source.path.parent, {**os.environ, **environment})
         self._progress = Progress(console, len(source.cells))
+        self._cell_seconds = cell_seconds
+        self._timed_out = False
         self._client: Client | None = None
         self._signal: signal.Signals | None = None
         self.notebook = to_notebook(source)
@@ -86,7 +78,7 @@ class NotebookExecution:
         """Execute the cells, and leave no process behind.
 
         Raises:
-            CellFailedError: A cell raised an exception.
+            CellFailedError: A cell raised an exception or took too long, or a stream that is shown failed.
             KernelDiedError: The kernel's process ended.
             KeyboardInterrupt: SIGINT came.
             SystemExit: SIGTERM came.
@@ -99,10 +91,12 @@ class NotebookExecution:
                 await asyncio.wait({cells, waiting}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self._progress.end(success=cells.done() and cells.exception() is None)
-                await self._kernel.stop(interrupted=not cells.done())
-                for task in (cells, waiting):
+                last = asyncio.ensure_future(self._take_last_output(cells))
+                await self._kernel.stop(interrupted=self._timed_out or not cells.done())
+                await asyncio.wait({last}, timeout=LAST_OUTPUT_SECONDS)
+                for task in (cells, waiting, last):
                     task.cancel()
-                await asyncio.gather(cells, waiting, return_exceptions=True)
+                await asyncio.gather(cells, waiting, last, return_exceptions=True)
                 if self._client is not None and self._client.kc is not None:
                     self._client.kc.stop_channels()
         if self._signal is signal.SIGINT:
@@ -131,7 +125,12 @@ class NotebookExecution:
                     loop.remove_signal_handler(number)
 
     async def _execute_cells(self) -> None:
-        client = Client(self.notebook, km=self._kernel.manager, startup_timeout=STARTUP_SECONDS)
+        client = Client(
+            self.notebook,
+            km=self._kernel.manager,
+            startup_timeout=STARTUP_SECONDS,
+            timeout=self._cell_seconds,
+        )
         self._client = client
         client.progress = self._progress
         try:
@@ -144,7 +143,8 @@ class NotebookExecution:
             if cell in self._source.runnable:
                 await self._execute_cell(client, index, cell)
                 if _exit_of(self.notebook.cells[index]) is not None:
-                    return
+                    break
+        await self._end_cells(client)
 
     async def _execute_cell(self, client: Client, index: int, cell: Cell) -> None:
         self._progress.start(cell)
@@ -153,12 +153,35 @@ class NotebookExecution:
             await client.async_execute_cell(node, index)
         except DeadKernelError as error:
             raise await self._kernel_died(f"in {_named(cell)}") from error
+        except CellTimeoutError:
+            self._timed_out = True
+            where = f"{self._source.path.name}, {_named(cell)}"
+            raise CellFailedError(
+                f"{where} did not end within {self._cell_seconds} s and was stopped",
+                "a larger --cell-timeout",
+            ) from None
         except CellExecutionError as error:
             exit_value = _exit_of(node)
             if exit_value is None:
                 raise CellFailedError(self._failure_text(cell, client.failure, error)) from None
             self.exit_value = exit_value
         self._progress.end(success=True)
+
+    async def _end_cells(self, client: Client) -> None:
+        """Wait behind the last cell for the streams that are shown."""
+        try:
+            await client.end_cells()
+        except DeadKernelError as error:
+            raise await self._kernel_died("behind the last cell") from error
+        except CellExecutionError as error:
+            text = client.failure["text"] if client.failure else error.evalue
+            raise CellFailedError(f"{self._source.path.name}: {text}") from None
+
+    async def _take_last_output(self, cells: asyncio.Future[None]) -> None:
+        """Take what the kernel shows while it ends: the last states of its streams."""
+        await asyncio.wait({cells})
+        if self._client is not None:
+            await self._client.take_last_updates()
 
     async def _kernel_died(self, where: str) -> KernelDiedError:
         cause = await self._kernel.end_cause()

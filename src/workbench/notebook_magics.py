@@ -22,6 +22,7 @@ from workbench.dbutils import DBUtils
 from workbench.dbutils.help import method_of
 from workbench.dbutils.widgets import given
 from workbench.display import Display
+from workbench.notebook_cells import CellLanguages
 from workbench.notebook_inclusion import check_cycle, find_notebook, read_run
 from workbench.notebook_source import Cell, read_notebook
 
@@ -63,7 +64,9 @@ class Magics:
         self._chain = chain
 
     def install(self) -> None:
-        """Give them to the shell, in place of IPython's own."""
+        """Give them to the shell, in place of IPython's own, and `%sql` as Databricks' editor has it."""
+        languages = CellLanguages(lambda name: self._shell.find_line_magic(name) is not None)
+        self._shell.input_transformers_cleanup.append(languages)
         for function in (Magics.run, Magics.sql, Magics.shell, Magics.fs):
             # Else IPython puts the value of a variable in the place of `$name`.
             setattr(function, MAGIC_NO_VAR_EXPAND_ATTR, True)

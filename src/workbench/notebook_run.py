@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def run_with_services(
-    notebook: Path, parameters: Mapping[str, str], home: Home, console: Console | None = None
+    notebook: Path,
+    parameters: Mapping[str, str],
+    home: Home,
+    console: Console | None = None,
+    cell_seconds: int = 0,
 ) -> NotebookRun:
     """Run a notebook that finds the running services by their variables; one that is set already stays.
 
@@ -33,7 +37,7 @@ def run_with_services(
     from workbench.runner import run_notebook
 
     environment = (addresses.environment() if addresses else {}) | os.environ
-    return run_notebook(notebook.absolute(), parameters, home, environment, console)
+    return run_notebook(notebook.absolute(), parameters, home, environment, console, cell_seconds)
 
 
 def run_for_value(

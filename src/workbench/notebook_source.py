@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -110,18 +111,46 @@ def read_notebook(path: Path) -> NotebookSource:
         NotebookSourceError: The file is not in Databricks source format, or a cell is not supported.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"notebook {path} cannot be read ({error.strerror})", "another path") from error
+    return parse_notebook(path, content)
+
+
+def parse_notebook(path: Path, content: bytes, *, lenient: bool = False) -> NotebookSource:
+    """Parse the content of a notebook file.
+
+    Args:
+        path: The file, for errors.
+        content: Its bytes.
+        lenient: Take a cell that cannot run here as a cell of its text, for those who only want to edit it.
+
+    Raises:
+        NotebookSourceError: It is not in Databricks source format, or a cell is not supported.
+    """
+    try:
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise NotebookSourceError(f"notebook {path} is not UTF-8 text ({error.reason})") from error
     bare = text.removeprefix("\ufeff")
     newline = "\r\n" if "\r\n" in bare and bare.count("\n") == bare.count("\r\n") else "\n"
-    cells = tuple(_cells(path, bare.replace(newline, "\n").split("\n")))
+    cells = tuple(_cells(path, bare.replace(newline, "\n").split("\n"), lenient))
     return NotebookSource(path, cells, newline, byte_order_mark=bare != text)
 
 
-def _cells(path: Path, lines: list[str]) -> Iterator[Cell]:
+def is_notebook(path: Path) -> bool:
+    """Tell whether a file is a `.py` whose first line says that it is a notebook in source format."""
+    if path.suffix != ".py":
+        return False
+    try:
+        with path.open("rb") as file:
+            first = file.readline(200)
+    except OSError:
+        return False
+    return first.removeprefix(codecs.BOM_UTF8).rstrip() == FIRST_LINE.encode()
+
+
+def _cells(path: Path, lines: list[str], lenient: bool) -> Iterator[Cell]:
     if lines[0].rstrip() != FIRST_LINE:
         raise NotebookSourceError(
             f"{path} is not a notebook in Databricks source format: its first line is not '{FIRST_LINE}'",
@@ -129,21 +158,25 @@ def _cells(path: Path, lines: list[str]) -> Iterator[Cell]:
         )
     starts = [0, *(at for at, line in enumerate(lines) if SEPARATOR.fullmatch(line)), len(lines)]
     for number, (start, end) in enumerate(itertools.pairwise(starts), 1):
-        yield read_cell(path, number, start + 2, lines[start], lines[start + 1 : end])
+        yield read_cell(path, number, start + 2, lines[start], lines[start + 1 : end], lenient=lenient)
 
 
-def read_cell(path: Path, number: int, line: int, marker: str, lines: Sequence[str]) -> Cell:
+def read_cell(
+    path: Path, number: int, line: int, marker: str, lines: Sequence[str], *, lenient: bool = False
+) -> Cell:
     """Parse the lines of one cell; `line` is the number of the first one in the file.
 
     Raises:
-        NotebookSourceError: The cell is not supported.
+        NotebookSourceError: The cell is not supported, and `lenient` is not given.
     """
     title, title_shown, arguments, language = "", False, "", "python"
     at, body = _trim(line, [text.rstrip("\r") for text in lines])
     if body and (found := TITLE.fullmatch(body[0].rstrip())):
         title, title_shown = found["title"].strip(), found["shown"] != "0"
         at, body = _trim(at + 1, body[1:])
-    if body and MAGIC.match(body[0]):
+    if body and lenient and not _runs_here(at, body):
+        body = _without_magic(body)
+    elif body and MAGIC.match(body[0]):
         language, first, rest = _magic(f"{path}, cell {number}", at, body)
         if language == "sh" and (flag := SHELL_ARGUMENTS.match(first)):
             arguments, first = flag["arguments"], first[flag.end() :]
@@ -157,6 +190,20 @@ def _trim(line: int, lines: list[str]) -> tuple[int, list[str]]:
     """Drop blank lines at both ends; return the number of the first line that is left."""
     filled = [at for at, text in enumerate(lines) if text.strip()]
     return (line + filled[0], lines[filled[0] : filled[-1] + 1]) if filled else (line, [])
+
+
+def _runs_here(line: int, lines: list[str]) -> bool:
+    try:
+        return not MAGIC.match(lines[0]) or bool(_magic("", line, lines))
+    except NotebookSourceError:
+        return False
+
+
+def _without_magic(lines: list[str]) -> list[str]:
+    """Return a magic cell's text, or the lines as they are where one of them has no `# MAGIC`."""
+    if all(MAGIC.match(text) for text in lines):
+        return [MAGIC.sub("", text, count=1) for text in lines]
+    return lines
 
 
 def _magic(where: str, line: int, lines: list[str]) -> tuple[str, str, list[str]]:

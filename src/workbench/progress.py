@@ -11,8 +11,6 @@ from rich.status import Status
 from workbench.notebook_source import Cell
 
 LABEL_CHARACTERS = 70
-#: The JVM writes it before any setting of ours counts, and nobody can act on it.
-NOISE = ("WARNING: Using incubator modules",)
 
 
 class Progress:
@@ -73,5 +71,4 @@ class Progress:
     def _print_output(self, line: str) -> None:
         # A progress bar writes its line again and again; the last writing counts.
         last = line.rstrip("\r").rpartition("\r")[2]
-        if not last.startswith(NOISE):
-            self._console.print(f"      {last}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"      {last}", markup=False, highlight=False, soft_wrap=True)

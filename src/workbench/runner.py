@@ -65,6 +65,7 @@ def run_notebook(
     home: Home,
     environment: Mapping[str, str],
     console: Console | None = None,
+    cell_seconds: int = 0,
 ) -> NotebookRun:
     """Run a notebook and save it, executed, as .ipynb and .html, also when it fails.
 
@@ -74,6 +75,7 @@ def run_notebook(
         home: Where state, runs and project are.
         environment: Variables for the kernel, over those of this process.
         console: Where progress is shown; standard output by default.
+        cell_seconds: After these a cell is stopped with its Spark job and streams; the run fails. 0 is never.
 
     Raises:
         ConfigError, NotebookSourceError: The notebook or a parameter is wrong; nothing was started.
@@ -85,7 +87,7 @@ def run_notebook(
     started, clock = datetime.now(timezone.utc), time.monotonic()
     run_folder = make_run_folder(home.runs, notebook, started)
     context = Context(str(source.path), str(home.folder.absolute()), str(home.project), dict(parameters))
-    execution = NotebookExecution(source, context, environment, console or Console())
+    execution = NotebookExecution(source, context, environment, console or Console(), cell_seconds)
     failure: BaseException | None = None
     try:
         asyncio.run(execution.run())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +95,8 @@ class NotebookSession:
         """
         if self._spark is None:
             prepare_environment(self._home_folder)
-            self._spark = local_session(self._app_name, self._project_folder / "jars", self._conf())
+            with _interrupts_kept():
+                self._spark = local_session(self._app_name, self._project_folder / "jars", self._conf())
             # It repeats each AnalysisException, which the cell shows anyway, with the JVM's whole stack.
             PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
             self._on_start(self._spark)
@@ -135,6 +139,23 @@ def prepare_environment(home_folder: Path) -> None:
     settings.write_text(LOG_SETTINGS, encoding="utf-8")
     # Not by SPARK_CONF_DIR: a folder on the class path would make the JVM refuse the archive of classes.
     os.environ["SPARK_SUBMIT_OPTS"] = f"-Dlog4j2.configurationFile={settings.absolute().as_uri()}"
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Keep PySpark from taking Ctrl-C.
+
+    Its handler would cancel the jobs of streams too, and ask for it on the connection that just waits for an
+    answer: an endless wait, or a RuntimeError.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def needs_spark(tree: ast.AST) -> bool:

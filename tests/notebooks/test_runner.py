@@ -281,14 +281,26 @@ def start(home, write):
 
 def test_ctrl_c_ends_kernel_and_jvm_and_saves_the_page(start, home):
     runner, processes = start(
-        "spark.range(1).count()\nprint('ready')\nspark.range(10**15).selectExpr('sum(id % 7)').collect()"
+        "display(spark.readStream.format('rate').load(), streamName='live')\nprint('ready')\n"
+        "spark.range(10**15).selectExpr('sum(id % 7)').collect()"
     )
     assert any("java" in process.name() for process in processes)
     runner.send_signal(signal.SIGINT)
     runner.wait(30)
     assert runner.returncode == -signal.SIGINT
     assert not any(process.is_running() for process in processes)
-    assert "interrupted" in saved(home)[1].read_text()
+    page = saved(home)[1].read_text()
+    assert "interrupted" in page
+    assert "<b>live</b> stopped" in page
+
+
+def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, terminal):
+    before = set(children())
+    notebook = write("x = 1", "import subprocess\nsubprocess.run(['sleep', '600'])")
+    with pytest.raises(CellFailedError, match=r"tiny\.py, cell 2 .* did not end within 3 s and was stopped"):
+        run_notebook(notebook, {}, home, {}, Console(file=terminal), cell_seconds=3)
+    assert set(children()) == before
+    assert "did not end within 3 s" in saved(home)[1].read_text()
 
 
 def test_sigterm_ends_a_cell_that_ignores_interrupts(start, home):

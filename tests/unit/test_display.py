@@ -1,12 +1,16 @@
+from collections import namedtuple
 from datetime import datetime
 
 import pytest
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Row
 
 from workbench import display as module
-from workbench.display import Display, DisplayError, as_text, html_table, text_table
+from workbench.display import Display, DisplayError
+from workbench.display_table import Redaction, as_text, fitting, html_table, text_table
+from workbench.redaction import Redactor
 
 COLUMNS = [("id", "bigint"), ("name", "string")]
+Named = namedtuple("Named", ["v"])
 
 
 def test_names_types_and_values_are_escaped():
@@ -48,41 +52,12 @@ def test_values_are_written_as_a_reader_expects(value, text):
     assert as_text(value) == text
 
 
-class Stream(DataFrame):
-    isStreaming = True  # noqa: N815
-
-    def __new__(cls):
-        return object.__new__(cls)
-
-    def __init__(self):
-        pass
-
-
-def test_a_streaming_dataframe_is_refused_with_the_way_out():
-    with pytest.raises(DisplayError, match=r"streaming DataFrame.*; try: write the stream to a table"):
-        Display()(Stream())
-
-
-class Rows(DataFrame):
-    isStreaming = False  # noqa: N815
-
-    def __new__(cls, *args):
-        return object.__new__(cls)
-
-    def __init__(self, rows):
-        from pyspark.sql.types import StringType, StructField, StructType
-
-        self.rows, self.asked = rows, 0
-        self.__dict__["schema"] = StructType([StructField("v", StringType())])
-
-    schema = None
-
-    def limit(self, num):
-        self.asked = num
-        return self
-
-    def collect(self):
-        return [Row(v=row) for row in self.rows[: self.asked]]
+def test_a_table_ends_at_its_cap_of_characters_but_shows_one_row():
+    rows = [["x" * 300]] * 50
+    shown, more = fitting(rows, characters=3_000)
+    assert (len(shown), more) == (10, True)
+    assert fitting(rows, characters=1) == (rows[:1], True)
+    assert fitting(rows) == (rows, False)
 
 
 @pytest.fixture
@@ -93,7 +68,7 @@ def shown(monkeypatch):
 
 
 def test_rows_are_capped_and_the_table_says_so(shown):
-    Display()(Rows([f"row {n}" for n in range(500)]))
+    Display()([Named(f"row {n}") for n in range(500)])
     (data,) = shown
     assert "first 100 rows" in data["text/html"]
     assert "row 99<" in data["text/html"]
@@ -102,9 +77,31 @@ def test_rows_are_capped_and_the_table_says_so(shown):
 
 def test_a_secret_longer_than_a_cell_leaves_no_half(shown):
     secret = "s3cret" * 100
-    Display(lambda text: text.replace(secret, "[REDACTED]"))(Rows([secret]))
+    Display(Redaction(lambda text: text.replace(secret, "[REDACTED]")))([Named(secret)])
     assert "s3cret" not in str(shown)
     assert "[REDACTED]" in shown[0]["text/html"]
+
+
+@pytest.mark.parametrize("before", ["", "s3cret-and-more "])
+def test_a_secret_that_spark_cut_leaves_no_half(before):
+    redactor = Redactor()
+    redactor.remember("s3cret-and-more")
+    redaction = Redaction(redactor.redact, redactor.open_end)
+    value = f"{before}x s3cret-an"
+    assert "s3cret" not in redaction.cell(value, len(value))
+    assert "s3cret" in redaction.cell(value, len(value) + 1), "a whole value is shown as it is"
+
+
+def test_the_name_of_a_column_holds_no_half_secret_either():
+    secret = "s3cret" * 20
+    redaction = Redaction(lambda text: text.replace(secret, "[REDACTED]"))
+    columns = redaction.columns([(f"concat(x, {secret})", f"struct<{secret}:int>")])
+    assert columns == [("concat(x, [REDACTED])", "struct<[REDACTED]:int>")]
+
+
+def test_options_of_a_stream_are_refused_for_anything_else():
+    with pytest.raises(DisplayError, match="display takes streamName for streaming DataFrames only"):
+        Display()([Named("x")], streamName="x")
 
 
 def test_plotly_comes_once_and_from_no_network(shown):

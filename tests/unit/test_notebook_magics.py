@@ -309,3 +309,29 @@ def test_other_pip_commands_are_refused(notebook, commands, line):
     with pytest.raises(ConfigError, match="does not run in the workbench; try: one of install, list"):
         notebook(f"# MAGIC %pip {line}")
     assert commands == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [("%sql\nSELECT 1", "SELECT 1"), ("%sql SELECT 2", "SELECT 2"), ("%%sql\nSELECT 3\n", "SELECT 3\n")],
+)
+def test_sql_is_typed_as_on_databricks_or_as_in_jupyter(notebook, typed, asked):
+    spark = Spark()
+    shell = notebook(spark=spark)["get_ipython"]()
+    shell.run_cell(typed).raise_error()
+    assert spark.asked == (asked, {})
+
+
+def test_other_cells_are_typed_as_on_databricks(notebook, capfd):
+    names = notebook("x = 0")
+    shell = names["get_ipython"]()
+    for typed in ("%python\nx = 1", "%sh\necho from a shell", "%md\n# words, 'not code", "%time y = 2"):
+        shell.run_cell(typed).raise_error()
+    assert (names["x"], names["y"]) == (1, 2)
+    assert "from a shell" in capfd.readouterr().out
+
+
+def test_a_cell_in_a_language_that_does_not_run_here_says_so(notebook):
+    shell = notebook("x = 0")["get_ipython"]()
+    with pytest.raises(NotebookSourceError, match=r"^%scala cells do not run in the workbench; try: one of"):
+        shell.run_cell("%scala\nval x = 1").raise_error()

@@ -1,0 +1,186 @@
+"""The streaming query behind a `display`: what it is asked for, how it starts, how it went."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from topiclake.errors import TopiclakeError
+from workbench.display_charts import BatchPoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+OPTIONS = ("streamName", "trigger", "processingTime", "checkpointLocation")
+#: In this order: an aggregation has a whole result to show; only there Spark allows `complete`.
+OUTPUT_MODES = ("complete", "append", "update")
+_numbers = itertools.count(1)
+
+
+class DisplayError(TopiclakeError):
+    """An object cannot be shown."""
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """How a query is to run.
+
+    Attributes:
+        name: Seen in `spark.streams.active`.
+        trigger: For `DataStreamWriter.trigger`; empty is Spark's default.
+        checkpoint: Where, or "" for a temporary folder.
+    """
+
+    name: str
+    trigger: Mapping[str, Any]
+    checkpoint: str
+
+    @property
+    def ends(self) -> bool:
+        """Whether the query ends by itself."""
+        return "availableNow" in self.trigger or "once" in self.trigger
+
+    @classmethod
+    def read(cls, given: Mapping[str, object], located: Callable[[str], str]) -> QueryOptions:
+        """Read what `display` was given.
+
+        Args:
+            given: `streamName`, `checkpointLocation`, and `processingTime` or `trigger`: an interval such as
+                "2 seconds". `trigger` may also be "availableNow", or a mapping that holds what
+                `DataStreamWriter.trigger` takes.
+            located: Turns a path below a mount point into one that Spark opens.
+
+        Raises:
+            DisplayError: An option is unknown, or its value is none that it takes.
+        """
+        _refuse_unknown(given)
+        if given.get("trigger") is not None and given.get("processingTime") is not None:
+            raise DisplayError("display was given both trigger and processingTime", "one of them")
+        for option in ("streamName", "processingTime", "checkpointLocation"):
+            if not isinstance(given.get(option), str | None):
+                raise DisplayError(
+                    f"display was given {option}={given[option]!r}, not a string", f'{option}="…"'
+                )
+        name = given.get("streamName") or f"display_query_{next(_numbers)}"
+        checkpoint = given.get("checkpointLocation")
+        return cls(str(name), _trigger(given), located(str(checkpoint)) if checkpoint else "")
+
+
+def _refuse_unknown(given: Mapping[str, object]) -> None:
+    unknown = ", ".join(sorted(given.keys() - set(OPTIONS)))
+    if unknown:
+        raise DisplayError(f"display takes no {unknown}", f"one of {', '.join(OPTIONS)}")
+
+
+def _trigger(given: Mapping[str, object]) -> Mapping[str, Any]:
+    if given.get("processingTime") is not None:
+        return {"processingTime": given["processingTime"]}
+    match given.get("trigger"):
+        case None:
+            return {}
+        case "availableNow":
+            return {"availableNow": True}
+        case str() as interval:
+            return {"processingTime": interval}
+        case Mapping() as trigger:
+            return trigger
+        case other:
+            raise DisplayError(f"display was given trigger={other!r}", 'trigger="2 seconds"')
+
+
+def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
+    """Return where Spark finds a path that lies below a mount point; another path stays as it is.
+
+    Raises:
+        DisplayError: It begins with /mnt/, and nothing is mounted there.
+    """
+    plain = path.removeprefix("dbfs:")
+    for mount_point, source, _ in mounts:
+        if plain == mount_point or plain.startswith(f"{mount_point}/"):
+            return source.rstrip("/") + plain[len(mount_point) :]
+    if plain.startswith("/mnt/"):
+        raise DisplayError(f"nothing is mounted at {path}", "dbutils.fs.mounts()")
+    return path
+
+
+def start_query(
+    frame: DataFrame, options: QueryOptions, checkpoint: str, take: Callable[[DataFrame, str], None]
+) -> StreamingQuery:
+    """Start a query that gives each micro-batch to `take`, with the output mode that Spark allows for it.
+
+    Args:
+        frame: A streaming DataFrame.
+        options: How it is to run.
+        checkpoint: Where. Spark's own temporary one would be left behind by each output mode that it refuses.
+        take: Gets the rows of each micro-batch, and the output mode.
+
+    Raises:
+        AnalysisException: Spark cannot run the query.
+    """
+    from pyspark.errors import AnalysisException
+
+    refused, before = None, {query.runId for query in frame.sparkSession.streams.active}
+    for mode in OUTPUT_MODES:
+        try:
+            return _writer(frame, options, take, mode).option("checkpointLocation", checkpoint).start()
+        except KeyboardInterrupt:
+            # py4j's connection of this thread may have lost an answer; another thread has its own.
+            stopping = threading.Thread(target=_stop_new, args=(frame, options.name, before))
+            stopping.start()
+            stopping.join()
+            raise
+        except AnalysisException as error:
+            if not (error.getCondition() or "").startswith("STREAMING_OUTPUT_MODE"):
+                raise
+            # What is wrong with append tells more than that this is no aggregation.
+            refused = error if mode != "update" else refused or error
+    assert refused is not None  # noqa: S101 - there is at least one mode
+    raise refused
+
+
+def _writer(
+    frame: DataFrame, options: QueryOptions, take: Callable[[DataFrame, str], None], mode: str
+) -> DataStreamWriter:
+    def take_batch(batch: DataFrame, number: int) -> None:
+        take(batch, mode)
+
+    writer = frame.writeStream.outputMode(mode).queryName(options.name).foreachBatch(take_batch)
+    return writer.trigger(**options.trigger) if options.trigger else writer
+
+
+def _stop_new(frame: DataFrame, name: str, before: Set[str]) -> None:
+    for query in frame.sparkSession.streams.active:
+        if query.name == name and query.runId not in before:
+            query.stop()
+
+
+def batch_point(progress: Mapping[str, Any]) -> BatchPoint:
+    """Return what is shown of Spark's report on a micro-batch."""
+    return BatchPoint(
+        batch=int(progress["batchId"]),
+        time=datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")),
+        rows=int(progress["numInputRows"]),
+        input_rate=_finite(progress["inputRowsPerSecond"]),
+        processing_rate=_finite(progress["processedRowsPerSecond"]),
+        milliseconds=_finite(progress["batchDuration"]),
+    )
+
+
+def _finite(number: float | None) -> float:
+    # The rates of the first batch have nothing before them, so Spark divides by zero.
+    return float(number) if number is not None and math.isfinite(number) else 0.0
+
+
+def failure_cause(text: str) -> str:
+    """Return what caused a query's failure, in one line, from the text of its exception."""
+    message = text.partition("JVM stacktrace:")[0]
+    causes = re.findall(r"\w+(?:Exception|Error): (.*)", message)
+    cause = causes[-1] if causes else message.partition("terminated with exception: ")[2] or message
+    return " ".join(cause.split())[:500]

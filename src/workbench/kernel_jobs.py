@@ -1,0 +1,79 @@
+"""The Spark jobs of the cell that is being executed, so that an interrupt ends them and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import py4j.java_gateway
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+PY4J_LOGGERS = ("py4j.java_gateway", "py4j.clientserver")
+
+
+class CellJobs:
+    """Puts each cell's jobs into a group of its own.
+
+    Spark gives the jobs of a streaming query, which run in the query's own thread, a group of their own: they
+    go on when a cell is interrupted.
+
+    Args:
+        live: Returns the session, or None while there is none.
+    """
+
+    def __init__(self, live: Callable[[], SparkSession | None]) -> None:
+        self._live = live
+        self._cells = 0
+        _keep_interrupts_out_of_logs()
+
+    def before_cell(self, *_: object) -> None:
+        """Begin the next cell's group."""
+        self._cells += 1
+        if spark := self._live():
+            self.group(spark)
+
+    def after_cell(self, result: Any) -> None:  # noqa: ANN401 - IPython's ExecutionResult
+        """Cancel the jobs of a cell that was interrupted."""
+        if isinstance(result.error_in_exec, KeyboardInterrupt) and (spark := self._live()):
+            # py4j has given up this thread's connection; what was asked for goes on at its other end, and may
+            # be about to start a job.
+            context: Any = spark.sparkContext._jsc.sc()
+            context.cancelJobGroupAndFutureJobs(self._name)
+            _activate(spark)
+
+    def group(self, spark: SparkSession) -> None:
+        """Put the jobs that this thread starts from now on into the running cell's group."""
+        # A session that was stopped, or whose JVM has died: the cell that needs it will say so.
+        with contextlib.suppress(Py4JError, OSError, AttributeError):
+            spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
+
+    @property
+    def _name(self) -> str:
+        return f"cell {self._cells}"
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make the session the active one of this thread's new connection, which is a new thread in the JVM."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def _keep_interrupts_out_of_logs() -> None:
+    """Drop what py4j logs of an interrupt, with its own stack and into the cell, which shows it anyway.
+
+    It takes the root logger for that, by the function that sets up logging for the whole notebook.
+    """
+    module: Any = py4j.java_gateway
+    module.logging = module.logger
+    for name in PY4J_LOGGERS:
+        logging.getLogger(name).addFilter(lambda record: not _tells_of_interrupt(record))
+
+
+def _tells_of_interrupt(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None

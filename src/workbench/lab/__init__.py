@@ -1,0 +1,1 @@
+"""JupyterLab over the project's notebooks: `python -m workbench lab`."""

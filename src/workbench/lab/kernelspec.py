@@ -1,0 +1,39 @@
+"""The kernel that JupyterLab offers, written for one lab and gone with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from workbench.home import Home
+from workbench.kernel_messages import CONTEXT_VARIABLE, Context
+
+KERNEL_NAME = "topiclake"
+SHOWN_NAME = "Topiclake"
+
+
+def write_kernelspec(folder: Path, home: Home, parameters: Mapping[str, str]) -> None:
+    """Write a kernelspec below `folder`, which is to be on Jupyter's path, and the context of its kernels.
+
+    The context names no notebook: each kernel is told by Jupyter which one it is for.
+    """
+    context = folder / "context.json"
+    Context("", str(home.folder.absolute()), str(home.project), dict(parameters)).save(context)
+    spec = {
+        "argv": [sys.executable, "-m", "workbench.kernel", "-f", "{connection_file}"],
+        "display_name": SHOWN_NAME,
+        "language": "python",
+        "env": {
+            CONTEXT_VARIABLE: str(context),
+            # Start-up files and history of the user's own IPython stay out of it.
+            "IPYTHONDIR": str(home.lab / "ipython"),
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            "PYTHONUNBUFFERED": "1",
+        },
+        "metadata": {"debugger": False, "supported_encryption": ["curve"]},
+    }
+    file = folder / "kernels" / KERNEL_NAME / "kernel.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(spec, indent=2), encoding="utf-8")

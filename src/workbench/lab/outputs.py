@@ -1,0 +1,78 @@
+"""The outputs of notebooks in source format, which has no place for them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import shutil
+from collections import defaultdict, deque
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from workbench.files import replace_private
+from workbench.notebook_conversion import DATABRICKS_METADATA, WORKBENCH_METADATA
+
+#: What the source file itself tells of a cell.
+FROM_SOURCE = frozenset({DATABRICKS_METADATA, WORKBENCH_METADATA})
+
+
+class KeptOutputs:
+    """What cells showed last, kept as one .ipynb for each notebook.
+
+    An output belongs to a cell's text: a cell that was changed elsewhere, in an editor or by git, comes back
+    without one, and one that was only moved keeps its own.
+
+    Args:
+        folder: Where they are kept, each below its notebook's path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, path: str, notebook: nbformat.NotebookNode) -> None:
+        """Keep the outputs of a notebook, in place of those before."""
+        file = self._file(path)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_private(file, nbformat.writes(notebook, version=nbformat.NO_CONVERT).encode("utf-8"))
+
+    def put_back(self, path: str, notebook: nbformat.NotebookNode) -> None:
+        """Give the cells of a notebook what was kept for cells of the same text."""
+        kept: dict[tuple[str, str], deque[Any]] = defaultdict(deque)
+        for cell in self._cells(path):
+            kept[cell.cell_type, cell.source].append(cell)
+        for cell in notebook.cells:
+            if same := kept[cell.cell_type, cell.source]:
+                _give(same.popleft(), cell)
+
+    def move(self, old: str, new: str) -> None:
+        """Follow a notebook, or a folder of them, to another path."""
+        for before, after in ((self._file(old), self._file(new)), (self._folder / old, self._folder / new)):
+            if before.exists():
+                after.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                before.replace(after)
+
+    def forget(self, path: str) -> None:
+        """Delete what was kept for a notebook, or a folder of them."""
+        self._file(path).unlink(missing_ok=True)
+        if path:
+            shutil.rmtree(self._folder / path, ignore_errors=True)
+
+    def _file(self, path: str) -> Path:
+        return self._folder / f"{path}.ipynb"
+
+    def _cells(self, path: str) -> list[Any]:
+        # A damaged file is as good as none: what it held can be computed again.
+        with contextlib.suppress(OSError, ValueError, AttributeError, nbformat.ValidationError):
+            kept: list[Any] = nbformat.read(self._file(path), as_version=4).cells
+            return kept
+        return []
+
+
+def _give(kept: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> None:
+    if cell.cell_type == "code":
+        cell.outputs, cell.execution_count = copy.deepcopy(kept.outputs), kept.execution_count
+    for key, value in kept.metadata.items():
+        if key not in FROM_SOURCE:
+            cell.metadata[key] = value

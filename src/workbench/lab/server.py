@@ -1,0 +1,103 @@
+"""One JupyterLab: its start, its end, and the end of all it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import psutil
+
+from workbench import ports, processes, services
+from workbench.home import Home
+from workbench.java import require_java
+from workbench.lab.kernelspec import SHOWN_NAME, write_kernelspec
+
+USUAL_PORT = 8888
+TASK_SECONDS = 5.0
+
+
+def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: bool = True) -> None:
+    """Serve JupyterLab with the project's notebooks until Ctrl-C, SIGTERM or the end of the terminal.
+
+    Args:
+        home: The workbench; what JupyterLab keeps is below its `lab`.
+        parameters: Values for the widgets of every notebook.
+        port: Where; by default 8888, or another one where that is taken.
+        browser: Whether to open the user's browser.
+
+    Raises:
+        TopiclakeError: Java is missing, or the state folder cannot be written.
+    """
+    require_java()
+    home.prepare()
+    _tell(home)
+    with _own_folder(home) as folder:
+        write_kernelspec(folder, home, parameters)
+        from workbench.lab.settings import drop_ping_warnings, lab_config, set_environment
+
+        set_environment(home, folder)
+        drop_ping_warnings()
+        chosen = port or ports.choose(["lab"], {"lab": USUAL_PORT})["lab"]
+        try:
+            _serve(lab_config(home, folder, chosen, browser=browser))
+        finally:
+            processes.stop(psutil.Process().children(recursive=True))
+
+
+def _tell(home: Home) -> None:
+    found = services.addresses(home)
+    kafka = found.kafka_bootstrap_servers if found else "does not run; start it with  python -m workbench up"
+    click.echo(f"notebooks        {home.project / 'notebooks'}")
+    click.echo(f"Kafka            {kafka}")
+    click.echo("stop with        Ctrl-C")
+
+
+def _serve(config: Any) -> None:  # noqa: ANN401 - traitlets carries half of its types
+    from jupyterlab.labapp import LabApp
+
+    LabApp.app_name = SHOWN_NAME  # the page's title
+    LabApp.load_other_extensions = False
+    server: Any = LabApp.initialize_server(argv=[], config=config)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        # Jupyter would ask first, and only on a terminal. A second Ctrl-C doesn't wait for the kernels.
+        signal.signal(number, signal.default_int_handler)
+        server.stop(from_signal=True)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    server.start()
+    _end_tasks(server.io_loop.asyncio_loop)
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """End what Jupyter leaves unfinished; its worker threads would outlive a task that does not end."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=TASK_SECONDS))
+
+
+@contextlib.contextmanager
+def _own_folder(home: Home) -> Iterator[Path]:
+    """Make a folder for what is one lab's alone; remove it afterwards, and those of labs that were killed."""
+    home.lab.mkdir(mode=0o700, exist_ok=True)
+    for left in home.lab.glob("server-*"):
+        if not psutil.pid_exists(int(left.name.removeprefix("server-"))):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = home.lab / f"server-{os.getpid()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,104 @@
+"""Streams that a notebook shows, in what a run leaves: two runs, each with a Spark of its own."""
+
+import io
+import json
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from rich.console import Console
+
+from workbench.home import Home
+from workbench.notebook_source import FIRST_LINE
+from workbench.runner import CellFailedError, run_notebook
+
+PROJECT = Path(__file__).parents[2]
+CELL = "\n# COMMAND ----------\n"
+UNTIL = """
+import time
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+"""
+RATES = "spark.readStream.format('rate').option('rowsPerSecond', 20).load()"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a notebook's cells; afterwards no process and no checkpoint is left."""
+    before, temporary = set(psutil.Process().children(recursive=True)), tmp_path / "temporary"
+    temporary.mkdir()
+
+    def ran(*cells, **variables):
+        notebook = tmp_path / "live.py"
+        notebook.write_text(FIRST_LINE + "\n" + CELL.join(cells) + "\n")
+        home = Home(tmp_path / "home", PROJECT)
+        variables["TMPDIR"] = str(temporary)
+        return run_notebook(notebook, {}, home, variables, Console(file=io.StringIO()))
+
+    yield ran
+    assert set(psutil.Process().children(recursive=True)) == before
+    assert list(temporary.iterdir()) == []
+
+
+def outputs(folder):
+    """The outputs of each cell as plain text, and the page."""
+    (saved,) = folder.glob("home/runs/*/live.ipynb")
+    cells = nbformat.read(saved, as_version=4).cells
+    plain = ["\n".join(one.get("data", one).get("text/plain", "") for one in cell.outputs) for cell in cells]
+    plain = [text.strip() for text in plain]
+    return plain, saved.with_suffix(".html").read_text()
+
+
+def test_a_run_leaves_the_last_state_of_each_stream_that_it_showed(run, tmp_path):
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "1.json").write_text("\n".join(json.dumps({"id": n}) for n in range(130)))
+    result = run(
+        UNTIL,
+        f"display({RATES}, streamName='stopped', processingTime='500 milliseconds')",
+        "until(lambda: spark.streams.active[0].lastProgress)\n"
+        "assert [query.name for query in spark.streams.active] == ['stopped']\n"
+        "spark.streams.active[0].stop()",
+        f"display(spark.readStream.schema('id LONG').json('file:{tmp_path}/input'), trigger='availableNow')",
+        f"counts = {RATES}.selectExpr('value % 2 AS rest').groupBy('rest').count()\n"
+        "display(counts.orderBy('rest'), streamName='active')",
+        "dbutils.notebook.exit('done')",
+    )
+    assert result.exit_value == "done"
+    (_, stopped, _, files, active, _), page = outputs(tmp_path)
+    assert stopped.startswith("stream stopped: stopped, batch ")
+    assert "\nprocessing rate " in stopped
+    assert files.startswith("stream display_query_1: ended, batch 0, 130 rows in it, ")
+    assert "\nid\n---\n129\n128\n" in files
+    assert files.endswith("(first 20 rows)")
+    assert active.startswith("stream active: stopped, batch ")
+    assert "rest | count\n---- | -----\n0    | " in active
+    assert page.count('role="img"') == 9
+    assert "first 100 rows" in page
+    assert page.count("waiting for the first micro-batch") == 0
+    assert len(page) < 1_000_000
+
+
+def test_a_stream_that_fails_fails_the_run_and_says_so_in_its_output(run, tmp_path):
+    with pytest.raises(CellFailedError) as caught:
+        run(
+            "token = dbutils.secrets.get('s', 'k')",
+            f"failing = {RATES}.selectExpr(f\"raise_error('no {{token}}')\")\n"
+            "display(failing, streamName='failing')\n"
+            f"display({RATES}, streamName='other')",
+            UNTIL,
+            "import os\nfrom pathlib import Path\n"
+            "until(lambda: len(list(Path(os.environ['TMPDIR']).glob('workbench-display-*'))) == 1)",
+            TOPICLAKE_SECRET_S_K="s3cr-et",
+        )
+    assert "live.py: the displayed stream failing failed: " in str(caught.value)
+    assert "no [REDACTED]" in str(caught.value)
+    (_, shown, *_), page = outputs(tmp_path)
+    assert "query failing failed: " in shown
+    assert "; try: python -m workbench logs spark\n" in shown
+    assert "stream other: stopped, batch " in shown
+    assert "s3cr" not in str(caught.value) + page
+    assert "Traceback" not in page

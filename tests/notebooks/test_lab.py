@@ -1,0 +1,248 @@
+"""JupyterLab as a user has it: a real server, a real browser, a real kernel with Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+from playwright.sync_api import Page, expect, sync_playwright
+
+PROJECT = Path(__file__).parents[2]
+CHROMIUM = "/usr/bin/chromium"
+FIRST_LINE = "# Databricks notebook source"
+MARKER = "\n\n# COMMAND ----------\n\n"
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/lab\?token=(\w+)")
+#: Spark starts in the first cell that needs it.
+SPARK_MILLISECONDS = 90_000
+expect.set_options(timeout=30_000)
+
+STORY = MARKER.join(
+    [
+        f"{FIRST_LINE}\n# MAGIC %md # A story",
+        'dbutils.widgets.text("rows", "3")',
+        "# MAGIC %run ./included",
+        "# DBTITLE 1,Rows\n# MAGIC %sql\n# MAGIC SELECT id * 7 AS sevenfold FROM range(:rows)",
+        "rate = spark.readStream.format('rate').option('rowsPerSecond', 5).load()\n"
+        "display(rate, streamName='seen', processingTime='1 second')",
+        'print("included:", from_included, "app:", spark.conf.get("spark.app.name"))\n',
+    ]
+)
+
+
+@dataclass
+class Lab:
+    """A running `python -m workbench lab`."""
+
+    process: subprocess.Popen[str]
+    said: list[str] = field(default_factory=list)
+
+    def read(self) -> None:
+        self.said.extend(self.process.stdout)
+
+    @property
+    def address(self) -> re.Match[str]:
+        wait_until(lambda: ADDRESS.search("".join(self.said)) or self.process.poll() is not None)
+        found = ADDRESS.search("".join(self.said))
+        assert found, "".join(self.said)
+        return found
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.address[1]}/"
+
+    def ask(self, verb: str, path: str, **named) -> requests.Response:
+        named.setdefault("headers", {"Authorization": f"token {self.address[2]}"})
+        return requests.request(verb, f"{self.origin}api/{path}", timeout=60, **named)
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal, and see that everything has ended a little later."""
+        everything = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(number)
+        assert self.process.wait(40) == 0, "".join(self.said)
+        _, alive = psutil.wait_procs(everything, timeout=5)
+        assert alive == []
+
+
+def wait_until(condition, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "project" / "notebooks").mkdir(parents=True)
+    (tmp_path / "project" / "jars").symlink_to(PROJECT / "jars")
+    (tmp_path / "project" / "conf").symlink_to(PROJECT / "conf")
+    notebooks = tmp_path / "project" / "notebooks"
+    (notebooks / "story.py").write_text(STORY)
+    (notebooks / "included.py").write_text(f"{FIRST_LINE}\nfrom_included = 'yes'\n")
+    (notebooks / "module.py").write_text("x = 1\n")
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def start(project, tmp_path):
+    started: list[Lab] = []
+
+    def run(*options: str, home: str = "home") -> Lab:
+        environment = {**os.environ, "WORKBENCH_HOME": str(tmp_path / home), "HOME": str(tmp_path / "user")}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workbench", "lab", "--no-browser", *options],
+            cwd=project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        lab = Lab(process)
+        started.append(lab)
+        threading.Thread(target=lab.read, daemon=True).start()
+        return lab
+
+    yield run
+    for lab in started:
+        if lab.process.poll() is None:
+            lab.process.terminate()
+            lab.process.wait(60)
+
+
+@pytest.fixture
+def page():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser.new_page(viewport={"width": 1280, "height": 1000})
+        browser.close()
+
+
+class Notebook:
+    """A notebook in the browser."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.panel = page.locator(".jp-NotebookPanel")
+
+    def cell(self, number: int):
+        return self.panel.locator(f'.jp-Cell[data-windowed-list-index="{number - 1}"]')
+
+    def output(self, number: int):
+        return self.cell(number).locator(".jp-OutputArea-output")
+
+    def menu(self, name: str, entry: str) -> None:
+        self.page.get_by_role("menuitem", name=name, exact=True).click()
+        self.page.get_by_role("menuitem", name=entry, exact=True).click()
+
+    def press(self, name: str) -> None:
+        self.panel.get_by_role("toolbar", name="main area toolbar").get_by_role("button", name=name).click()
+
+    def add(self, code: str) -> None:
+        """Write a new cell below the selected one, and run it."""
+        self.press("Insert a cell below")
+        self.page.keyboard.press("Enter")
+        self.page.keyboard.insert_text(code)
+        self.page.keyboard.press("Control+Enter")
+
+
+INTERRUPTED = """\
+import threading
+tracker = spark.sparkContext.statusTracker()
+def tell():
+    while not tracker.getJobIdsForGroup('cell 6'): pass
+    print('it runs')
+threading.Thread(target=tell).start()
+spark.range(10 ** 13).selectExpr('sum(hash(id))').collect()"""
+JOBS = """\
+jobs = ['RUNNING']
+while jobs == ['RUNNING']:
+    jobs = [tracker.getJobInfo(job).status for job in tracker.getJobIdsForGroup('cell 6')]
+jobs, [query.name for query in spark.streams.active], sql('SELECT 6 * 7 AS n').first().n"""
+STOP = "for query in spark.streams.active: query.stop()"
+
+
+def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page) -> None:
+    lab, asked = start("-p", "rows=2"), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(lab.address[0])
+    notebook = Notebook(page)
+    page.locator(".jp-DirListing-item", has_text="story.py").dblclick()
+    expect(notebook.cell(1)).to_contain_text("A story")
+    expect(page).to_have_title("story.py - Topiclake")
+    expect(page.get_by_text("Topiclake | Idle")).to_be_visible()
+    assert page.locator(".jp-mod-dirty").count() == 0
+
+    notebook.menu("Run", "Run All Cells")
+    expect(notebook.output(6)).to_contain_text("included: yes app: story", timeout=SPARK_MILLISECONDS)
+    expect(notebook.output(4).locator("td")).to_have_text(["0", "7"])
+    expect(notebook.panel).not_to_contain_text("incubator")
+    line = notebook.output(5).locator("polyline").first
+    expect(line).to_have_attribute("points", re.compile(r"\S+ \S+"))
+    drawn = line.get_attribute("points")
+    expect(line).not_to_have_attribute("points", drawn)
+
+    notebook.add(INTERRUPTED)
+    expect(notebook.output(7)).to_have_text(["it runs"])
+    notebook.press("Interrupt the kernel")
+    interrupted = ["it runs", "KeyboardInterrupt: the cell was interrupted"]
+    expect(notebook.output(7)).to_have_text(interrupted)
+    notebook.add(JOBS)
+    expect(notebook.output(8)).to_have_text("(['FAILED'], ['seen'], 42)")
+    page.keyboard.press("Control+s")
+    expect(page.locator(".jp-mod-dirty")).to_have_count(0)
+    page.reload()
+    expect(notebook.output(6)).to_contain_text("included: yes app: story")
+    drawn = line.get_attribute("points")
+    expect(line).not_to_have_attribute("points", drawn)
+
+    notebook.cell(8).locator(".jp-InputPrompt").click()
+    notebook.add(STOP)
+    expect(notebook.output(5)).to_contain_text("stopped")
+    page.keyboard.press("Control+s")
+    written = STORY + MARKER[1:] + MARKER.join([INTERRUPTED, JOBS, STOP]) + "\n"
+    wait_until(lambda: (project / "notebooks" / "story.py").read_text() == written)
+    assert [url for url in asked if not url.startswith((lab.origin, "data:", "blob:"))] == []
+    lab.end(signal.SIGINT)
+
+
+def test_a_module_opens_as_text_and_what_cannot_be_read_is_told_in_a_sentence(start, project, page) -> None:
+    (project / "notebooks" / "broken.py").write_bytes(f"{FIRST_LINE}\n\xff\n".encode("latin-1"))
+    lab = start()
+    page.goto(lab.address[0])
+    page.locator(".jp-DirListing-item", has_text="module.py").dblclick()
+    expect(page.locator(".jp-FileEditor")).to_contain_text("x = 1")
+    page.locator(".jp-DirListing-item", has_text="broken.py").dblclick()
+    expect(page.get_by_role("dialog")).to_contain_text("is not UTF-8 text")
+    lab.end(signal.SIGHUP)
+
+
+def test_two_labs_run_side_by_side_and_leave_nothing_in_the_users_home(start, tmp_path) -> None:
+    labs = [start(), start()]
+    assert labs[0].address[1] != labs[1].address[1]
+    for lab in labs:
+        assert lab.ask("GET", "contents", headers={}).status_code == 403
+        session = {
+            "path": "story.py",
+            "name": "story.py",
+            "type": "notebook",
+            "kernel": {"name": "topiclake"},
+        }
+        assert lab.ask("POST", "sessions", json=session).status_code == 201
+        assert list(lab.ask("GET", "kernelspecs").json()["kernelspecs"]) == ["topiclake"]
+    connections = list((tmp_path / "home" / "lab").glob("server-*/runtime/kernel-*.json"))
+    assert ["curve_secretkey" in json.loads(file.read_text()) for file in connections] == [True, True]
+    for lab in labs:
+        lab.end(signal.SIGTERM)
+    assert not list((tmp_path / "user").glob("**/*"))
+    assert not list((tmp_path / "home" / "lab").glob("server-*"))
