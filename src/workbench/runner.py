@@ -96,11 +96,15 @@ def run_notebook(
     seconds = time.monotonic() - clock
     facts = RunFacts(notebook.name, parameters, started, seconds, _result(failure, execution.exit_value))
     ipynb, page = save_run(execution.notebook, facts, run_folder)
-    if isinstance(failure, NotebookRunError):
-        raise type(failure)(f"{failure.cause}\n  saved: {page}", failure.remedy) from None
     if failure is not None:
-        raise failure
+        raise _with_page(failure, page) from None
     return NotebookRun(execution.exit_value, ipynb, page, seconds)
+
+
+def _with_page(failure: BaseException, page: Path) -> BaseException:
+    if isinstance(failure, NotebookRunError):
+        return type(failure)(f"{failure.cause}\n  saved: {page}", failure.remedy)
+    return failure
 
 
 def _result(failure: BaseException | None, exit_value: str) -> str:

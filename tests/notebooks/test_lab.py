@@ -30,7 +30,9 @@ expect.set_options(timeout=30_000)
 STORY = MARKER.join(
     [
         f"{FIRST_LINE}\n# MAGIC %md # A story",
-        'dbutils.widgets.text("rows", "3")',
+        'dbutils.widgets.text("rows", "3")\n'
+        "import signal\n"
+        "spark.range(1).count(), signal.getsignal(signal.SIGINT) is signal.default_int_handler",
         "# MAGIC %run ./included",
         "# DBTITLE 1,Rows\n# MAGIC %sql\n# MAGIC SELECT id * 7 AS sevenfold FROM range(:rows)",
         "rate = spark.readStream.format('rate').option('rowsPerSecond', 5).load()\n"
@@ -115,9 +117,8 @@ def start(project, tmp_path):
 
     yield run
     for lab in started:
-        if lab.process.poll() is None:
-            lab.process.terminate()
-            lab.process.wait(60)
+        lab.process.kill()
+        lab.process.wait()
 
 
 @pytest.fixture
@@ -185,6 +186,7 @@ def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page) ->
 
     notebook.menu("Run", "Run All Cells")
     expect(notebook.output(6)).to_contain_text("included: yes app: story", timeout=SPARK_MILLISECONDS)
+    expect(notebook.output(2)).to_have_text("(1, True)")
     expect(notebook.output(4).locator("td")).to_have_text(["0", "7"])
     expect(notebook.panel).not_to_contain_text("incubator")
     line = notebook.output(5).locator("polyline").first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import stat
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def test_a_write_that_fails_leaves_the_old_state_and_no_temporary_file(
     def full_disk(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
         home.save(State(ports={"kafka": 2}))
     assert home.load().ports == {"kafka": 1}
