@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -51,6 +52,21 @@ class Context:
         return cls(**json.loads(file.read_text(encoding="utf-8")))
 
 
+class StartNoise:
+    """Takes out of a stream's pieces of text what the JVM says at its start; its line may end in the next."""
+
+    def __init__(self) -> None:
+        self._line_is_open = False
+
+    def remove(self, text: str) -> str:
+        """Return a piece without it."""
+        if self._line_is_open:
+            text = text.removeprefix("\n")
+        found = list(NOISE.finditer(text))
+        self._line_is_open = bool(found) and found[-1].end() == len(text) and not text.endswith("\n")
+        return NOISE.sub("", text)
+
+
 class RedactingSession(Session):
     """Sends the kernel's messages, without the secrets that the notebook fetched.
 
@@ -65,6 +81,7 @@ class RedactingSession(Session):
         self._held: dict[str, str] = {}
         self._releasing = False
         self._lock = threading.RLock()
+        self._noise: dict[str, StartNoise] = defaultdict(StartNoise)
 
     def send(
         self,
@@ -76,7 +93,7 @@ class RedactingSession(Session):
         """Send a message; of a stream's text without what the JVM says at its start."""
         if isinstance(msg_or_type, dict) and msg_or_type["header"]["msg_type"] == "stream":
             content = msg_or_type["content"]
-            text = NOISE.sub("", content["text"])
+            text = self._noise[content["name"]].remove(content["text"])
             if content["text"] and not text:
                 return None
             msg_or_type = {**msg_or_type, "content": {**content, "text": text}}
