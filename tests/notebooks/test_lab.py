@@ -186,7 +186,7 @@ def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page) ->
 
     notebook.menu("Run", "Run All Cells")
     expect(notebook.output(6)).to_contain_text("included: yes app: story", timeout=SPARK_MILLISECONDS)
-    expect(notebook.output(2)).to_have_text("(1, True)")
+    expect(notebook.output(2).last).to_have_text("(1, True)")
     expect(notebook.output(4).locator("td")).to_have_text(["0", "7"])
     expect(notebook.panel).not_to_contain_text("incubator")
     line = notebook.output(5).locator("polyline").first
@@ -232,6 +232,9 @@ def test_a_module_opens_as_text_and_what_cannot_be_read_is_told_in_a_sentence(st
 def test_two_labs_run_side_by_side_and_leave_nothing_in_the_users_home(start, tmp_path) -> None:
     labs = [start(), start()]
     assert labs[0].address[1] != labs[1].address[1]
+    refused = start("--port", labs[0].address[1])
+    assert refused.process.wait(60) == 1
+    wait_until(lambda: f"port {labs[0].address[1]} is taken; try:" in "".join(refused.said))
     for lab in labs:
         assert lab.ask("GET", "contents", headers={}).status_code == 403
         session = {

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -14,11 +15,13 @@ from typing import Any
 
 import click
 import psutil
+from tornado.netutil import bind_sockets
 
+from topiclake.errors import PlatformError
 from workbench import ports, processes, services
 from workbench.home import Home
 from workbench.java import require_java
-from workbench.lab.kernelspec import SHOWN_NAME, write_kernelspec
+from workbench.lab.kernelspec import write_kernelspec
 
 USUAL_PORT = 8888
 TASK_SECONDS = 5.0
@@ -30,24 +33,26 @@ def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: 
     Args:
         home: The workbench; what JupyterLab keeps is below its `lab`.
         parameters: Values for the widgets of every notebook.
-        port: Where; by default 8888, or another one where that is taken.
+        port: Where; by default 8888, or a free one where that is taken.
         browser: Whether to open the user's browser.
 
     Raises:
-        TopiclakeError: Java is missing, or the state folder cannot be written.
+        TopiclakeError: Java is missing, the state folder cannot be written, or the port is taken.
     """
     require_java()
     home.prepare()
     _tell(home)
     with _own_folder(home) as folder:
         write_kernelspec(folder, home, parameters)
+        from workbench.lab.app import initialize_lab
         from workbench.lab.settings import drop_ping_warnings, lab_config, set_environment
 
         set_environment(home, folder)
         drop_ping_warnings()
-        chosen = port or ports.choose(["lab"], {"lab": USUAL_PORT})["lab"]
+        listening = _listen(port)
+        chosen = int(listening[0].getsockname()[1])
         try:
-            _serve(lab_config(home, folder, chosen, browser=browser))
+            _serve(initialize_lab(lab_config(home, folder, chosen, browser=browser), listening))
         finally:
             processes.stop(psutil.Process().children(recursive=True))
 
@@ -60,13 +65,15 @@ def _tell(home: Home) -> None:
     click.echo("stop with        Ctrl-C")
 
 
-def _serve(config: Any) -> None:  # noqa: ANN401 - traitlets carries half of its types
-    from jupyterlab.labapp import LabApp
+def _listen(port: int) -> list[socket.socket]:
+    """Listen at once: between a look at a port and its use, another lab may take it."""
+    for candidate in [port] if port else [USUAL_PORT, 0]:
+        with contextlib.suppress(OSError):
+            return bind_sockets(candidate, ports.HOST)
+    raise PlatformError(f"port {port} is taken", "python -m workbench lab, which finds a free one")
 
-    LabApp.app_name = SHOWN_NAME  # the page's title
-    LabApp.load_other_extensions = False
-    server: Any = LabApp.initialize_server(argv=[], config=config)
 
+def _serve(server: Any) -> None:  # noqa: ANN401 - Jupyter's carries half of its types
     def stop(number: int, frame: FrameType | None) -> None:
         # Jupyter would ask first, and only on a terminal. A second Ctrl-C doesn't wait for the kernels.
         signal.signal(number, signal.default_int_handler)
