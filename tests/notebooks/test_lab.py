@@ -186,7 +186,7 @@ def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page) ->
 
     notebook.menu("Run", "Run All Cells")
     expect(notebook.output(6)).to_contain_text("included: yes app: story", timeout=SPARK_MILLISECONDS)
-    expect(notebook.output(2)).to_have_text("(1, True)")
+    expect(notebook.output(2).last).to_have_text("(1, True)")
     expect(notebook.output(4).locator("td")).to_have_text(["0", "7"])
     expect(notebook.panel).not_to_contain_text("incubator")
     line = notebook.output(5).locator("polyline").first
