@@ -21,6 +21,7 @@ from workbench.notebook_execution import (
 )
 from workbench.notebook_parameters import check_parameters
 from workbench.notebook_source import read_notebook
+from workbench.processes import signals_held
 from workbench.run_report import RunFacts, make_run_folder, save_run
 
 __all__ = ["CellFailedError", "Home", "KernelDiedError", "NotebookRun", "NotebookRunError", "run_notebook"]
@@ -95,7 +96,9 @@ def run_notebook(
         failure = error
     seconds = time.monotonic() - clock
     facts = RunFacts(notebook.name, parameters, started, seconds, _result(failure, execution.exit_value))
-    ipynb, page = save_run(execution.notebook, facts, run_folder)
+    # Whoever stops a run asks again after a while: the page is saved all the same.
+    with signals_held():
+        ipynb, page = save_run(execution.notebook, facts, run_folder)
     if failure is not None:
         raise _with_page(failure, page) from None
     return NotebookRun(execution.exit_value, ipynb, page, seconds)

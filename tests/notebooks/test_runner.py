@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from topiclake.errors import ConfigError
+from workbench.run_report import save_run
 from workbench.runner import CellFailedError, KernelDiedError, run_notebook
 
 REPOSITORY = Path(__file__).parents[2]
@@ -292,6 +293,17 @@ def test_ctrl_c_ends_kernel_and_jvm_and_saves_the_page(start, home):
     page = saved(home)[1].read_text()
     assert "interrupted" in page
     assert "<b>live</b> stopped" in page
+
+
+def test_a_second_ctrl_c_waits_until_the_page_is_saved(write, home, terminal, monkeypatch):
+    def interrupted(*given):
+        os.kill(os.getpid(), signal.SIGINT)
+        return save_run(*given)
+
+    monkeypatch.setattr("workbench.runner.save_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_notebook(write("1 + 1"), {}, home, {}, Console(file=terminal))
+    assert "succeeded" in saved(home)[1].read_text()
 
 
 def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, terminal):
