@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.environment import without_workbench
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text("utf-8")
@@ -27,12 +28,10 @@ def shell(tmp_path: Path):
     """Run a script as a new user would: in the project, with a home of its own."""
 
     def run(script: str, seconds: int = 420) -> str:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
-        environment |= {"WORKBENCH_HOME": str(tmp_path / "home")}
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=PROJECT,
-            env=environment,
+            env=without_workbench() | {"WORKBENCH_HOME": str(tmp_path / "home")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

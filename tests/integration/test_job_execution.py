@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.execution import Execution
 from workbench.jobs.history import History
@@ -188,9 +189,7 @@ def test_what_a_task_leaves_running_ends_with_it(world: World) -> None:
     run = world.run(world.task("a", leaves))
     assert run.state == "SUCCESS"
     child = int((world.folder / "runs" / str(run.id) / "a.log").read_text().split()[-1])
-    deadline = time.monotonic() + 5
-    while is_running(record_of(child)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: not is_running(record_of(child)), 5)
     assert not is_running(record_of(child))
 
 
@@ -200,8 +199,7 @@ def test_a_cancelled_run_ends_its_tasks(world: World) -> None:
     run = world.store.begin(NewRun("j", definition))
     carried = threading.Thread(target=world.execution(run).carry_out)
     carried.start()
-    while not world.noted():
-        time.sleep(0.05)
+    wait_until(world.noted)
     world.store.cancel(run.id)
     carried.join(20)
     assert world.history.run(run.id).state == "CANCELED"

@@ -20,6 +20,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from tests.environment import without_workbench
 from tests.integration.certificates import Certificate, make_certificate
 from tests.integration.nginx import tls_proxy
 from topiclake import ingest, kafka
@@ -197,8 +198,7 @@ class Project:
     @property
     def environment(self) -> dict[str, str]:
         (self.folder / "tmp").mkdir(exist_ok=True)
-        own = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
-        return own | {
+        return without_workbench() | {
             "WORKBENCH_HOME": str(self.home),
             "TMPDIR": str(self.folder / "tmp"),
             "PYTHONPATH": str(PROJECT),

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from tests.waiting import wait_until
 from topiclake.errors import KafkaError, PlatformError
 from workbench import processes
 from workbench.home import Home
@@ -170,10 +170,7 @@ def run(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait_for_a_process(home: Home) -> None:
-    deadline = time.monotonic() + 30
-    while not home.load().processes:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: home.load().processes, 30)
 
 
 def assert_down_leaves_nothing(home: Home) -> None:

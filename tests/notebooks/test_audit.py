@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from delta.tables import DeltaTable
+
+from tests.environment import without_workbench
 
 PROJECT = Path(__file__).parents[2]
 TOPIC = "audited-gps"
@@ -47,8 +48,7 @@ class Workbench:
 
 @pytest.fixture(scope="module")
 def workbench(embedded) -> Workbench:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
-    return Workbench(environment | embedded[1].environment())
+    return Workbench(without_workbench() | embedded[1].environment())
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.environment import without_workbench
 from tests.notebooks import databricks_stand_in
 
 PROJECT = Path(__file__).parents[2]
@@ -23,8 +23,7 @@ def stand_in(project: Path, asked: list[tuple[str, dict[str, str]]], environment
     return subprocess.run(
         [sys.executable, str(Path(databricks_stand_in.__file__)), str(project)],
         input=json.dumps(asked),
-        env={name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
-        | environment,
+        env=without_workbench() | environment,
         capture_output=True,
         text=True,
         timeout=240,

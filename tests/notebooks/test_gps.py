@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.environment import without_workbench
 from topiclake import kafka, wire_format
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import KafkaSettings
@@ -84,12 +84,11 @@ class Notebooks:
 def notebooks(embedded, request, tmp_path) -> Notebooks:
     _, addresses = embedded
     topic = re.sub(r"\W+", "-", request.node.name)[:80]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
     return Notebooks(
         topic,
         tmp_path,
         # Whatever the machine's time zone is, times are UTC.
-        environment | addresses.environment() | {"TZ": "America/New_York"},
+        without_workbench() | addresses.environment() | {"TZ": "America/New_York"},
         KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers),
         SchemaRegistry(addresses.schema_registry_url),
         {

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,8 @@ import psutil
 import pytest
 import requests
 from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
@@ -74,13 +75,6 @@ class Lab:
         assert self.process.wait(40) == 0, "".join(self.said)
         _, alive = psutil.wait_procs(everything, timeout=5)
         assert alive == []
-
-
-def wait_until(condition, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture

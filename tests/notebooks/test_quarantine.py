@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from tests.environment import without_workbench
 from topiclake import delta, micro_batch
 from topiclake.micro_batch import Target
 from topiclake.quarantine import RECORD_SCHEMA
@@ -57,14 +57,13 @@ FOUND = {
 def quarantine(embedded):
     """Run `python -m workbench quarantine` on the embedded services."""
     _, addresses = embedded
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
 
     def run(action: str, topic: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         place = ("-p", f"topic={topic}", "-p", f"table_path=/mnt/datalake/delta/{topic}")
         return subprocess.run(
             [sys.executable, "-m", "workbench", "quarantine", action, *place, *arguments],
             cwd=PROJECT,
-            env=environment | addresses.environment() | {"COLUMNS": "200"},
+            env=without_workbench() | addresses.environment() | {"COLUMNS": "200"},
             capture_output=True,
             text=True,
             timeout=300,

@@ -15,6 +15,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.waiting import wait_until
 from topiclake import audit, kafka
 from topiclake.audit_report import MAX_FINDINGS, AuditReport
 from topiclake.config import load_settings
@@ -505,9 +506,7 @@ def test_a_topic_that_was_created_again_is_never_compared(make) -> None:
     lake.ingest()
     admin = AdminClient(kafka.client_settings(lake.settings.kafka))
     admin.delete_topics([lake.topic])[lake.topic].result(10)
-    until = time.monotonic() + 20
-    while lake.topic in admin.list_topics(timeout=5).topics and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_until(lambda: lake.topic not in admin.list_topics(timeout=5).topics, 20)
     create_topic(lake, 1)
     lake.produce(lake.good(4))
     with pytest.raises(OffsetsLostError, match=r"ends at offset 4 of partition 0, and the checkpoint at 5"):

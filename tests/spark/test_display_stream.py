@@ -6,13 +6,13 @@ import os
 import signal
 import tempfile
 import threading
-import time
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from tests.waiting import wait_until
 from workbench.display import Display
 from workbench.display_query import QueryOptions
 from workbench.display_rows import fetch_batch, fetch_first
@@ -21,13 +21,6 @@ from workbench.display_table import Redaction
 from workbench.displayed_streams import StreamDisplays
 
 SECONDS = 60
-
-
-def until(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 class Recorder:
@@ -62,7 +55,7 @@ def show(spark, tmp_path, monkeypatch):
         display.stop()
         display.settle(SECONDS)
     assert spark.streams.active == []
-    until(lambda: threads_of_displays() == threads)
+    wait_until(lambda: threads_of_displays() == threads)
     assert list(tmp_path.glob("workbench-display-*")) == []
 
 
@@ -113,7 +106,7 @@ def test_what_no_output_mode_allows_is_an_error_of_the_cell(show, files):
 
 def test_a_query_has_its_name_goes_on_and_says_when_it_was_stopped(show, spark):
     surface, _ = show(rates(spark), streamName="clicks", processingTime="200 milliseconds")
-    until(lambda: surface.last.rows and len(surface.last.points) > 2)
+    wait_until(lambda: surface.last.rows and len(surface.last.points) > 2)
     (query,) = spark.streams.active
     assert query.name == "clicks"
     assert surface.last.status == "running"
@@ -121,7 +114,7 @@ def test_a_query_has_its_name_goes_on_and_says_when_it_was_stopped(show, spark):
     with pytest.raises(PySparkException, match="clicks"):
         show(rates(spark), streamName="clicks")
     query.stop()
-    until(lambda: surface.last.over)
+    wait_until(lambda: surface.last.over)
     assert surface.last.status == "stopped"
 
 
@@ -205,7 +198,7 @@ def test_a_cell_that_runs_again_stops_what_it_showed(show, spark):
     displays.begin_cell("b")
     other, second = show(rates(spark))
     displays.add(second)
-    until(lambda: surface.last.points and other.last.points)
+    wait_until(lambda: surface.last.points and other.last.points)
     displays.begin_cell("a")
     assert first.over
     assert not second.over
@@ -230,7 +223,7 @@ def test_ctrl_c_in_a_terminal_stops_the_stream(spark):
     display = Display(console=Console(file=written, force_terminal=True, width=100, height=30))
 
     def interrupt():
-        until(lambda: "rows/s" in written.getvalue() and spark.streams.active)
+        wait_until(lambda: "rows/s" in written.getvalue() and spark.streams.active)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -239,7 +232,7 @@ def test_ctrl_c_in_a_terminal_stops_the_stream(spark):
         display(rates(spark), streamName="clicks", processingTime="200 milliseconds")
     thread.join()
     assert spark.streams.active == []
-    until(lambda: threads_of_displays() == set())
+    wait_until(lambda: threads_of_displays() == set())
     assert "clicks  stopped" in written.getvalue().rpartition("\x1b[2K")[2]
     assert "failed" not in written.getvalue()
     assert spark.range(3).count() == 3, "Spark goes on"
