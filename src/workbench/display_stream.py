@@ -199,7 +199,6 @@ class StreamDisplay:
             self._change(status="stopped")
         else:
             self._change(status="failed", cause=self._redaction.redact(failure_cause(str(error))))
-        self._has_batch.set()
         self._folder.cleanup()
         self._has_batch.set()
         self._has_rows.set()
