@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ from workbench.redaction import Redactor
 CONTEXT_VARIABLE = "WORKBENCH_KERNEL_CONTEXT"
 EXIT_MIME_TYPE = "application/vnd.topiclake.notebook-exit+json"
 FAILURE_MESSAGE = "workbench_failure"
+
+#: How a kernel is started; Jupyter puts the file in.
+KERNEL_COMMAND = (sys.executable, "-m", "workbench.kernel", "-f", "{connection_file}")
 
 #: Where Jupyter's server names the notebook that it starts a kernel for.
 SESSION_VARIABLE = "JPY_SESSION_NAME"
@@ -50,6 +54,21 @@ class Context:
     def load(cls, file: Path) -> Context:
         """Read what `save` has written."""
         return cls(**json.loads(file.read_text(encoding="utf-8")))
+
+
+def kernel_environment(context: Path, ipython: Path) -> dict[str, str]:
+    """Return the variables of a kernel's process, beside those that it inherits.
+
+    Args:
+        context: Where its `Context` was saved.
+        ipython: A folder for IPython: the user's own start-up files and history stay out of it.
+    """
+    return {
+        CONTEXT_VARIABLE: str(context),
+        "IPYTHONDIR": str(ipython),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 class StartNoise:

@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ import psutil
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 
-from workbench.kernel_messages import CONTEXT_VARIABLE, Context
+from workbench.kernel_messages import KERNEL_COMMAND, Context, kernel_environment
 
 #: A UNIX socket's path may have 107 characters; below a longer folder the kernel speaks TCP on loopback.
 LONGEST_SOCKET_FOLDER = 80
@@ -48,14 +47,8 @@ class KernelProcess:
         """Start the process; whether it answers shows only with its first message."""
         context_file = self._state / "context.json"
         self._context.save(context_file)
-        environment = {
-            **self._environment,
-            CONTEXT_VARIABLE: str(context_file),
-            # Start-up files and history of the user's own IPython stay out of it.
-            "IPYTHONDIR": str(self._state / "ipython"),
-            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-            "PYTHONUNBUFFERED": "1",
-        }
+        variables = kernel_environment(context_file, self._state / "ipython")
+        environment = {**self._environment, **variables}
         # ipykernel shows no output of subprocesses and the JVM when it finds this.
         environment.pop("PYTEST_CURRENT_TEST", None)
         with open(self._log, "wb") as log:
@@ -94,13 +87,14 @@ class KernelProcess:
             await asyncio.shield(asyncio.to_thread(self._sweep, left_over))
 
     def _kernel_manager(self) -> AsyncKernelManager:
-        command = [sys.executable, "-m", "workbench.kernel", "-f", "{connection_file}"]
         made = AsyncKernelManager(
             connection_file=str(self._state / "kernel.json"), shutdown_wait_time=GRACE_SECONDS
         )
         if len(str(self._state)) < LONGEST_SOCKET_FOLDER:
             made.transport = "ipc"
-        made._kernel_spec = KernelSpec(argv=command, display_name="Topiclake workbench", language="python")
+        made._kernel_spec = KernelSpec(
+            argv=list(KERNEL_COMMAND), display_name="Topiclake workbench", language="python"
+        )
         return made
 
     def _descendants(self) -> set[psutil.Process]:

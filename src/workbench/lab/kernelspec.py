@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from workbench.home import Home
-from workbench.kernel_messages import CONTEXT_VARIABLE, Context
+from workbench.kernel_messages import KERNEL_COMMAND, Context, kernel_environment
 
 KERNEL_NAME = "topiclake"
 SHOWN_NAME = "Topiclake"
@@ -22,16 +21,10 @@ def write_kernelspec(folder: Path, home: Home, parameters: Mapping[str, str]) ->
     context = folder / "context.json"
     Context("", str(home.folder.absolute()), str(home.project), dict(parameters)).save(context)
     spec = {
-        "argv": [sys.executable, "-m", "workbench.kernel", "-f", "{connection_file}"],
+        "argv": list(KERNEL_COMMAND),
         "display_name": SHOWN_NAME,
         "language": "python",
-        "env": {
-            CONTEXT_VARIABLE: str(context),
-            # Start-up files and history of the user's own IPython stay out of it.
-            "IPYTHONDIR": str(home.lab / "ipython"),
-            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-            "PYTHONUNBUFFERED": "1",
-        },
+        "env": kernel_environment(context, home.lab / "ipython"),
         "metadata": {"debugger": False, "supported_encryption": ["curve"]},
     }
     file = folder / "kernels" / KERNEL_NAME / "kernel.json"
