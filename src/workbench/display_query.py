@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from topiclake.errors import TopiclakeError
+from workbench.dbutils.mounts import lies_in, local_folder
 from workbench.display_charts import BatchPoint
 
 if TYPE_CHECKING:
@@ -103,8 +104,10 @@ def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
     """
     plain = path.removeprefix("dbfs:")
     for mount_point, source, _ in mounts:
-        if plain == mount_point or plain.startswith(f"{mount_point}/"):
-            return source.rstrip("/") + plain[len(mount_point) :]
+        if lies_in(plain, mount_point):
+            # Spark takes a path's %20 for three characters, where a mount's source has it for a space.
+            folder = local_folder(source)
+            return (f"file://{folder}" if folder else source.rstrip("/")) + plain[len(mount_point) :]
     if plain.startswith("/mnt/"):
         raise DisplayError(f"nothing is mounted at {path}", "dbutils.fs.mounts()")
     return path

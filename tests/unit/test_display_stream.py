@@ -63,6 +63,7 @@ def test_a_checkpoint_below_a_mount_point_is_where_the_mount_points_to():
     mounts = [("/mnt/lake", "wasbs://c@a.blob.core.windows.net/", ""), ("/mnt/local", "file:///data", "")]
     assert below_mounts("/mnt/lake/x/y", mounts) == "wasbs://c@a.blob.core.windows.net/x/y"
     assert below_mounts("dbfs:/mnt/local", mounts) == "file:///data"
+    assert below_mounts("/mnt/spaced/x", [("/mnt/spaced", "file:///my%20data", "")]) == "file:///my data/x"
     assert below_mounts("/elsewhere/mnt/lake", mounts) == "/elsewhere/mnt/lake"
     with pytest.raises(DisplayError, match="nothing is mounted at /mnt/lakes/x"):
         below_mounts("/mnt/lakes/x", mounts)

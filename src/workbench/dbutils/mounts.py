@@ -73,8 +73,7 @@ class MountTable:
 
     def find(self, path: str) -> Mount | None:
         """Return the mount that a path lies in."""
-        inside = (m for m in self.all() if path == m.mount_point or path.startswith(m.mount_point + "/"))
-        return next(inside, None)
+        return next((mount for mount in self.all() if lies_in(path, mount.mount_point)), None)
 
     def add(self, mount: Mount, *, replace: bool = False) -> None:
         """Add a mount.
@@ -132,6 +131,11 @@ class MountTable:
         replace_json(self._file, [asdict(mount) for mount in mounts])
 
 
+def lies_in(path: str, mount_point: str) -> bool:
+    """Tell whether a path is a mount point or lies below it."""
+    return f"{path}/".startswith(f"{mount_point}/")
+
+
 def local_folder(source: str) -> Path | None:
     """Return the folder that a `file:` source or an absolute path names, or None for another source."""
     parts = urlsplit(source)
@@ -152,9 +156,7 @@ def _check_mount_point(mount_point: str) -> None:
 
 def _check_nesting(mount_point: str, others: list[Mount]) -> None:
     for other in others:
-        if f"{mount_point}/".startswith(f"{other.mount_point}/") or other.mount_point.startswith(
-            f"{mount_point}/"
-        ):
+        if lies_in(mount_point, other.mount_point) or lies_in(other.mount_point, mount_point):
             raise StorageError(f"{mount_point} and {other.mount_point}, which is mounted, lie in each other")
 
 
