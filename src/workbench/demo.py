@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from topiclake.errors import IngestError, PlatformError
 from workbench import services
 from workbench.activity import Activity
 from workbench.home import Home
-from workbench.java import require_java
+from workbench.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def run_demo(home: Home, activity: Activity, console: Console | None = None) -> 
         TopiclakeError: The services or a notebook failed.
     """
     require_java()
+    os.environ.setdefault(OPTIONS_VARIABLE, SHORT_LIVED)
     with home.sole("demo"):
         _demo(home, activity, console)
 

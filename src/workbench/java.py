@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ from pathlib import Path
 from topiclake.errors import PlatformError
 
 MINIMUM = 17
+#: Holds more options for each JVM that the workbench starts.
+OPTIONS_VARIABLE = "WORKBENCH_JAVA_OPTIONS"
+#: For a JVM that ends before the second compiler's work would pay.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 REMEDY = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
 
 
@@ -54,6 +59,11 @@ def require_java(minimum: int = MINIMUM) -> Java:
     if version[1] < minimum:
         raise PlatformError(f"Java {minimum} or newer is needed, found {version[0]} at {path}", REMEDY)
     return Java(path, *version)
+
+
+def more_options() -> list[str]:
+    """Return the options that the environment holds for each JVM."""
+    return shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
 
 
 def _version_text(java: Path) -> str:

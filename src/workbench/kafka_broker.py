@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from topiclake.errors import KafkaError, PlatformError
 from workbench.home import Home
-from workbench.java import Java
+from workbench.java import Java, more_options
 from workbench.ports import HOST, answers
 from workbench.processes import last_error_line, marks
 
@@ -104,6 +104,7 @@ class KafkaBroker:
             "-XX:-UsePerfData",  # else each JVM leaves a file in the system's temporary folder
             "-XX:+ExitOnOutOfMemoryError",
             f"-Djava.io.tmpdir={self.home.tmp}",
+            *more_options(),
             f"{log}.defaultLogLevel=warn",
             f"{log}.log.kafka.server=info",
             f"{log}.showDateTime=true",

@@ -10,7 +10,7 @@ import requests
 
 from topiclake.errors import PlatformError
 from workbench.home import Home
-from workbench.java import Java
+from workbench.java import Java, more_options
 from workbench.ports import HOST, answers
 from workbench.processes import marks
 
@@ -60,7 +60,7 @@ class SchemaRegistry:
             "apicurio.import.work-dir": str(self.home.tmp),
             "java.io.tmpdir": str(self.home.tmp),
         }
-        options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError"]
+        options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
         options += [f"-D{key}={value}" for key, value in settings.items()]
         return [str(java.path), *options, *marks(self.home, self.name), "-jar", str(self._program())]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from topiclake.session import local_session
+from workbench.java import more_options
 
 #: A cell that reads one of these needs Spark.
 SPARK_NAMES = frozenset({"spark", "SparkSession"})
@@ -138,7 +140,8 @@ def prepare_environment(home_folder: Path) -> None:
     os.environ["WORKBENCH_SPARK_LOG"] = str(logs / "spark.log")
     settings.write_text(LOG_SETTINGS, encoding="utf-8")
     # Not by SPARK_CONF_DIR: a folder on the class path would make the JVM refuse the archive of classes.
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-Dlog4j2.configurationFile={settings.absolute().as_uri()}"
+    log = f"-Dlog4j2.configurationFile={settings.absolute().as_uri()}"
+    os.environ["SPARK_SUBMIT_OPTS"] = shlex.join([log, *more_options()])
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from topiclake.errors import ConfigError
+from workbench.java import OPTIONS_VARIABLE
 from workbench.run_report import save_run
 from workbench.runner import CellFailedError, KernelDiedError, run_notebook
 
@@ -111,13 +112,16 @@ def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_
     assert set(children()) == before
 
 
-def test_spark_starts_with_the_archive_of_its_classes(run):
+def test_spark_starts_with_the_archive_of_its_classes_and_the_options_of_the_environment(run):
     result = run(
         "from pyspark import SparkContext\nspark.range(1).count()\n"
-        "maps = open(f'/proc/{SparkContext._gateway.proc.pid}/maps').read()\n"
-        "dbutils.notebook.exit(str('jars/target/spark.jsa' in maps))"
+        "jvm = f'/proc/{SparkContext._gateway.proc.pid}'\n"
+        "has_archive = 'jars/target/spark.jsa' in open(f'{jvm}/maps').read()\n"
+        "has_option = '-Da=b c' in open(f'{jvm}/cmdline').read().split(chr(0))\n"
+        "dbutils.notebook.exit(f'{has_archive} {has_option}')",
+        environment={OPTIONS_VARIABLE: "-Xss8m '-Da=b c'"},
     )
-    assert result.exit_value == "True"
+    assert result.exit_value == "True True"
 
 
 def test_a_notebook_that_never_names_spark_starts_no_jvm(run, terminal):

@@ -40,7 +40,7 @@ class Receiver:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def url(self, status: int) -> str:
         return f"http://127.0.0.1:{self.server.server_port}/{status}/token"

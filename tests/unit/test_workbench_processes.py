@@ -17,8 +17,9 @@ import pytest
 from topiclake.errors import PlatformError
 from workbench import ports, processes
 from workbench.home import Home, ProcessRecord, State
-from workbench.java import parse_version, require_java
+from workbench.java import OPTIONS_VARIABLE, Java, parse_version, require_java
 from workbench.kafka_broker import KafkaBroker, properties_text
+from workbench.schema_registry import SchemaRegistry
 from workbench.service import Addresses
 from workbench.services import down, status
 
@@ -234,6 +235,15 @@ def test_settings_of_the_broker_can_be_added_and_replaced(home: Home) -> None:
     assert all(
         listener.split("://")[1].startswith("127.0.0.1:") for listener in settings["listeners"].split(",")
     )
+
+
+@pytest.mark.parametrize("service", [KafkaBroker, SchemaRegistry])
+def test_services_start_with_the_java_options_of_the_environment(
+    home: Home, monkeypatch: pytest.MonkeyPatch, service: type[KafkaBroker | SchemaRegistry]
+) -> None:
+    monkeypatch.setenv(OPTIONS_VARIABLE, "-Da=1 '-Db=2 3'")
+    command = service(home).command(Java(Path("java"), "17", 17), dict.fromkeys(service.port_names, 1))
+    assert command.index("-Db=2 3") == command.index("-Da=1") + 1
 
 
 def test_a_setting_with_backslash_and_umlaut_survives_java_properties() -> None:

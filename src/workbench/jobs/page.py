@@ -50,7 +50,7 @@ class JobsPage:
 
         self._server = ThreadingHTTPServer((HOST, port), Handler)
         self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
     def url(self) -> str:
