@@ -8,6 +8,8 @@ import tempfile
 import threading
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -96,6 +98,28 @@ def test_an_aggregation_is_shown_whole_and_in_its_order_and_keeps_its_state(show
     display.wait()
     assert surface.last.rows == [["0", "10"], ["1", "10"], ["2", "10"]]
     assert [point.rows for point in surface.last.points] == [10, 10, 10]
+
+
+def test_a_topic_is_shown_with_its_bytes_and_headers(show, spark, embedded):
+    servers = embedded[1].kafka_bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("displayed", 1)])["displayed"].result(SECONDS)
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce("displayed", b"\x00\x00\xff<b>", key=b"k", headers={"h": b"1"})
+    producer.produce("displayed", None, key=b"k")
+    assert producer.flush(SECONDS) == 0
+    options = {"subscribe": "displayed", "startingOffsets": "earliest", "includeHeaders": "true"}
+    topic = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).options(**options)
+    surface, display = show(topic.load(), trigger="availableNow")
+    display.wait()
+    assert surface.last.status == "ended", surface.last.cause
+    names = [name for name, _ in surface.last.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in surface.last.rows]
+    assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
+        ("1", "6b", None),
+        ("0", "6b", "00 00 ff 3c 62 3e"),
+    ]
+    assert rows[1]["headers"] == '[{"key":"h","value":"MQ=="}]'
 
 
 def test_what_no_output_mode_allows_is_an_error_of_the_cell(show, files):
