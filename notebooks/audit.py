@@ -17,6 +17,7 @@
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
+dbutils.widgets.dropdown("on_wrong", "fail", ["fail", "report"])
 dbutils.widgets.dropdown("env", "local", ["local", "azure"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")
@@ -28,7 +29,14 @@ dbutils.widgets.text("checkpoint_path", "")
 # DBTITLE 1,Configuration and storage
 import topiclake as tl
 
-settings = tl.load_settings("gps", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
+parameters = {
+    "env": dbutils.widgets.get("env"),
+    "topic": dbutils.widgets.get("topic"),
+    "storage": dbutils.widgets.get("storage"),
+    "table_path": dbutils.widgets.get("table_path"),
+    "checkpoint_path": dbutils.widgets.get("checkpoint_path"),
+}
+settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
 tl.mount(dbutils, settings.storage)
 
 # COMMAND ----------
@@ -41,6 +49,12 @@ print(report)
 
 # DBTITLE 1,Each partition
 display(report.summary(spark))
+
+# COMMAND ----------
+
+# DBTITLE 1,A record that is missing or double fails the job
+if dbutils.widgets.get("on_wrong") == "fail":
+    report.require_ok()
 
 # COMMAND ----------
 

@@ -43,8 +43,8 @@ print(settings.model_dump_json(indent=2))
 
 # DBTITLE 1,2. The schema of the topic's values, from the registry
 registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
-schema = registry.latest(f"{settings.pipeline.topic}-value")
-print(f"subject {schema.subject}, version {schema.version}, id {schema.schema_id}\n{schema.schema}")
+schemas = registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
+print(*schemas, sep="\n\n")
 
 # COMMAND ----------
 
@@ -80,6 +80,8 @@ print(summary.to_json(indent=2))
 # DBTITLE 1,Is each record that Kafka holds in exactly one place?
 audit = tl.audit_ingest(spark, settings, dbutils) if settings.pipeline.kafka_column else None
 print(audit or "kafka_column is false: nothing can be audited")
+if audit:
+    audit.require_ok()
 
 # COMMAND ----------
 

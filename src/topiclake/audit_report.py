@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields
 
 from pyspark.sql import DataFrame, SparkSession
 
+from topiclake.errors import IngestError
+
 #: What a finding may be, in the order in which it is told.
 KINDS = ("missing", "doubled", "in_both", "unknown")
 #: At most so many findings are listed; all are counted.
@@ -88,6 +90,21 @@ class AuditReport:
         """Return it as the exit value of a notebook."""
         return json.dumps(asdict(self), indent=indent)
 
+    def require_ok(self) -> None:
+        """Raise an IngestError that counts what is wrong, so that a job fails; nothing where all is right."""
+        if not self.ok:
+            raise IngestError(
+                f"the audit found records that are not in exactly one place: {', '.join(self._wrong())}",
+                "python -m workbench audit, which lists them",
+            )
+
+    def _wrong(self) -> list[str]:
+        return [
+            f"topic {one.topic}, partition {one.partition}: {count:,} {kind}"
+            for one in self.partitions
+            for kind, count in one.faults.items()
+        ]
+
     def summary(self, spark: SparkSession) -> DataFrame:
         """Return the partitions as rows, one column an attribute of `PartitionAudit`."""
         kinds = {"topic": "STRING", "partition": "INT"}
@@ -99,11 +116,7 @@ class AuditReport:
             name: sum(getattr(one, name) for one in self.partitions)
             for name in ("held", "aged_out", "paused")
         }
-        told = [
-            f"✗ topic {one.topic}, partition {one.partition}: {count:,} {kind}"
-            for one in self.partitions
-            for kind, count in one.faults.items()
-        ]
+        told = [f"✗ {fault}" for fault in self._wrong()]
         if sums["paused"]:
             told.append(f"· {sums['paused']:,} records wait until their topic goes on")
         if sums["aged_out"]:

@@ -53,7 +53,9 @@ def load_settings(
         )
     if "storage" in given:
         merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
-    merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: given})[name]}
+    # Who names a topic does not want those that match the files' pattern.
+    upper = {"topic_pattern": None, **given} if "topic" in given else given
+    merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: upper})[name]}
     return _validate(_expand(merged, files), files, set(given), secrets)
 
 

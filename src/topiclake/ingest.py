@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -43,6 +44,8 @@ def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the pla
         checkpoint=resolve(pipeline.checkpoint_path),
         layout=layout(pipeline),
         properties=pipeline.table_properties,
+        # Each topic has some of the records that are listed for all.
+        needs_one_subject=pipeline.subject_strategy == "topic_record_name",
     )
 
 
@@ -68,12 +71,13 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
         The running query; `progress.await_caught_up` waits for it.
 
     Raises:
-        TopicNotFoundError, SubjectNotFoundError: Named with those that exist; before anything is written.
+        TopicNotFoundError, SubjectNotFoundError: Named with those that exist; before anything is written. Of
+            several topics, only a listed one that is missing, or a pattern that none matches.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         DecodeError: Inside the query, in mode FAILFAST.
     """
     to = target(settings, dbutils)
-    kafka.matching_topics(settings.kafka, settings.pipeline)
+    kafka.require_topics(settings.kafka, settings.pipeline)
     platform_check.require_avro_limits(spark)
     several = settings.pipeline.has_several_topics
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
@@ -81,7 +85,11 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
     patient = to.registry.patient(settings.schema_registry.retry_seconds)
     if several:
-        write_batch = partial(topics.write, _topics(settings, dbutils, replace(to, registry=patient)))
+        many = _topics(settings, dbutils, to)
+        topics.resume(spark, many)
+        # Another start: what this one has learnt would ask the registry with little patience.
+        template = replace(to, registry=patient, start=uuid4().hex)
+        write_batch = partial(topics.write, replace(many, template=template))
     else:
         is_new = _prepare(spark, settings, to)
         write_batch = partial(micro_batch.write, replace(to, registry=patient, is_new=is_new))
@@ -117,13 +125,8 @@ def _prepare(spark: SparkSession, settings: Settings, to: Target) -> bool:
     """Make the table where it is missing, so that an empty topic has one too; tell whether it was."""
     with storage.refusals_named(settings.storage, to.table):
         is_new = not delta.is_table(spark, to.table)
-        codecs = to.schemas().current(spark)
-    if codecs.value.reader is None and codecs.value.refused:
-        why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
-        raise IngestError(
-            f"no version of {', '.join(to.subjects['value'])} can be used ({why})",
-            "register a version that fits, or give the pipeline another table_path",
-        )
+        schemas = to.schemas()
+        schemas.require_usable(schemas.current(spark))
     return is_new
 
 

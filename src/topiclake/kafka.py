@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -147,27 +147,36 @@ def require_topic(kafka: KafkaSettings, topic: str) -> int:
     """
     topics = _topics(kafka)
     if topic not in topics:
-        there = ", ".join(sorted(name for name in topics if not name.startswith("_"))) or "none"
         raise TopicNotFoundError(
-            f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; it holds: {there}",
+            f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; it holds: {_shown(topics)}",
             "publish first (python -m workbench run notebooks/gps_publish.py), or check the topic's name",
         )
     return topics[topic]
 
 
-def matching_topics(kafka: KafkaSettings, pipeline: PipelineSettings) -> list[str]:
-    """Return the topics that a pipeline reads: those it lists, or those that match its pattern now.
+def require_topics(kafka: KafkaSettings, pipeline: PipelineSettings) -> None:
+    """Check that the topics of a pipeline are there: each that it lists, or one that matches its pattern.
 
     Raises:
-        TopicNotFoundError: One that it lists is missing.
+        TopicNotFoundError: One that it lists is missing, or none matches its pattern.
         KafkaError: The broker cannot be reached or refuses the login.
     """
     if pipeline.topic_pattern:
-        pattern = re.compile(pipeline.topic_pattern)
-        return sorted(name for name in _topics(kafka) if pattern.fullmatch(name))
+        pattern, there = re.compile(pipeline.topic_pattern), _topics(kafka)
+        if not any(pattern.fullmatch(name) for name in there):
+            raise TopicNotFoundError(
+                f"no topic on the broker at {kafka.bootstrap_servers} matches {pipeline.topic_pattern}; "
+                f"it holds: {_shown(there)}",
+                "a pattern that matches a topic's whole name, or create the first topic",
+            )
+        return
     for topic in pipeline.topics:
         require_topic(kafka, topic)
-    return list(pipeline.topics)
+
+
+def _shown(topics: Iterable[str]) -> str:
+    """List topics without Kafka's own."""
+    return ", ".join(sorted(name for name in topics if not name.startswith("_"))) or "none"
 
 
 def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int) -> int:

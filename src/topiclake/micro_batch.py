@@ -49,6 +49,7 @@ class Target:
         checkpoint: Resolved location of the checkpoint.
         layout: The rows' columns beside those of the schema.
         properties: Table properties, for a new table.
+        needs_one_subject: Whether one of the value's subjects is enough.
         topic: Set where a query has several topics: each is a writer of its own.
         is_new: Whether this start created the table, so that no batch can be in it.
         start: Names this start of the query.
@@ -64,13 +65,16 @@ class Target:
     checkpoint: str
     layout: Layout
     properties: Mapping[str, str] = field(default_factory=dict)
+    needs_one_subject: bool = False
     topic: str | None = None
     is_new: bool = False
     start: str = field(default_factory=lambda: uuid4().hex)
 
     def schemas(self) -> Schemas:
         """Return the schemas of this topic, with nothing learnt yet."""
-        return Schemas(self.registry, self.subjects, self.table, self.layout, self.properties)
+        return Schemas(
+            self.registry, self.subjects, self.table, self.layout, self.properties, self.needs_one_subject
+        )
 
 
 @dataclass
@@ -88,12 +92,21 @@ _starts: dict[tuple[str, str | None], _Start] = {}
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch on its way."""
+    """One micro-batch on its way.
+
+    Attributes:
+        target: Where to.
+        start: What this start of the query knows.
+        records: Kafka's records.
+        number: Spark's number.
+        is_read_again: Whether it is older than the query's newest batch, and may be written already.
+    """
 
     target: Target
     start: _Start
     records: DataFrame
     number: int
+    is_read_again: bool
 
     @property
     def spark(self) -> SparkSession:
@@ -110,14 +123,20 @@ class Batch:
         return delta.commit_of(self.spark, path, writer=self.start.writer + suffix, batch_id=self.number)
 
 
-def write(target: Target, records: DataFrame, batch_id: int) -> None:
+def write(target: Target, records: DataFrame, batch_id: int, *, is_read_again: bool = False) -> None:
     """Write one micro-batch of Kafka's records.
+
+    Args:
+        target: Where to.
+        records: Kafka's columns.
+        batch_id: Spark's number of the batch.
+        is_read_again: Whether this is no batch of the running query, but an older one.
 
     Raises:
         SchemaRegistryError: The registry cannot be used; nothing was decided.
         DecodeError: A record is not right, in mode FAILFAST.
     """
-    batch = Batch(target, _started(target, records.sparkSession), records, batch_id)
+    batch = Batch(target, _started(target, records.sparkSession), records, batch_id, is_read_again)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _write(batch)
@@ -144,16 +163,20 @@ def writer_name(target: Target, spark: SparkSession) -> str:
 
 def _write(batch: Batch) -> None:
     codecs = batch.start.schemas.current(batch.spark)
+    if batch.target.topic is not None:
+        # A query of one topic does not start then.
+        batch.start.schemas.require_usable(codecs)
     # Until it is written: whoever tries this batch again has to look for what is there of it.
-    may_be_repeated, batch.start.has_written = not batch.start.has_written, False
-    bad = _write_known(batch, codecs, may_be_repeated=may_be_repeated)
+    had_written, batch.start.has_written = batch.start.has_written, False
+    bad = _write_known(batch, codecs, may_be_repeated=batch.is_read_again or not had_written)
     if bad is None:
         _finish(batch, codecs)
         return
     if bad:
         _settle(batch, _left(batch, batch.records, codecs), codecs)
-    # Not after a repeated batch: a checkpoint that was put back from a copy repeats more than one.
-    batch.start.has_written = True
+    # Not after a repeated batch: a checkpoint that was put back from a copy repeats more than one. And an
+    # older batch tells nothing of the query's own.
+    batch.start.has_written = had_written or not batch.is_read_again
 
 
 def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int | None:

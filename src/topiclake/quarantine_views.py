@@ -26,15 +26,6 @@ REASONS = (
 )
 
 
-def require_one_topic(settings: Settings) -> None:
-    """Check that the configuration is of one topic; each of several has tables of its own."""
-    if settings.pipeline.has_several_topics:
-        raise ConfigError(
-            f"pipeline {settings.name} has several topics, each with a quarantine of its own",
-            "settings.for_topic('<topic>') in a notebook, -p topic=… -p table_path=… on a command line",
-        )
-
-
 def require_reasons(reasons: Iterable[str]) -> None:
     """Check that each of `reasons` is one."""
     for reason in reasons:
@@ -44,7 +35,7 @@ def require_reasons(reasons: Iterable[str]) -> None:
 
 def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | None = None) -> DataFrame:  # noqa: ANN401
     """Return the quarantined rows of the topic; all columns of `quarantine.SCHEMA`, also without a table."""
-    require_one_topic(settings)
+    settings = settings.only_topic()
     require_reasons([reason] if reason else [])
     path = storage.resolve(dbutils, settings.pipeline.quarantine_path, databricks=is_databricks())
     found = spark.createDataFrame([], quarantine.SCHEMA)

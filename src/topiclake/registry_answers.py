@@ -44,6 +44,9 @@ class SubjectVersion:
     schema: str
     guid: str | None = None
 
+    def __str__(self) -> str:
+        return f"subject {self.subject}, version {self.version}, id {self.schema_id}\n{self.schema}"
+
 
 class Told(NamedTuple):
     """A schema as the registry tells it; None for what this answer does not say."""

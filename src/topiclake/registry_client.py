@@ -72,7 +72,7 @@ class RegistryClient:
         self._login, self._timeout, self._clock, self._budget = login, timeout, clock, Budget(clock.now)
         self._ca_file = ca_file
         self._http = self._connected()
-        self._is_refused = False
+        self._is_refused = self._has_no_guids = False
         self._listings: dict[str, tuple[float, list[Any]]] = {}
 
     def get(
@@ -189,11 +189,14 @@ class RegistryClient:
         """Tell whether the registry has no look-up by GUID: it does not know `path`, but another one."""
         if not path.startswith(GUIDS):
             return False
-        try:
-            types = self._send("GET", "/schemas/types", None, self._timeout)
-            return types.status == 200 and isinstance(json.loads(types.content), list)
-        except (FaultError, ValueError):
-            return False
+        if not self._has_no_guids:
+            # Asked once: five unknown GUIDs are to cost five requests, not ten.
+            try:
+                types = self._send("GET", "/schemas/types", None, self._timeout)
+                self._has_no_guids = types.status == 200 and isinstance(json.loads(types.content), list)
+            except (FaultError, ValueError):
+                return False
+        return self._has_no_guids
 
     def _refused(self, response: _Response, told: Any) -> Exception:  # noqa: ANN401 (JSON)
         """Return the registry's own refusal, which is final, or a fault; `told` is its own JSON, if so."""

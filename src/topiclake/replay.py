@@ -29,7 +29,7 @@ from topiclake.avro import Codecs
 from topiclake.errors import IngestError
 from topiclake.ingest import target
 from topiclake.micro_batch import Target
-from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_one_topic, require_reasons
+from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
 from topiclake.schemas import Schemas
 from topiclake.settings import Settings
 from topiclake.wire_format import schema_key
@@ -84,7 +84,7 @@ def replay_quarantine(
         SchemaRegistryError, StorageError: A service cannot be used.
         IngestError: Rows that an earlier replay claimed no longer decode; everything else is done.
     """
-    require_one_topic(settings)
+    settings = settings.only_topic()
     require_reasons(reasons)
     to = target(settings, dbutils)
     with storage.refusals_named(settings.storage, to.quarantine):

@@ -95,6 +95,10 @@ class SchemaRegistry:
         """
         return self.versions(subject, refresh=True)[-1]
 
+    def latest_of(self, subjects: Iterable[str]) -> list[SubjectVersion]:
+        """Return the newest version of each subject, as `latest` does."""
+        return [self.latest(subject) for subject in subjects]
+
     def versions(self, subject: str, *, refresh: bool = False) -> list[SubjectVersion]:
         """Return all versions of `subject`, oldest first; one request when nothing is new.
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from topiclake import avro, avro_event, delta, evolution, quarantine, rows
 from topiclake.avro import Codec, Codecs, Registered
 from topiclake.avro_schema import is_record
-from topiclake.errors import IngestError
+from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.rows import Layout
 from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
 from topiclake.wire_format import Part, SchemaKey
@@ -28,6 +28,7 @@ class Schemas:
         table: Location of the table that the rows go to.
         layout: The rows' other columns.
         properties: Table properties, set when the table is created.
+        needs_one: Whether one of the subjects is enough, as where each topic has some of them.
     """
 
     registry: SchemaRegistry
@@ -35,6 +36,7 @@ class Schemas:
     table: str
     layout: Layout
     properties: Mapping[str, str]
+    needs_one: bool = False
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
     _codecs: Codecs | None = None
     _keys: object = None
@@ -44,13 +46,22 @@ class Schemas:
 
         Raises:
             SchemaRegistryError: The registry cannot be used.
-            IngestError: The table would have no columns.
+            IngestError: The table would have no columns, or no version can be used for a new one.
         """
         known = {part: self._known(part) for part in self.subjects}
         keys = {part: list(schemas) for part, schemas in known.items()}
         if self._codecs is None or keys != self._keys:
             self._codecs, self._keys = self._prepared(spark, known), keys
         return self._codecs
+
+    def require_usable(self, codecs: Codecs) -> None:
+        """Raise an IngestError where there are versions, and none of them can be used."""
+        if codecs.value.reader is None and codecs.value.refused:
+            why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
+            raise IngestError(
+                f"no version of {', '.join(self.subjects['value'])} can be used ({why})",
+                "register a version that fits, or give the pipeline another table_path",
+            )
 
     def pinned(self, spark: SparkSession, keys: Mapping[Part, Sequence[SchemaKey]]) -> Codecs | None:
         """Return the codecs of an earlier attempt; None: not all of its schemas can be used any more."""
@@ -81,8 +92,15 @@ class Schemas:
         self._codecs = None
 
     def _known(self, part: Part) -> dict[SchemaKey, Registered]:
-        versions = [version for subject in self.subjects[part] for version in self.registry.versions(subject)]
-        known: dict[SchemaKey, Registered] = {version.schema_id: version for version in versions}
+        known: dict[SchemaKey, Registered] = {}
+        missing: list[SubjectNotFoundError] = []
+        for subject in self.subjects[part]:
+            try:
+                known |= {version.schema_id: version for version in self.registry.versions(subject)}
+            except SubjectNotFoundError as error:
+                missing.append(error)
+        if missing and not (known and self.needs_one):
+            raise missing[0]
         return known | self._looked_up.get(part, {})
 
     def _prepared(self, spark: SparkSession, known: Mapping[Part, Mapping[SchemaKey, Registered]]) -> Codecs:
@@ -104,6 +122,7 @@ class Schemas:
                 "name the topic's records in record_names, or set kafka_column: true",
             )
         if not codecs.table.fields:
+            self.require_usable(codecs)
             # Some properties name columns; without a schema there are none yet.
             properties = self.properties if codecs.value.reader else {}
             delta.ensure_table(spark, self.table, wanted, properties)

@@ -23,6 +23,9 @@ from pydantic import (
 
 from topiclake.errors import ConfigError
 
+#: What is added to a table's path for its quarantine.
+QUARANTINE = "_quarantine"
+
 #: A secret is a reference to a scope and a key, as in Databricks' own job files.
 SECRET_REFERENCE = re.compile(r"^\{\{secrets/([\w.@-]+)/([\w.@-]+)\}\}$")
 
@@ -203,8 +206,8 @@ class PipelineSettings(_Section):
 
     @property
     def has_several_topics(self) -> bool:
-        """Whether each topic has a table of its own."""
-        return self.topic_pattern is not None or len(self.topics) > 1
+        """Whether each topic has a table of its own, be it one topic for now."""
+        return self.topic_pattern is not None or len(self.topics) > 1 or "{topic}" in self.table_path
 
     @property
     def paused_path(self) -> str:
@@ -222,7 +225,7 @@ class PipelineSettings(_Section):
     @property
     def quarantine_path(self) -> str:
         """The table of the records that are not in `table_path`, beside it."""
-        return f"{self.table_path.rstrip('/')}_quarantine"
+        return f"{self.table_path.rstrip('/')}{QUARANTINE}"
 
 
 class Settings(_Section):
@@ -238,6 +241,19 @@ class Settings(_Section):
     run_id: str = Field(default_factory=lambda: uuid4().hex)
     #: When the configuration was read, in UTC.
     loaded_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
+
+    def only_topic(self) -> Settings:
+        """Return the configuration of its topic.
+
+        Raises:
+            ConfigError: It has several, each with tables of its own.
+        """
+        if self.pipeline.topic_pattern is not None or len(self.pipeline.topics) > 1:
+            raise ConfigError(
+                f"pipeline {self.name} has several topics, each with a table and a quarantine of its own",
+                "settings.for_topic('<topic>') in a notebook, -p topic=<topic> on a command line",
+            )
+        return self.for_topic(self.pipeline.topic)
 
     def for_topic(self, topic: str) -> Settings:
         """Return the configuration of one of several topics: its own table, quarantine and subjects."""

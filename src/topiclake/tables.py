@@ -51,12 +51,13 @@ class RunSummary:
 
 def table_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401 (the platform's own)
     """Return the address of the pipeline's table, as Spark reads it."""
-    return storage.resolve(dbutils, settings.pipeline.table_path, databricks=is_databricks())
+    return storage.resolve(dbutils, settings.only_topic().pipeline.table_path, databricks=is_databricks())
 
 
 def quarantine_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401
     """Return the address of the pipeline's quarantine table, as Spark reads it."""
-    return storage.resolve(dbutils, settings.pipeline.quarantine_path, databricks=is_databricks())
+    only = settings.only_topic().pipeline
+    return storage.resolve(dbutils, only.quarantine_path, databricks=is_databricks())
 
 
 def create_view(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
@@ -70,7 +71,7 @@ def create_view(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFr
         is_table = delta.is_table(spark, path)
     if not is_table:
         raise StorageError(
-            f"there is no Delta table at {settings.pipeline.table_path} ({path})",
+            f"there is no Delta table at {settings.only_topic().pipeline.table_path} ({path})",
             "python -m workbench run notebooks/gps_ingest.py",
         )
     return delta.create_view(spark, path, settings.pipeline.view)

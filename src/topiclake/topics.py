@@ -17,9 +17,16 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import delta, kafka, micro_batch
-from topiclake.errors import DecodeError, SchemaRegistryError, StorageError, SubjectNotFoundError
+from topiclake.errors import (
+    DecodeError,
+    IngestError,
+    SchemaRegistryError,
+    StorageError,
+    SubjectNotFoundError,
+)
 from topiclake.micro_batch import Target
 from topiclake.rows import FAILFAST
+from topiclake.settings import QUARANTINE
 
 #: Stands for the topic in paths and subjects of a target for several topics.
 TOPIC = "{topic}"
@@ -91,6 +98,19 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         records.unpersist()
 
 
+def resume(spark: SparkSession, topics: Topics) -> None:
+    """Write what paused topics have missed, where they are well again; before the query runs.
+
+    Spark runs no micro-batch while nothing is new.
+
+    Raises:
+        SchemaRegistryError: The registry cannot be used.
+        DecodeError: A record is not right, in mode FAILFAST.
+    """
+    for topic, behind in paused(spark, topics.ledger).items():
+        _resumed(spark, topics, topic, behind)
+
+
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
     """Return the ranges that wait, columns as `LEDGER_SCHEMA`; None: nothing was ever paused."""
     if not delta.is_table(spark, ledger):
@@ -111,11 +131,20 @@ def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
 
 def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: int) -> None:
     try:
+        _require_own_table(topics, topic)
         micro_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
     except Exception as error:
         if not _is_topics_own(error):
             raise
         _pause(topics, records, topic, batch_id, _told(error))
+
+
+def _require_own_table(topics: Topics, topic: str) -> None:
+    if topics.template.table.endswith(TOPIC) and topic.endswith(QUARANTINE):
+        raise IngestError(
+            f"the table of topic {topic} would be the quarantine of topic {topic.removesuffix(QUARANTINE)}",
+            "a table_path that goes on behind {topic}",
+        )
 
 
 def _is_topics_own(error: Exception) -> bool:
@@ -160,9 +189,11 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row])
         return False
     target = topics.target(topic)
     try:
+        _require_own_table(topics, topic)
         for batch_id in sorted({row["batch_id"] for row in behind}):
             ranges = [row for row in behind if row["batch_id"] == batch_id]
-            micro_batch.write(target, _read_again(spark, topics, topic, ranges), batch_id)
+            records = _read_again(spark, topics, topic, ranges)
+            micro_batch.write(target, records, batch_id, is_read_again=True)
             _mark_resumed(spark, topics.ledger, topic, batch_id)
     except Exception as error:
         if not _is_topics_own(error):

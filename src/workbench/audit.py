@@ -28,7 +28,7 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
     if wrong > len(report["findings"]):
         console.print(f"✗ {wrong:,} in all; the first {len(report['findings'])} are listed", markup=False)
     if report["ok"]:
-        held = sum(partition["held"] for partition in report["partitions"])
+        held = sum(partition["held"] - partition["paused"] for partition in report["partitions"])
         console.print(f"✓ each of the {held:,} records that Kafka holds is in exactly one place")
 
 

@@ -373,8 +373,11 @@ def test_a_schema_is_found_by_its_guid_where_the_registry_has_them(make, proxy, 
     assert len(proxy.requests) == 3
 
 
-def test_a_registry_without_guids_knows_none(make):
-    assert make().by_guid("3f2504e0-4f89-11d3-9a0c-0305e82c3301") is None
+def test_a_registry_without_guids_knows_none_and_is_asked_once_whether_it_has_any(make, proxy):
+    registry = make()
+    for number in range(5):
+        assert registry.by_guid(f"3f2504e0-4f89-11d3-9a0c-0305e82c330{number}") is None
+    assert len(proxy.requests) == 6
 
 
 # ---------------------------------------------------------------------------------------------- subjects

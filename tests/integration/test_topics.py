@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -141,6 +142,10 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     assert not delta.is_table(world.spark, f"{world.folder}/tables/{world.prefix}-b_quarantine")
 
     world.register("b")
+    world.run()
+    assert world.rows("b") == [10, 11, 12, 13], "nothing is new, so Spark runs no batch"
+    assert world.paused() == {}
+
     world.publish("a", of_a, ids(3))
     world.publish("b", of_a, ids(14))
     world.run()
@@ -168,6 +173,114 @@ def test_a_table_that_cannot_be_written_pauses_its_topic_alone(world):
     world.run()
 
     assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [1, 2])
+
+
+def test_a_topic_whose_versions_all_do_not_fit_is_paused(world):
+    node = {"type": "record", "name": "E", "fields": [{"name": "next", "type": ["null", "E"]}]}
+    for name, schema in (("a", V1), ("b", json.dumps(node))):
+        world.topic(name)
+        world.publish(name, world.register(name, schema), ids(1) if name == "a" else [{"next": None}], schema)
+
+    world.run()
+
+    assert world.rows("a") == [1]
+    (why,) = {row["why"] for row in world.paused()["b"]}
+    assert "no version of" in why
+    assert "contains itself" in why
+    assert not delta.is_table(world.spark, f"{world.folder}/tables/{world.prefix}-b")
+
+
+@pytest.mark.timeout(300)
+def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_runs(world, monkeypatch):
+    """Delta skips what is written already, and then nothing was counted."""
+    world.topic("a")
+    world.topic("b")
+    of_a = world.register("a")
+    world.publish("b", of_a, ids(1, 2))
+    world.run()
+    world.register("b")
+    for number in range(4):
+        world.publish("a", of_a, ids(number))
+    marks, marked = [], topics._mark_resumed
+
+    def fails_once(*given):
+        marks.append(given)
+        if len(marks) == 1:
+            raise OSError("503")
+        marked(*given)
+
+    made = ingest._topics
+    monkeypatch.setattr(topics, "resume", lambda *_: None)
+    monkeypatch.setattr(topics, "_mark_resumed", fails_once)
+    monkeypatch.setattr(ingest, "_topics", lambda *given: replace(made(*given), retry_seconds=0.0))
+
+    world.run(max_offsets_per_trigger="2")
+
+    assert len(marks) == 2
+    assert (world.rows("a"), world.rows("b")) == ([0, 1, 2, 3], [1, 2])
+    assert world.paused() == {}
+
+
+def test_a_batch_that_was_paused_and_then_written_is_not_written_again(world, monkeypatch):
+    """The process dies behind the pause and before Spark's commit, and the topic is mended meanwhile."""
+    world.topic("a")
+    world.topic("b")
+    of_a = world.register("a")
+    world.publish("b", of_a, ids(1, 2))
+    world.run()
+    for commit in (world.folder / "checkpoint" / "commits").glob("*0*"):
+        commit.unlink()
+    world.register("b")
+    with monkeypatch.context() as patched:
+        patched.setattr(topics, "resume", lambda *_: None)
+        world.run()
+    assert (world.rows("b"), list(world.paused())) == ([1, 2], ["b"])
+    world.publish("b", of_a, ids(3))
+
+    world.run()
+
+    assert (world.rows("b"), world.paused()) == ([1, 2, 3], {})
+
+
+def test_one_topic_has_a_place_of_its_own_as_well(world):
+    """So that another topic can be added to its query."""
+    world.parameters = {"topic": f"{world.prefix}-a"}
+    for name in ("a", "b"):
+        world.topic(name)
+        world.publish(name, world.register(name), ids(1))
+    world.run()
+    assert world.rows("a") == [1]
+
+    world.parameters = {"topic": f"{world.prefix}-a,{world.prefix}-b"}
+    world.run()
+
+    assert (world.rows("a"), world.rows("b")) == ([1], [1])
+
+
+def test_each_topic_has_some_of_the_records_that_are_listed_for_all(world):
+    world.parameters |= {"subject_strategy": "topic_record_name", "record_names": ("E", "O")}
+    for name, record, schema in (("a", "E", V1), ("b", "O", OTHER)):
+        world.topic(name)
+        schema_id = world.registry.register(f"{world.prefix}-{name}-{record}", schema)
+        world.publish(name, schema_id, ids(1) if name == "a" else [{"city": "Niš"}], schema)
+
+    world.run()
+
+    assert (world.rows("a"), world.rows("b", "city")) == ([1], ["Niš"])
+    assert world.paused() == {}
+
+
+def test_a_topic_whose_table_would_be_anothers_quarantine_is_paused(world):
+    world.parameters = {"topic": f"{world.prefix}-a,{world.prefix}-a_quarantine"}
+    for name in ("a", "a_quarantine"):
+        world.topic(name)
+        world.publish(name, world.register(name), ids(1))
+
+    world.run()
+
+    assert world.rows("a") == [1]
+    (why,) = {row["why"] for row in world.paused()["a_quarantine"]}
+    assert f"would be the quarantine of topic {world.prefix}-a" in why
 
 
 def test_a_crash_between_a_resumed_batch_and_its_mark_doubles_nothing(world, monkeypatch):
@@ -216,6 +329,12 @@ def test_a_listed_topic_that_is_missing_is_named_before_anything_is_written(worl
     with pytest.raises(TopicNotFoundError, match=f"{world.prefix}-b"):
         world.run()
     assert not (world.folder / "checkpoint" / "offsets").exists()
+
+
+def test_a_pattern_that_no_topic_matches_is_an_error(world):
+    world.parameters = {"topic": "unused", "topic_pattern": f"{world.prefix}-typo.*"}
+    with pytest.raises(TopicNotFoundError, match=rf"no topic on the broker .* matches {world.prefix}-typo"):
+        world.run()
 
 
 def test_several_topics_need_a_place_each(world):

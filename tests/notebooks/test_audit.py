@@ -83,6 +83,11 @@ def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingeste
     assert "missing ┃ doubled ┃ in both ┃ unknown" in wrong.stdout
     assert "✓" not in wrong.stdout
 
+    job = workbench("run", "notebooks/audit.py", **PARAMETERS)
+    assert job.returncode == 1
+    cause = f"not in exactly one place: topic {TOPIC}, partition 0: 1 missing; try: "
+    assert cause in job.stdout + job.stderr
+
 
 def test_an_audit_without_a_checkpoint_ends_in_one_sentence(workbench, ingested) -> None:
     done = workbench("audit", **(PARAMETERS | {"checkpoint_path": "/mnt/datalake/checkpoints/nowhere"}))

@@ -81,6 +81,16 @@ def test_parameters_come_over_both(load):
     assert (settings.pipeline.topic, settings.pipeline.mode) == ("of_widget", "FAILFAST")
 
 
+def test_a_topic_that_is_named_comes_over_the_files_pattern(load):
+    of_file = "pipelines: {gps: {topic_pattern: 'shop\\..*', table_path: '/mnt/lake/{topic}'}}"
+    assert load(of_file).pipeline.topic_pattern == r"shop\..*"
+    named = load(of_file, {"topic": "shop.a"})
+    assert named.only_topic().pipeline.quarantine_path == "/mnt/lake/shop.a_quarantine"
+    assert load(of_file, {"topic": "shop.a", "topic_pattern": "s.*"}).pipeline.topic_pattern == "s.*"
+    with pytest.raises(ConfigError, match=r"has several topics.*-p topic=<topic>"):
+        load(of_file, {"topic": "shop.a,shop.b"}).only_topic()
+
+
 @pytest.mark.parametrize("unset", ["", "from conf"])
 def test_an_unset_widget_leaves_the_files_value(load, unset):
     names = [
