@@ -132,6 +132,19 @@ def test_a_right_bundle_is_read(project: Path) -> None:
 SCHEDULE = 'schedule: {quartz_cron_expression: "0 0 12 * * ?", timezone_id: UTC}'
 MISTAKES = {
     "broken YAML": ("task_key: b", "task_key: [b", 11, "not valid YAML"),
+    "a day that no month has": (
+        "task_key: b",
+        "task_key: 2026-13-45",
+        10,
+        "'2026-13-45' is not of type timestamp",
+    ),
+    "a number that is none": ("task_key: b", "task_key: !!int x", 10, "'x' is not of type int"),
+    "a truth value that is none": ("task_key: b", "task_key: !!bool q", 10, "'q' is not of type bool"),
+    "a time that is none": ("task_key: b", "task_key: !!timestamp q", 10, "'q' is not of type timestamp"),
+    "a number of no digits": ("task_key: b", "task_key: !!int ''", 10, "'' is not of type int"),
+    "a control character": ("task_key: b", "task_key: b\x07", 10, "character #x07 is not allowed"),
+    "a character beyond Unicode": ("task_key: b", 'task_key: "\\U00110000"', 10, "chr() arg not in range"),
+    "lists without end": ("task_key: b", "task_key: " + "[" * 2000, 10, "maximum recursion depth"),
     "a key twice": (
         "task_key: b",
         "task_key: b\n          task_key: c",
