@@ -96,18 +96,45 @@ def test_a_second_run_is_refused_while_the_job_has_its_most(
             ["run", "audit", "-p", "topics=x"],
             "job audit has no parameter 'topics'; it has env, topic; try: -p topic=",
         ),
+        (
+            ["run", "audit", "-p", "env={{job.parameters.o}}"],
+            "parameter 'env' of job audit: {{job.parameters.o}} has no value when a run begins; try: ",
+        ),
+        (["run", "audit", "-p", "env=a {{job.foo}}"], "{{job.foo}} has no value when a run begins"),
+        (["run", "audit", "-p", "env={{tasks.z.values.k}}"], "{{tasks.z.values.k}} has no value when"),
+        (["run", "audit", "-p", "env={{job.start_time.eon}}"], "{{job.start_time.eon}} has no value when"),
         (["list", "--target", "prod"], "there is no target 'prod'"),
         (["logs", "7"], "there is no run 7; try: python -m workbench job history"),
         (["stop", "7"], "there is no run 7"),
     ],
 )
 def test_a_mistake_is_one_sentence(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], home: Home
 ) -> None:
     assert cli.main(["job", *arguments]) == 1
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+    assert History(open_store(home)).runs() == []
+
+
+def test_a_given_value_may_refer_to_what_is_known_when_a_run_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, "import sys; print(*sys.argv[1:])")
+    assert cli.main(["job", "run", "gps_query", "-p", "version={{job.id}}-{{ no.reference }}"]) == 0
+    assert cli.main(["job", "logs", "1"]) == 0
+    assert '"version": "gps_query-{{ no.reference }}"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{{job.parameters.o}}", "{{job.foo}}", "{{tasks.z.values.k}}"])
+def test_a_run_with_a_reference_that_has_no_value_fails_and_ends(home: Home, text: str) -> None:
+    store = open_store(home)
+    tasks = [{"task_key": "a", "notebook_task": {"notebook_path": "/no.py"}}]
+    run = store.begin(NewRun("j", json.dumps({"tasks": tasks}), parameters={"env": text}))
+    ended = executor.carry_out(home, store, run)
+    assert ended.state == "FAILED"
+    assert ended.reason.startswith(f"{text} has no value: ")
 
 
 def test_a_run_is_cancelled_by_its_number(home: Home, capsys: pytest.CaptureFixture[str]) -> None:

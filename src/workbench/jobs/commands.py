@@ -21,6 +21,7 @@ from workbench.jobs.executor import carry_out, open_store
 from workbench.jobs.history import History
 from workbench.jobs.notifications import notify, secret_address
 from workbench.jobs.page import JobsPage
+from workbench.jobs.references import problem, references, shown
 from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
 from workbench.parameters import parse_parameters
@@ -152,18 +153,25 @@ def logs(run: int, task: str | None) -> None:
 
 
 def check_given(key: str, found: Job, parameters: Mapping[str, str]) -> None:
-    """Refuse a parameter that the job does not have.
+    """Refuse a parameter that the job does not have, and a value with a reference that has none.
 
     Raises:
         ConfigError: There is one.
     """
-    for name in parameters:
+    for name, value in parameters.items():
         if name not in found.defaults:
             near = difflib.get_close_matches(name, found.defaults, n=1)
             known = ", ".join(sorted(found.defaults)) or "none"
             raise ConfigError(
                 f"job {key} has no parameter '{name}'; it has {known}", f"-p {near[0]}=…" if near else ""
             )
+        # As for the defaults in a file: what is known when the run begins, before tasks and parameters are.
+        for reference in references(value):
+            if problem(reference, set(), set()):
+                raise ConfigError(
+                    f"parameter '{name}' of job {key}: {shown(reference)} has no value when a run begins",
+                    "plain text, or one that has, such as {{job.start_time.iso_date}}",
+                )
 
 
 def _due(one: Job) -> str:
