@@ -137,6 +137,26 @@ def test_a_run_with_a_reference_that_has_no_value_fails_and_ends(home: Home, tex
     assert ended.reason.startswith(f"{text} has no value: ")
 
 
+@pytest.mark.parametrize("command", [["history"], ["run", "audit"]])
+def test_whoever_finds_a_run_interrupted_tells_of_it_once(
+    command: list[str], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, "")
+    store = open_store(home)
+    tasks = [{"task_key": "a", "notebook_task": {"notebook_path": "/no.py"}}]
+    run = store.begin(
+        NewRun("j", json.dumps({"tasks": tasks, "webhook_notifications": {"on_failure": [{"id": "ops"}]}}))
+    )
+    with store.transaction() as database:
+        database.execute("UPDATE runs SET pid_created = pid_created - 60")
+    for _ in range(2):
+        assert cli.main(["job", *command]) == 0
+    events = [json.loads(line) for line in (home.jobs / "notifications.log").read_text().splitlines()]
+    (told,) = [one for one in events if one["run"]["run_id"] == run.id]
+    assert (told["event_type"], told["run"]["state"]) == ("jobs.on_failure", "INTERRUPTED")
+    assert told["failures"][0].startswith("webhook ops: "), "it was tried"
+
+
 def test_a_run_is_cancelled_by_its_number(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     run = open_store(home).begin(NewRun("audit", "{}"))
     assert cli.main(["job", "stop", str(run.id)]) == 0

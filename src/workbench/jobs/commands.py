@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import click
@@ -24,6 +24,7 @@ from workbench.jobs.page import JobsPage
 from workbench.jobs.references import problem, references, shown
 from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
+from workbench.jobs.store import Store
 from workbench.parameters import parse_parameters
 
 _target = click.option("--target", help="One of the targets in databricks.yml, in place of the default one.")
@@ -64,7 +65,7 @@ def run_job(context: click.Context, key: str, given: tuple[str, ...], target: st
     parameters = parse_parameters(given)
     check_given(key, found, parameters)
     store = open_store(home)
-    store.mark_interrupted()
+    _mark_interrupted(home, store)
     new = NewRun(key, found.model_dump_json(), found.max_concurrent_runs, parameters=parameters)
     run = store.begin(new)
     if run.state == "RUNNING":
@@ -92,13 +93,12 @@ def start(background: bool, target: str | None) -> None:
         return
     with home.sole("job start"):
         store = open_store(home)
-        log, address = home.jobs / "notifications.log", secret_address(home.project)
         scheduler = Scheduler(
             store,
             lambda: load_bundle(home.project, target).jobs,
             launch_executor(home.project),
             lambda text: click.echo(f"{shown_time(time.time())} {text}"),
-            partial(notify, event="on_failure", log=log, address=address),
+            _failure_notice(home),
         )
         page = JobsPage(History(store), lambda: scheduler.jobs, home.runs)
         record_scheduler(home, page.url)
@@ -125,8 +125,9 @@ def stop(run: int | None) -> None:
 @_as_json
 def history(key: str | None, runs: int, as_json: bool) -> None:
     """Show the latest runs, of JOB or of all jobs."""
-    store = open_store(Home.find())
-    store.mark_interrupted()
+    home = Home.find()
+    store = open_store(home)
+    _mark_interrupted(home, store)
     kept = History(store)
     found = kept.runs(key, runs)
     if as_json:
@@ -172,6 +173,17 @@ def check_given(key: str, found: Job, parameters: Mapping[str, str]) -> None:
                     f"parameter '{name}' of job {key}: {shown(reference)} has no value when a run begins",
                     "plain text, or one that has, such as {{job.start_time.iso_date}}",
                 )
+
+
+def _mark_interrupted(home: Home, store: Store) -> None:
+    """End the runs whose process is gone, and tell of each: nobody else is given it."""
+    for run in store.mark_interrupted():
+        _failure_notice(home)(History(store).run(run.id))
+
+
+def _failure_notice(home: Home) -> Callable[[Run], None]:
+    log, address = home.jobs / "notifications.log", secret_address(home.project)
+    return partial(notify, event="on_failure", log=log, address=address)
 
 
 def _due(one: Job) -> str:
