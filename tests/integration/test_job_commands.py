@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import requests
 
+from tests.waiting import wait_until
 from workbench import cli
 from workbench.home import Home
 from workbench.jobs import background, commands, executor
 from workbench.jobs.bundle_model import Task
 from workbench.jobs.executor import open_store
 from workbench.jobs.history import History
-from workbench.jobs.run_records import NewRun
+from workbench.jobs.run_records import NewRun, Run
 
 PROJECT = Path(__file__).parents[2]
 
@@ -155,6 +156,45 @@ def test_whoever_finds_a_run_interrupted_tells_of_it_once(
     (told,) = [one for one in events if one["run"]["run_id"] == run.id]
     assert (told["event_type"], told["run"]["state"]) == ("jobs.on_failure", "INTERRUPTED")
     assert told["failures"][0].startswith("webhook ops: "), "it was tried"
+
+
+@pytest.fixture
+def pending(home: Home, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run that a scheduler has claimed and not begun; its notebook is missing."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    tasks = [{"task_key": "a", "notebook_task": {"notebook_path": "/no.py"}}]
+    run = open_store(home).claim_slot(NewRun("audit", json.dumps({"tasks": tasks})), time.time())
+    assert run is not None
+    return run
+
+
+def test_a_run_that_a_scheduler_left_pending_is_begun_and_blocks_its_job_no_longer(
+    pending: Run, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, "")
+    assert cli.main(["job", "run", "audit"]) == 1
+    told = capsys.readouterr().out
+    assert "run 1 of audit begins: its scheduler ended" in told
+    assert "SKIPPED" in told
+    history = History(open_store(home))
+    wait_until(lambda: history.run(pending.id).state == "FAILED")
+    assert cli.main(["job", "run", "audit"]) == 0
+    events = [json.loads(line) for line in (home.jobs / "notifications.log").read_text().splitlines()]
+    assert [one["run"]["run_id"] for one in events].count(pending.id) == 2, "a begin and an end"
+    assert [run for _, run, _ in history.slots("audit")] == [pending.id]
+
+
+def test_a_run_that_a_scheduler_has_just_claimed_is_left_to_it(
+    pending: Run, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[int] = []
+    monkeypatch.setattr(commands, "launch_executor", lambda _: launched.append)
+    background.record_scheduler(home, "")
+    assert cli.main(["job", "run", "audit"]) == 1
+    assert launched == []
+    (home.jobs / "scheduler.json").unlink()
+    assert cli.main(["job", "run", "audit"]) == 1
+    assert launched == [pending.id]
 
 
 def test_a_run_is_cancelled_by_its_number(home: Home, capsys: pytest.CaptureFixture[str]) -> None:

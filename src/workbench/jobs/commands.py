@@ -13,7 +13,13 @@ import click
 from topiclake.errors import ConfigError
 from workbench.home import Home
 from workbench.jobs import triggers
-from workbench.jobs.background import page_url, record_scheduler, start_in_background, stop_scheduler
+from workbench.jobs.background import (
+    find_scheduler,
+    page_url,
+    record_scheduler,
+    start_in_background,
+    stop_scheduler,
+)
 from workbench.jobs.bundle import load_bundle
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.execution import run_folder
@@ -66,6 +72,7 @@ def run_job(context: click.Context, key: str, given: tuple[str, ...], target: st
     check_given(key, found, parameters)
     store = open_store(home)
     _mark_interrupted(home, store)
+    _begin_pending(home, store)
     new = NewRun(key, found.model_dump_json(), found.max_concurrent_runs, parameters=parameters)
     run = store.begin(new)
     if run.state == "RUNNING":
@@ -179,6 +186,20 @@ def _mark_interrupted(home: Home, store: Store) -> None:
     """End the runs whose process is gone, and tell of each: nobody else is given it."""
     for run in store.mark_interrupted():
         _failure_notice(home)(History(store).run(run.id))
+
+
+def _begin_pending(home: Home, store: Store) -> None:
+    """Begin what a scheduler claimed and, being gone, cannot begin: it would keep its job from running.
+
+    A scheduler that comes up at this moment begins it too; only one process can take a run.
+    """
+    if find_scheduler(home):
+        return
+    launch = launch_executor(home.project)
+    for run in History(store).active():
+        if run.state == "PENDING":
+            launch(run.id)
+            click.echo(f"run {run.id} of {run.job} begins: its scheduler ended before it could begin it")
 
 
 def _failure_notice(home: Home) -> Callable[[Run], None]:
