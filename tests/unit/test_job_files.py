@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,26 @@ def test_a_missing_file_job_or_target_is_named(project: Path) -> None:
     (project / "databricks.yml").unlink()
     with pytest.raises(ConfigError, match=r"databricks\.yml cannot be read"):
         load_bundle(project)
+
+
+def test_tasks_in_fully_linked_layers_are_checked_at_once(project: Path) -> None:
+    layers = [[f"l{layer}_{at}" for at in range(5)] for layer in range(10)]
+    tasks = [
+        {
+            "task_key": key,
+            "depends_on": [{"task_key": one} for one in above],
+            "notebook_task": {"notebook_path": "../../n.py"},
+        }
+        for above, layer in zip([[], *layers[:-1]], layers, strict=True)
+        for key in layer
+    ]
+    content = yaml.safe_dump({"resources": {"jobs": {"j": {"tasks": tasks}}}})
+    (project / "conf" / "jobs" / "j.job.yml").write_text(content)
+    begun = time.process_time()
+    upstream = upstream_of(load_bundle(project).job("j"))
+    # There are 5^9 ways through the layers.
+    assert time.process_time() - begun < 5
+    assert upstream["l9_0"] == {key for layer in layers[:-1] for key in layer}
 
 
 def test_a_job_in_two_files_is_an_error(project: Path) -> None:
