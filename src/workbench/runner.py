@@ -81,14 +81,15 @@ def run_notebook(
     Raises:
         ConfigError, NotebookSourceError: The notebook or a parameter is wrong; nothing was started.
         NotebookRunError: A cell failed or the kernel died; the message names the saved page.
-        KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM; kernel and JVM are gone, and the page is saved.
+        KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM; kernel and JVM are gone, the page is named.
     """
     source = read_notebook(notebook.absolute())
     check_parameters(source, parameters)
     started, clock = datetime.now(timezone.utc), time.monotonic()
     run_folder = make_run_folder(home.runs, notebook, started)
     context = Context(str(source.path), str(home.folder.absolute()), str(home.project), dict(parameters))
-    execution = NotebookExecution(source, context, environment, console or Console(), cell_seconds)
+    console = console or Console()
+    execution = NotebookExecution(source, context, environment, console, cell_seconds)
     failure: BaseException | None = None
     try:
         asyncio.run(execution.run())
@@ -100,13 +101,15 @@ def run_notebook(
     with signals_held():
         ipynb, page = save_run(execution.notebook, facts, run_folder)
     if failure is not None:
-        raise _with_page(failure, page) from None
+        raise _with_page(failure, page, console) from None
     return NotebookRun(execution.exit_value, ipynb, page, seconds)
 
 
-def _with_page(failure: BaseException, page: Path) -> BaseException:
+def _with_page(failure: BaseException, page: Path, console: Console) -> BaseException:
     if isinstance(failure, NotebookRunError):
         return type(failure)(f"{failure.cause}\n  saved: {page}", failure.remedy)
+    # An interruption has no text, and a job's page links what its task's output names.
+    console.print(f"  saved: {page}", markup=False, highlight=False, soft_wrap=True)
     return failure
 
 

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import requests
 
+from tests.waiting import wait_until
 from workbench import cli
 from workbench.home import Home
 from workbench.jobs import background, commands, executor
 from workbench.jobs.bundle_model import Task
 from workbench.jobs.executor import open_store
 from workbench.jobs.history import History
-from workbench.jobs.run_records import NewRun
+from workbench.jobs.run_records import NewRun, Run
 
 PROJECT = Path(__file__).parents[2]
 
@@ -96,18 +97,104 @@ def test_a_second_run_is_refused_while_the_job_has_its_most(
             ["run", "audit", "-p", "topics=x"],
             "job audit has no parameter 'topics'; it has env, topic; try: -p topic=",
         ),
+        (
+            ["run", "audit", "-p", "env={{job.parameters.o}}"],
+            "parameter 'env' of job audit: {{job.parameters.o}} has no value when a run begins; try: ",
+        ),
+        (["run", "audit", "-p", "env=a {{job.foo}}"], "{{job.foo}} has no value when a run begins"),
+        (["run", "audit", "-p", "env={{tasks.z.values.k}}"], "{{tasks.z.values.k}} has no value when"),
+        (["run", "audit", "-p", "env={{job.start_time.eon}}"], "{{job.start_time.eon}} has no value when"),
         (["list", "--target", "prod"], "there is no target 'prod'"),
         (["logs", "7"], "there is no run 7; try: python -m workbench job history"),
         (["stop", "7"], "there is no run 7"),
     ],
 )
 def test_a_mistake_is_one_sentence(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], home: Home
 ) -> None:
     assert cli.main(["job", *arguments]) == 1
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+    assert History(open_store(home)).runs() == []
+
+
+def test_a_given_value_may_refer_to_what_is_known_when_a_run_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, "import sys; print(*sys.argv[1:])")
+    assert cli.main(["job", "run", "gps_query", "-p", "version={{job.id}}-{{ no.reference }}"]) == 0
+    assert cli.main(["job", "logs", "1"]) == 0
+    assert '"version": "gps_query-{{ no.reference }}"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{{job.parameters.o}}", "{{job.foo}}", "{{tasks.z.values.k}}"])
+def test_a_run_with_a_reference_that_has_no_value_fails_and_ends(home: Home, text: str) -> None:
+    store = open_store(home)
+    tasks = [{"task_key": "a", "notebook_task": {"notebook_path": "/no.py"}}]
+    run = store.begin(NewRun("j", json.dumps({"tasks": tasks}), parameters={"env": text}))
+    ended = executor.carry_out(home, store, run)
+    assert ended.state == "FAILED"
+    assert ended.reason.startswith(f"{text} has no value: ")
+
+
+@pytest.mark.parametrize("command", [["history"], ["run", "audit"]])
+def test_whoever_finds_a_run_interrupted_tells_of_it_once(
+    command: list[str], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, "")
+    store = open_store(home)
+    tasks = [{"task_key": "a", "notebook_task": {"notebook_path": "/no.py"}}]
+    run = store.begin(
+        NewRun("j", json.dumps({"tasks": tasks, "webhook_notifications": {"on_failure": [{"id": "ops"}]}}))
+    )
+    with store.transaction() as database:
+        database.execute("UPDATE runs SET pid_created = pid_created - 60")
+    for _ in range(2):
+        assert cli.main(["job", *command]) == 0
+    events = [json.loads(line) for line in (home.jobs / "notifications.log").read_text().splitlines()]
+    (told,) = [one for one in events if one["run"]["run_id"] == run.id]
+    assert (told["event_type"], told["run"]["state"]) == ("jobs.on_failure", "INTERRUPTED")
+    assert told["failures"][0].startswith("webhook ops: "), "it was tried"
+
+
+@pytest.fixture
+def pending(home: Home, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run that a scheduler has claimed and not begun; its notebook is missing."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    tasks = [{"task_key": "a", "notebook_task": {"notebook_path": "/no.py"}}]
+    run = open_store(home).claim_slot(NewRun("audit", json.dumps({"tasks": tasks})), time.time())
+    assert run is not None
+    return run
+
+
+def test_a_run_that_a_scheduler_left_pending_is_begun_and_blocks_its_job_no_longer(
+    pending: Run, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, "")
+    assert cli.main(["job", "run", "audit"]) == 1
+    told = capsys.readouterr().out
+    assert "run 1 of audit begins: its scheduler ended" in told
+    assert "SKIPPED" in told
+    history = History(open_store(home))
+    wait_until(lambda: history.run(pending.id).state == "FAILED")
+    assert cli.main(["job", "run", "audit"]) == 0
+    events = [json.loads(line) for line in (home.jobs / "notifications.log").read_text().splitlines()]
+    assert [one["run"]["run_id"] for one in events].count(pending.id) == 2, "a begin and an end"
+    assert [run for _, run, _ in history.slots("audit")] == [pending.id]
+
+
+def test_a_run_that_a_scheduler_has_just_claimed_is_left_to_it(
+    pending: Run, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[int] = []
+    monkeypatch.setattr(commands, "launch_executor", lambda _: launched.append)
+    background.record_scheduler(home, "")
+    assert cli.main(["job", "run", "audit"]) == 1
+    assert launched == []
+    (home.jobs / "scheduler.json").unlink()
+    assert cli.main(["job", "run", "audit"]) == 1
+    assert launched == [pending.id]
 
 
 def test_a_run_is_cancelled_by_its_number(home: Home, capsys: pytest.CaptureFixture[str]) -> None:

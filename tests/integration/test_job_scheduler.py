@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from topiclake.errors import ConfigError
+from workbench.jobs import scheduler as scheduler_module
 from workbench.jobs import triggers
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.history import History
@@ -142,7 +145,40 @@ def test_two_slots_of_a_schedule_are_ten_seconds_apart(tmp_path: Path) -> None:
     for second in range(25):
         scheduler.tick(START + second)
         world.finish()
-    assert [due - START for due, _, _ in world.history.slots("j")] == [10.0, 20.0]
+    assert [due - START for due, _, _ in world.history.slots("j")] == [1.0, 11.0, 21.0]
+
+
+def test_a_slot_right_after_its_trigger_was_first_seen_is_run(tmp_path: Path) -> None:
+    world = World(tmp_path, j=job(schedule=QUARTERS))
+    for second in (-3, 0):
+        world.scheduler().tick(START + 900 + second)
+    assert world.slots() == [(15.0, 0)]
+
+
+@pytest.mark.parametrize("without", [{}, {"j": job(continuous={})}], ids=["no file", "another trigger"])
+def test_a_schedule_that_was_away_has_missed_nothing(tmp_path: Path, without: Mapping[str, Job]) -> None:
+    world = World(tmp_path, j=job(schedule=QUARTERS))
+    world.scheduler().tick(START)
+    world.jobs = without
+    world.scheduler().tick(START + 60)
+    world.finish()
+    world.jobs = {"j": job(schedule=QUARTERS)}
+    world.scheduler().tick(START + 7 * 86400 + 60)
+    assert world.slots() == []
+    world.scheduler().tick(START + 7 * 86400 + 900)
+    assert world.slots() == [(7 * 1440 + 15.0, 0)]
+
+
+def test_a_slot_is_run_while_the_files_are_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_module, "RELOAD_SECONDS", 0)
+    world = World(tmp_path, j=job(schedule=QUARTERS))
+    scheduler = world.scheduler()
+    scheduler.tick(START + 890)
+    scheduler._load = Mock(side_effect=ConfigError("j.job.yml, line 3: not valid YAML"))
+    scheduler._reload()
+    assert world.told == ["✗ the jobs stay as they were: j.job.yml, line 3: not valid YAML"]
+    scheduler.tick(START + 905)
+    assert world.slots() == [(15.0, 0)]
 
 
 SCHEDULER = """\

@@ -147,13 +147,15 @@ def test_a_pending_run_is_cancelled_at_once_and_a_running_one_is_asked(store: St
 
 
 def test_a_trigger_begins_when_it_is_new_changed_or_back(store: Store) -> None:
-    assert store.since("j", "every hour", 100.0) == (100.0, 100.0)
-    assert store.since("j", "every hour", 200.0) == (100.0, 100.0)
+    assert store.since("j", "every hour", 100.0) == (100.0, 0.0)
+    assert store.since("j", "every hour", 200.0) == (100.0, 0.0)
     store.claim_slot(JOB, 150.0)
     assert store.since("j", "every hour", 200.0) == (100.0, 150.0)
-    assert store.since("j", "every day", 300.0) == (300.0, 300.0)
-    store.forget_trigger("j")
-    assert store.since("j", "every day", 400.0) == (400.0, 400.0)
+    assert store.since("j", "every day", 300.0) == (300.0, 150.0)
+    store.keep_triggers(["i", "j"])
+    assert store.since("j", "every day", 400.0) == (300.0, 150.0)
+    store.keep_triggers(["i"])
+    assert store.since("j", "every day", 400.0) == (400.0, 150.0)
 
 
 def test_an_end_is_written_once(store: Store) -> None:

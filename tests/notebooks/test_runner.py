@@ -299,6 +299,14 @@ def test_ctrl_c_ends_kernel_and_jvm_and_saves_the_page(start, home):
     assert "<b>live</b> stopped" in page
 
 
+def test_an_interrupted_run_names_its_page_in_one_line(write, home):
+    shown = io.StringIO()
+    notebook = write(f"import os, time\nos.kill({os.getpid()}, 2)\ntime.sleep(600)")
+    with pytest.raises(KeyboardInterrupt):
+        run_notebook(notebook, {}, home, {}, Console(file=shown, width=20))
+    assert shown.getvalue().endswith(f"\n  saved: {saved(home)[1]}\n")
+
+
 def test_a_second_ctrl_c_waits_until_the_page_is_saved(write, home, terminal, monkeypatch):
     def interrupted(*given):
         os.kill(os.getpid(), signal.SIGINT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,19 @@ def test_a_right_bundle_is_read(project: Path) -> None:
 SCHEDULE = 'schedule: {quartz_cron_expression: "0 0 12 * * ?", timezone_id: UTC}'
 MISTAKES = {
     "broken YAML": ("task_key: b", "task_key: [b", 11, "not valid YAML"),
+    "a day that no month has": (
+        "task_key: b",
+        "task_key: 2026-13-45",
+        10,
+        "'2026-13-45' is not of type timestamp",
+    ),
+    "a number that is none": ("task_key: b", "task_key: !!int x", 10, "'x' is not of type int"),
+    "a truth value that is none": ("task_key: b", "task_key: !!bool q", 10, "'q' is not of type bool"),
+    "a time that is none": ("task_key: b", "task_key: !!timestamp q", 10, "'q' is not of type timestamp"),
+    "a number of no digits": ("task_key: b", "task_key: !!int ''", 10, "'' is not of type int"),
+    "a control character": ("task_key: b", "task_key: b\x07", 10, "character #x07 is not allowed"),
+    "a character beyond Unicode": ("task_key: b", 'task_key: "\\U00110000"', 10, "chr() arg not in range"),
+    "lists without end": ("task_key: b", "task_key: " + "[" * 2000, 10, "maximum recursion depth"),
     "a key twice": (
         "task_key: b",
         "task_key: b\n          task_key: c",
@@ -226,6 +240,26 @@ def test_a_missing_file_job_or_target_is_named(project: Path) -> None:
     (project / "databricks.yml").unlink()
     with pytest.raises(ConfigError, match=r"databricks\.yml cannot be read"):
         load_bundle(project)
+
+
+def test_tasks_in_fully_linked_layers_are_checked_at_once(project: Path) -> None:
+    layers = [[f"l{layer}_{at}" for at in range(5)] for layer in range(10)]
+    tasks = [
+        {
+            "task_key": key,
+            "depends_on": [{"task_key": one} for one in above],
+            "notebook_task": {"notebook_path": "../../n.py"},
+        }
+        for above, layer in zip([[], *layers[:-1]], layers, strict=True)
+        for key in layer
+    ]
+    content = yaml.safe_dump({"resources": {"jobs": {"j": {"tasks": tasks}}}})
+    (project / "conf" / "jobs" / "j.job.yml").write_text(content)
+    begun = time.process_time()
+    upstream = upstream_of(load_bundle(project).job("j"))
+    # There are 5^9 ways through the layers.
+    assert time.process_time() - begun < 5
+    assert upstream["l9_0"] == {key for layer in layers[:-1] for key in layer}
 
 
 def test_a_job_in_two_files_is_an_error(project: Path) -> None:

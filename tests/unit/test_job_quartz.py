@@ -47,6 +47,14 @@ def test_six_and_seven_fields_are_read() -> None:
         ("0 0 12 ? * MON,WED", ["2026-01-05", "2026-01-07", "2026-01-12"]),
         ("0 0 12 ? * FRI-MON", ["2026-01-02", "2026-01-03", "2026-01-04", "2026-01-05", "2026-01-09"]),
         ("0 0 12 ? * 2/3", ["2026-01-01", "2026-01-05", "2026-01-08"]),
+        # From Saturday, nothing is left of the week.
+        ("0 0 12 ? * 7/2", ["2026-01-03", "2026-01-10"]),
+        ("0 0 12 ? * TUE,SAT/2", ["2026-01-03", "2026-01-06", "2026-01-10"]),
+        ("0 0 12 ? * MON-MON", ["2026-01-05", "2026-01-12"]),
+        ("0 0 12 ? * 1-SUN", ["2026-01-04", "2026-01-11"]),
+        ("0 0 12 5-5 * ?", ["2026-01-05", "2026-02-05"]),
+        ("0 0 12 1 3-MAR ?", ["2026-03-01", "2027-03-01"]),
+        ("0 0 12 1 1 ? 2030-2030", ["2030-01-01"]),
         ("0 0 12 ? * 6L", ["2026-01-30", "2026-02-27"]),
         ("0 0 12 ? * FRIL", ["2026-01-30", "2026-02-27"]),
         ("0 0 12 ? * 6#3", ["2026-01-16", "2026-02-20"]),
@@ -67,6 +75,21 @@ def test_six_and_seven_fields_are_read() -> None:
 )
 def test_special_characters_mean_what_quartz_says(expression: str, expected: list[str]) -> None:
     assert days(expression, len(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("0 0 5-5 * * ?", ["2026-01-01 05:00:00", "2026-01-02 05:00:00"]),
+        ("0 0 5-5/2 * * ?", ["2026-01-01 05:00:00", "2026-01-02 05:00:00"]),
+        ("0 30-30 * * * ?", ["2026-01-01 00:30:00", "2026-01-01 01:30:00"]),
+        ("0 05-5,7 * * * ?", ["2026-01-01 00:05:00", "2026-01-01 00:07:00"]),
+        ("9-9 0 0 * * ?", ["2026-01-01 00:00:09", "2026-01-02 00:00:09"]),
+        ("0 58-1 0 * * ?", ["2026-01-01 00:01:00", "2026-01-01 00:58:00"]),
+    ],
+)
+def test_a_range_from_a_value_to_itself_is_that_value(expression: str, expected: list[str]) -> None:
+    assert times(expression, "UTC", "2026-01-01", 2) == expected
 
 
 def test_times_are_local_in_their_zone() -> None:
@@ -126,6 +149,12 @@ def test_an_expression_ends_with_its_years() -> None:
         ("0 0 12 ? * FRI#6", "'FRI#6' is not a day of week"),
         ("0 0 12 ? FOO MON", "'FOO' is not a month"),
         ("0 0/0 12 * * ?", "'0/0' is not a minutes"),
+        ("0 0/75 * * * ?", "a step of minutes is at most 59, and not as in '0/75'"),
+        ("0/60 0 * * * ?", "a step of seconds is at most 59"),
+        ("0 0 1,*/24 * * ?", "a step of hours is at most 23"),
+        ("0 0 0 1/32 * ?", "a step of day of month is at most 31"),
+        ("0 0 0 1 1/13 ?", "a step of month is at most 12"),
+        ("0 0 0 ? * 2/8", "a step of day of week is at most 7"),
         ("0 ? 12 * * ?", "'?' is not a minutes"),
         ("@ 0 12 * * ?", "'@' is not a seconds"),
         ("0 0 12 30 FEB ?", "never fires"),

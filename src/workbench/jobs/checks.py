@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from topiclake.errors import ConfigError, TopiclakeError
 from workbench.jobs.bundle_model import Job, NotebookTask, Task
 from workbench.jobs.quartz import QuartzCron
@@ -33,7 +31,13 @@ def upstream_of(job: Job) -> dict[str, set[str]]:
     direct = {task.task_key: task.upstream for task in job.tasks}
 
     def above(key: str) -> set[str]:
-        return set(direct[key]).union(*(above(one) for one in direct[key]))
+        seen: set[str] = set()
+        left = list(direct[key])
+        while left:
+            if (one := left.pop()) not in seen:
+                seen.add(one)
+                left += direct[one]
+        return seen
 
     return {key: above(key) for key in direct}
 
@@ -67,18 +71,22 @@ def _check_dependencies(file: YamlFile, where: KeyPath, job: Job) -> None:
             here = (*where, "tasks", at, "depends_on", place)
             if key not in direct:
                 raise file.error(here, f"there is no task '{key}'", f"one of {', '.join(sorted(direct))}")
-            if circle := next(_circles(direct, [task.task_key, key]), None):
+            if circle := _circle(direct, task.task_key, key):
                 raise file.error(here, f"the tasks wait for each other: {' → '.join(circle)}")
 
 
-def _circles(direct: dict[str, list[str]], path: list[str]) -> Iterator[list[str]]:
-    """Yield the ways from the last task of a path back to its first."""
-    if path[-1] == path[0]:
-        yield path
-        return
-    for key in direct.get(path[-1], []):
-        if key not in path[1:]:
-            yield from _circles(direct, [*path, key])
+def _circle(direct: dict[str, list[str]], task: str, upstream: str) -> list[str]:
+    """Return a way from a task over one that it waits for back to itself; [] when there is none."""
+    seen: set[str] = set()
+    ways = [[task, upstream]]
+    while ways:
+        way = ways.pop()
+        if way[-1] == task:
+            return way
+        if way[-1] not in seen:
+            seen.add(way[-1])
+            ways += [[*way, key] for key in direct.get(way[-1], [])]
+    return []
 
 
 def _found(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] | None]:

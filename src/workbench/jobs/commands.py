@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import click
@@ -13,7 +13,13 @@ import click
 from topiclake.errors import ConfigError
 from workbench.home import Home
 from workbench.jobs import triggers
-from workbench.jobs.background import page_url, record_scheduler, start_in_background, stop_scheduler
+from workbench.jobs.background import (
+    find_scheduler,
+    page_url,
+    record_scheduler,
+    start_in_background,
+    stop_scheduler,
+)
 from workbench.jobs.bundle import load_bundle
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.execution import run_folder
@@ -21,8 +27,10 @@ from workbench.jobs.executor import carry_out, open_store
 from workbench.jobs.history import History
 from workbench.jobs.notifications import notify, secret_address
 from workbench.jobs.page import JobsPage
+from workbench.jobs.references import problem, references, shown
 from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
+from workbench.jobs.store import Store
 from workbench.parameters import parse_parameters
 
 _target = click.option("--target", help="One of the targets in databricks.yml, in place of the default one.")
@@ -63,7 +71,8 @@ def run_job(context: click.Context, key: str, given: tuple[str, ...], target: st
     parameters = parse_parameters(given)
     check_given(key, found, parameters)
     store = open_store(home)
-    store.mark_interrupted()
+    _mark_interrupted(home, store)
+    _begin_pending(home, store)
     new = NewRun(key, found.model_dump_json(), found.max_concurrent_runs, parameters=parameters)
     run = store.begin(new)
     if run.state == "RUNNING":
@@ -91,13 +100,12 @@ def start(background: bool, target: str | None) -> None:
         return
     with home.sole("job start"):
         store = open_store(home)
-        log, address = home.jobs / "notifications.log", secret_address(home.project)
         scheduler = Scheduler(
             store,
             lambda: load_bundle(home.project, target).jobs,
             launch_executor(home.project),
             lambda text: click.echo(f"{shown_time(time.time())} {text}"),
-            partial(notify, event="on_failure", log=log, address=address),
+            _failure_notice(home),
         )
         page = JobsPage(History(store), lambda: scheduler.jobs, home.runs)
         record_scheduler(home, page.url)
@@ -124,8 +132,9 @@ def stop(run: int | None) -> None:
 @_as_json
 def history(key: str | None, runs: int, as_json: bool) -> None:
     """Show the latest runs, of JOB or of all jobs."""
-    store = open_store(Home.find())
-    store.mark_interrupted()
+    home = Home.find()
+    store = open_store(home)
+    _mark_interrupted(home, store)
     kept = History(store)
     found = kept.runs(key, runs)
     if as_json:
@@ -152,18 +161,50 @@ def logs(run: int, task: str | None) -> None:
 
 
 def check_given(key: str, found: Job, parameters: Mapping[str, str]) -> None:
-    """Refuse a parameter that the job does not have.
+    """Refuse a parameter that the job does not have, and a value with a reference that has none.
 
     Raises:
         ConfigError: There is one.
     """
-    for name in parameters:
+    for name, value in parameters.items():
         if name not in found.defaults:
             near = difflib.get_close_matches(name, found.defaults, n=1)
             known = ", ".join(sorted(found.defaults)) or "none"
             raise ConfigError(
                 f"job {key} has no parameter '{name}'; it has {known}", f"-p {near[0]}=…" if near else ""
             )
+        # As for the defaults in a file: what is known when the run begins, before tasks and parameters are.
+        for reference in references(value):
+            if problem(reference, set(), set()):
+                raise ConfigError(
+                    f"parameter '{name}' of job {key}: {shown(reference)} has no value when a run begins",
+                    "plain text, or one that has, such as {{job.start_time.iso_date}}",
+                )
+
+
+def _mark_interrupted(home: Home, store: Store) -> None:
+    """End the runs whose process is gone, and tell of each: nobody else is given it."""
+    for run in store.mark_interrupted():
+        _failure_notice(home)(History(store).run(run.id))
+
+
+def _begin_pending(home: Home, store: Store) -> None:
+    """Begin what a scheduler claimed and, being gone, cannot begin: it would keep its job from running.
+
+    A scheduler that comes up at this moment begins it too; only one process can take a run.
+    """
+    if find_scheduler(home):
+        return
+    launch = launch_executor(home.project)
+    for run in History(store).active():
+        if run.state == "PENDING":
+            launch(run.id)
+            click.echo(f"run {run.id} of {run.job} begins: its scheduler ended before it could begin it")
+
+
+def _failure_notice(home: Home) -> Callable[[Run], None]:
+    log, address = home.jobs / "notifications.log", secret_address(home.project)
+    return partial(notify, event="on_failure", log=log, address=address)
 
 
 def _due(one: Job) -> str:

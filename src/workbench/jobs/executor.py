@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
+from topiclake.errors import TopiclakeError
 from workbench.home import Home
 from workbench.jobs.execution import Execution
 from workbench.jobs.history import History
@@ -25,7 +26,12 @@ def carry_out(home: Home, store: Store, run: Run, command: Command = notebook_co
     """Carry out a run that is this process's own, and tell of its begin and end."""
     log, address = home.jobs / "notifications.log", secret_address(home.project)
     notify(run, "on_start", log, address)
-    Execution(store, run, home.jobs, home.project, command).carry_out()
+    try:
+        execution = Execution(store, run, home.jobs, home.project, command)
+    except TopiclakeError as error:
+        store.end(run.id, "FAILED", str(error))
+    else:
+        execution.carry_out()
     ended = History(store).run(run.id)
     notify(ended, end_event(ended.state), log, address)
     return ended

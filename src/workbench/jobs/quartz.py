@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -22,7 +23,7 @@ from croniter import CroniterBadDateError, CroniterError, croniter
 from topiclake.errors import ConfigError
 
 _NUMBER = r"\d{1,4}"
-_MONTHS = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _DAY = rf"[1-7]|{'|'.join(_DAYS)}"
 
@@ -39,9 +40,18 @@ _FIELDS = {
     "minutes": _list_of(_NUMBER),
     "hours": _list_of(_NUMBER),
     "day of month": rf"\?|{_list_of(_NUMBER)}|\d\d?W|L(?:-\d\d?)?W?",
-    "month": _list_of(rf"{_NUMBER}|{_MONTHS}"),
+    "month": _list_of(rf"{_NUMBER}|{'|'.join(_MONTHS)}"),
     "day of week": rf"\?|{_list_of(_DAY)}|L|(?:{_DAY})L|(?:{_DAY})#[1-5]",
     "year": _list_of(r"\d{4}"),
+}
+#: Quartz refuses larger steps, which would be none.
+_LARGEST_STEPS = {
+    "seconds": 59,
+    "minutes": 59,
+    "hours": 23,
+    "day of month": 31,
+    "month": 12,
+    "day of week": 7,
 }
 
 
@@ -74,11 +84,16 @@ class QuartzCron:
         for (name, pattern), field in zip(_FIELDS.items(), fields, strict=False):
             if not re.fullmatch(pattern, field):
                 raise _invalid(expression, f"'{field}' is not a {name}")
+            largest = _LARGEST_STEPS.get(name)
+            if largest and any(int(step) > largest for step in re.findall(r"/(\d+)", field)):
+                raise _invalid(expression, f"a step of {name} is at most {largest}, and not as in '{field}'")
         if [fields[3], fields[5]].count("?") != 1:
             raise _invalid(expression, "one of day of month and day of week must be '?', the other not")
         last = re.fullmatch(_LAST, fields[3])
         fields[3] = "*" if last and last[0] != "L" else fields[3]
+        fields[4] = _numbered(fields[4], _MONTHS, 1)
         fields[5] = _day_of_week(fields[5])
+        fields = [_without_equal_ends(field) for field in fields]
         before = int(last["before"] or 0) if last and last[0] != "L" else None
         found = cls(" ".join(fields), _zone(timezone_id), before, bool(last and last["weekday"]))
         try:
@@ -131,6 +146,19 @@ def _instant(local: datetime, zone: ZoneInfo) -> datetime | None:
     return exact if exact.astimezone(zone).replace(tzinfo=None, fold=0) == local else None
 
 
+def _numbered(field: str, names: Sequence[str], first: int) -> str:
+    for number, name in enumerate(names, first):
+        field = field.replace(name, str(number))
+    return field
+
+
+def _without_equal_ends(field: str) -> str:
+    """Write 5-5 as 5, which it is in Quartz; croniter takes it for every value."""
+    return re.sub(
+        r"(\d+)-(\d+)(?:/\d+)?", lambda found: found[1] if int(found[1]) == int(found[2]) else found[0], field
+    )
+
+
 def _day_of_week(field: str) -> str:
     """Translate to croniter, which counts from SUN = 0 and writes the last Friday as L5."""
     if field == "L":
@@ -138,8 +166,7 @@ def _day_of_week(field: str) -> str:
     numbered = re.sub(
         r"\b[1-7]\b(?!/)(?<!#\d)(?<!/\d)|\b[1-7](?=[L#/])", lambda day: str(int(day[0]) - 1), field
     )
-    for number, name in enumerate(_DAYS):
-        numbered = numbered.replace(name, str(number))
+    numbered = _numbered(numbered, _DAYS, 0)
     if numbered.endswith("L"):
         return f"L{numbered[0]}"
     # In Quartz, 2/3 goes on to the end of the week.

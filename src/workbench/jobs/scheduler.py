@@ -72,6 +72,10 @@ class Scheduler:
         for run in self._store.mark_interrupted():
             self._tell(f"run {run.id} of {run.job} was interrupted: its process is gone")
             self._ended(self._history.run(run.id))
+        slotted = [
+            key for key, job in self._jobs.items() if triggers.kind_of(job) in ("schedule", "periodic")
+        ]
+        self._store.keep_triggers(slotted)
         for key, job in self._jobs.items():
             self._claim(key, job, now)
         self._launch_pending()
@@ -79,14 +83,13 @@ class Scheduler:
     def _claim(self, key: str, job: Job, now: float) -> None:
         kind = triggers.kind_of(job)
         if kind is None:
-            self._store.forget_trigger(key)
             return
         new = NewRun(key, job.model_dump_json(), job.max_concurrent_runs, kind)
         if kind == "continuous":
             run = self._store.add_when_idle(new) if self._rested(key, now) else None
         else:
-            anchor, done = self._store.since(key, triggers.text_of(job), now)
-            slot = triggers.due(job, anchor, done, now, self._shortest_seconds)
+            anchor, latest = self._store.since(key, triggers.text_of(job), now)
+            slot = triggers.due(job, anchor, latest, now, self._shortest_seconds)
             run = self._store.claim_slot(new, slot.at, slot.missed) if slot else None
         if run:
             self._tell(f"run {run.id} of {key}: {run.state} {run.reason}".rstrip())

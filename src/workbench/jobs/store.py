@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -112,22 +112,24 @@ class Store:
         return [run for run in gone if self.end(run.id, "INTERRUPTED", "its process ended without a word")]
 
     def since(self, job: str, trigger: str, now: float) -> tuple[float, float]:
-        """Return when a trigger was first seen as it is, and up to when its slots are dealt with.
+        """Return when a trigger was first seen as it is, and the latest slot of its job (0 when it has none).
 
-        A trigger that is new, changed or was paused begins now.
+        A trigger that is new, changed or was away begins now.
         """
         with self.transaction() as database:
+            latest = database.execute("SELECT max(due) FROM slots WHERE job = ?", (job,)).fetchone()[0] or 0.0
             row = database.execute("SELECT trigger, since FROM anchors WHERE job = ?", (job,)).fetchone()
             if row is None or row["trigger"] != trigger:
                 database.execute("INSERT OR REPLACE INTO anchors VALUES (?, ?, ?)", (job, trigger, now))
-                return now, now
-            last = database.execute("SELECT max(due) FROM slots WHERE job = ?", (job,)).fetchone()[0]
-            return float(row["since"]), max(float(row["since"]), last or 0.0)
+                return now, float(latest)
+            return float(row["since"]), float(latest)
 
-    def forget_trigger(self, job: str) -> None:
-        """Let a trigger begin anew when it comes back: slots in between do not count as missed."""
+    def keep_triggers(self, jobs: Collection[str]) -> None:
+        """Let the triggers of all other jobs begin anew when they come back, with no slots missed."""
         with self.transaction() as database:
-            database.execute("DELETE FROM anchors WHERE job = ?", (job,))
+            for row in database.execute("SELECT job FROM anchors").fetchall():
+                if row["job"] not in jobs:
+                    database.execute("DELETE FROM anchors WHERE job = ?", (row["job"],))
 
     @contextmanager
     def _connected(self, begin: str) -> Iterator[sqlite3.Connection]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workbench.dbutils.jobs import FOLDER_VARIABLE, KEY_VARIABLE, values_file
 from workbench.jobs.bundle_model import Job, Task
-from workbench.jobs.references import Name, resolve, time_part, unresolved
+from workbench.jobs.references import Name, problem, resolve, time_part, unresolved
 from workbench.jobs.run_records import Run
 from workbench.notebook_parameters import widget_names
 from workbench.notebook_source import read_notebook
@@ -31,6 +31,9 @@ class RunContext:
         run: The run.
         job: The job as it was when the run was asked for.
         values: The folder of the tasks' values.
+
+    Raises:
+        ConfigError: A reference in a parameter has no value.
     """
 
     def __init__(self, run: Run, job: Job, values: Path) -> None:
@@ -38,6 +41,7 @@ class RunContext:
         self._job = job
         self._values = values
         self.states: dict[str, str] = {}
+        self._parameters: dict[str, str] = {}
         plain = job.defaults | run.given
         self._parameters = {name: resolve(text, self._value("")) for name, text in plain.items()}
 
@@ -70,6 +74,8 @@ class RunContext:
         }
 
         def value(name: Name) -> object:
+            if told := problem(name, self._parameters, self.states):
+                raise unresolved(name, told)
             match name:
                 case ("job", "parameters", parameter):
                     return self._parameters[parameter]

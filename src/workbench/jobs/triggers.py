@@ -63,9 +63,17 @@ def next_slot(job: Job, anchor: float, after: float) -> float | None:
     return found.timestamp() if found else None
 
 
-def due(job: Job, anchor: float, done: float, now: float, shortest: float = SHORTEST_SECONDS) -> Due | None:
-    """Return the latest slot that is due and was not dealt with; those before it count as missed."""
-    first = next_slot(job, anchor, done + max(0.0, shortest - 1e-3))
+def due(job: Job, anchor: float, latest: float, now: float, shortest: float = SHORTEST_SECONDS) -> Due | None:
+    """Return the latest slot that is due and was not dealt with; those before it count as missed.
+
+    Args:
+        job: As for `next_slot`.
+        anchor: As for `next_slot`.
+        latest: The slot that was dealt with last; 0 when none was.
+        now: Seconds since 1970.
+        shortest: As `SHORTEST_SECONDS`; kept from slot to slot, and not from the anchor, which is no run.
+    """
+    first = next_slot(job, anchor, max(anchor, latest + max(0.0, shortest - 1e-3)))
     if first is None or first > now:
         return None
     last, missed, following = _last_slot(job, anchor, first, now), 0, first

@@ -33,27 +33,49 @@ class YamlFile:
         return ConfigError(f"{self.path}, line {self.line(where)}: {what}", remedy)
 
 
+class _Loader(yaml.SafeLoader):
+    """Names the place of a value that is not what its form or tag says."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, IndexError, AttributeError) as error:
+            kind = node.tag.rpartition(":")[2]
+            told = f"'{node.value}' is not of type {kind}"
+            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark) from error
+
+
 def read_yaml(path: Path) -> YamlFile:
     """Read a file.
 
     Raises:
-        ConfigError: It is missing, not UTF-8, not YAML, or has a key twice.
+        ConfigError: It is missing, not UTF-8, not YAML, has a key twice or a value that is not of its type.
     """
+    text = _text(path)
     try:
-        loader = yaml.SafeLoader(path.read_text("utf-8"))
+        loader = _Loader(text)
         node = loader.get_single_node()
         lines = dict(_lines(path, node, ())) if node else {}
         content = loader.construct_document(node) if node else {}
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{path}, line {line}: not valid YAML ({error.problem})") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        told = f"character #x{error.character:02x} is not allowed"
+        raise ConfigError(f"{path}, line {line}: not valid YAML ({told})") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}, line {loader.line + 1}: not valid YAML ({error})") from None
+    return YamlFile(path, content, lines)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror})", "another path") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text ({error.reason})") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}, line {line}: not valid YAML ({error.problem})") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML ({error})") from None
-    return YamlFile(path, content, lines)
 
 
 def _lines(
