@@ -284,8 +284,8 @@ FAULTS = (
     Fault(
         "a paused topic gets what it missed",
         "topics",
-        "micro_batch.write(target, _read_again(spark, topics, topic, ranges), batch_id)",
-        "_read_again(spark, topics, topic, ranges)",
+        "micro_batch.write(target, records, batch_id, is_read_again=True)",
+        "records.schema",
         _TOPICS,
         "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
     ),
