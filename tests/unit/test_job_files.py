@@ -220,6 +220,12 @@ def test_a_mistake_is_named_with_file_and_line(project: Path, mistake: str) -> N
         ("bundle: {name: b}", "", "missing key 'bundle'"),
         ("default: true", "default: false", "line 5: 0 targets say"),
         ("conf/jobs/*.job.yml", "conf/jobs/*.yaml", "line 2: no file fits"),
+        (
+            "[conf/jobs/*.job.yml]",
+            '[""]',
+            "line 2: '' is no pattern of files below this folder; try: conf/jobs/",
+        ),
+        ("conf/jobs/*.job.yml", "/jobs/**x.yml", "line 2: '/jobs/**x.yml' is no pattern"),
         ("{env: azure}", "{evn: azure}", "line 8: there is no variable 'evn'"),
         ("targets:", "target:", "line 5: unknown key 'target'; try: targets"),
     ],

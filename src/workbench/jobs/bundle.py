@@ -99,7 +99,11 @@ def _validated(file: YamlFile, content: object) -> BundleFile:
 
 def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
     for at, pattern in enumerate(root.include):
-        found = sorted(file.path.parent.glob(pattern))
+        try:
+            found = sorted(file.path.parent.glob(pattern))
+        except (ValueError, IndexError, NotImplementedError):
+            told = f"'{pattern}' is no pattern of files below this folder"
+            raise file.error(("include", at), told, "conf/jobs/*.job.yml") from None
         if not found:
             raise file.error(("include", at), f"no file fits {pattern}")
         yield from map(read_yaml, found)
