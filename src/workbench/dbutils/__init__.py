@@ -59,7 +59,7 @@ class DBUtils(Documented):
         self.widgets = Widgets(parameters or {})
         self.fs = FileSystem(mounts, spark)
         self.secrets = Secrets(project_folder / "conf", redactor)
-        self.notebook = Notebook(home_folder, project_folder, folder)
+        self.notebook = Notebook(home_folder, project_folder, folder, redactor)
         self.jobs = Jobs()
 
     def __repr__(self) -> str:
