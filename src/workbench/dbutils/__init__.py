@@ -60,7 +60,7 @@ class DBUtils(Documented):
         self.fs = FileSystem(mounts, spark)
         self.secrets = Secrets(project_folder / "conf", redactor)
         self.notebook = Notebook(home_folder, project_folder, folder, redactor)
-        self.jobs = Jobs()
+        self.jobs = Jobs(redactor)
 
     def __repr__(self) -> str:
         return "dbutils (fs, jobs, notebook, secrets, widgets)"
