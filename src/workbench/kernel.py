@@ -85,6 +85,8 @@ class Workspace:
     def __init__(self, context: Context, shell: Shell, redactor: Redactor) -> None:
         home, project = Path(context.home_folder), Path(context.project_folder)
         self._shell = shell
+        for secret in context.secrets:
+            redactor.remember(secret)
         notebooks = [Path(context.notebook)]
         self.session = NotebookSession(notebooks[0].stem, home, project, self._on_spark_start)
         self.dbutils = DBUtils(

@@ -15,13 +15,21 @@ Shell: TypeAlias = Any  # IPython carries only half of its types
 
 def failure_report(shell: Shell, error: BaseException) -> dict[str, Any]:
     """Return an exception's name, text and the frames of the user's code."""
-    frames = list(_frames(shell, error.__traceback__))
+    frames = [*_frames(shell, error.__traceback__), *_syntax_frame(shell, error)]
     return {
         "name": type(error).__name__,
-        "text": str(error),
+        # Python's own text names the kernel's file of the cell.
+        "text": error.msg if isinstance(error, SyntaxError) else str(error),
         "expected": isinstance(error, TopiclakeError),
         "frames": [] if isinstance(error, TopiclakeError) else frames[-5:],
     }
+
+
+def _syntax_frame(shell: Shell, error: BaseException) -> Iterator[dict[str, Any]]:
+    """Return the line that is no Python: where nothing was executed, the trace does not hold it."""
+    if isinstance(error, SyntaxError) and error.lineno and not (error.filename or "<").startswith("<"):
+        cell = shell.compile._filename_map.get(error.filename)
+        yield {"cell": cell, "file": error.filename, "line": error.lineno, "name": "<module>"}
 
 
 def _frames(shell: Shell, trace: TracebackType | None) -> Iterator[dict[str, Any]]:

@@ -8,12 +8,13 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.session import Session
 
+from workbench.files import replace_json
 from workbench.redaction import Redactor
 
 #: Names the file with the kernel's `Context`.
@@ -31,7 +32,12 @@ SESSION_VARIABLE = "JPY_SESSION_NAME"
 SHOWN_MESSAGES = frozenset(
     {"stream", "display_data", "update_display_data", "execute_result", "error", "execute_reply"}
     | {"execute_input", FAILURE_MESSAGE}
+    # Shift-Tab, Tab and the debugger show values of variables.
+    | {"inspect_reply", "complete_reply", "history_reply", "debug_reply", "debug_event"}
 )
+
+#: What stands below these keys is the protocol's own, also in such messages.
+PROTOCOL_KEYS = ("status", "name", "type", "command", "event")
 
 #: The JVM writes it before any setting of ours counts, and nobody can act on it.
 NOISE = re.compile(r"WARNING: Using incubator modules:.*\n?")
@@ -45,10 +51,12 @@ class Context:
     home_folder: str
     project_folder: str
     parameters: dict[str, str]
+    #: Values that are shown nowhere: what fetched them handed them on, in a parameter perhaps.
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def save(self, file: Path) -> None:
-        """Write it for the kernel process."""
-        file.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        """Write it for the kernel process; its owner alone can read it."""
+        replace_json(file, asdict(self))
 
     @classmethod
     def load(cls, file: Path) -> Context:
@@ -124,7 +132,7 @@ class RedactingSession(Session):
         if kind in SHOWN_MESSAGES and isinstance(content, dict):
             if kind == "stream":
                 content = {**content, "text": self._join(content["name"], content["text"])}
-            kept = {key: content[key] for key in ("status", "name") if key in content}
+            kept = {key: content[key] for key in PROTOCOL_KEYS if key in content}
             shown = {key: value for key, value in content.items() if key not in kept}
             msg = {**msg, "content": {**kept, **self._redacted(shown)}}
         return super().serialize(msg, ident)

@@ -30,7 +30,9 @@ def main(file: Path) -> None:
     try:
         # A kernel asks for colours (FORCE_COLOR); what is shown here is lines of its cell.
         console = Console(force_terminal=False, color_system=None)
-        done = run_notebook(Path(asked["notebook"]), asked["arguments"], home, {}, console)
+        done = run_notebook(
+            Path(asked["notebook"]), asked["arguments"], home, {}, console, secrets=asked["secrets"]
+        )
     except TopiclakeError as error:
         result = {"error": str(error)}
     else:

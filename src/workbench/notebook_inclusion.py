@@ -21,10 +21,11 @@ VALUE = re.compile(
 
 @dataclass(frozen=True)
 class Inclusion:
-    """A notebook that another one includes, and what it gives to the widgets."""
+    """A notebook that another one includes, what it gives to the widgets, and the place that says so."""
 
     source: NotebookSource
     values: Mapping[str, str]
+    where: str
 
 
 def inclusions(source: NotebookSource, above: Sequence[Path] = ()) -> Iterator[Inclusion]:
@@ -46,7 +47,7 @@ def inclusions(source: NotebookSource, above: Sequence[Path] = ()) -> Iterator[I
             found = find_notebook(path, source.path.parent, where)
             check_cycle((*chain, found))
             included = read_notebook(found)
-            yield Inclusion(included, values)
+            yield Inclusion(included, values, where)
             yield from inclusions(included, chain)
 
 

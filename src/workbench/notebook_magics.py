@@ -100,10 +100,11 @@ class Magics:
 
     def sql(self, line: str, cell: str) -> None:
         """Run a `%%sql` cell with the widgets' values as `:name`, show its result and keep it as `_sqldf`."""
+        query = f"{line}\n{cell}" if line.strip() else cell
         values = self._dbutils.widgets.getAll()
-        named = {name: values[name] for name in PARAMETER.findall(cell) if name in values}
+        named = {name: values[name] for name in PARAMETER.findall(query) if name in values}
         spark = self._start_spark()
-        frame = spark.sql(cell, args=named) if named else spark.sql(cell)
+        frame = spark.sql(query, args=named) if named else spark.sql(query)
         self._shell.user_ns["_sqldf"] = frame
         if frame.columns:
             self._display(frame)
@@ -176,7 +177,12 @@ class Magics:
     def _execute(self, cell: Cell, notebook: Path) -> None:
         """Execute a cell of another notebook, so that errors name that file and its lines."""
         code = self._shell.transform_cell(cell.code)
-        tree = self._shell.transform_ast(ast.parse(code, str(notebook)))
+        try:
+            parsed = ast.parse(code, str(notebook))
+        except SyntaxError as error:
+            error.lineno = cell.line - 1 + (error.lineno or 1)
+            raise
+        tree = self._shell.transform_ast(parsed)
         ast.increment_lineno(tree, cell.line - 1)
         exec(compile(tree, str(notebook), "exec", dont_inherit=True), self._shell.user_ns)  # noqa: S102
 

@@ -14,6 +14,7 @@ from topiclake.errors import IngestError
 from workbench import services
 from workbench.home import Home
 from workbench.java import require_java
+from workbench.parameters import HandedOn
 
 if TYPE_CHECKING:
     from workbench.runner import NotebookRun
@@ -33,11 +34,15 @@ def run_with_services(
     """
     require_java()
     home.prepare()
+    handed = HandedOn.take()
     addresses = services.addresses(home)
     from workbench.runner import run_notebook
 
     environment = (addresses.environment() if addresses else {}) | os.environ
-    return run_notebook(notebook.absolute(), parameters, home, environment, console, cell_seconds)
+    given = {**parameters, **handed.parameters}
+    return run_notebook(
+        notebook.absolute(), given, home, environment, console, cell_seconds, secrets=handed.secrets
+    )
 
 
 def run_for_value(

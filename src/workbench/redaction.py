@@ -6,6 +6,7 @@ import html
 import json
 import re
 import urllib.parse
+from collections.abc import Iterable
 
 REDACTED = "[REDACTED]"
 
@@ -14,19 +15,29 @@ class Redactor:
     """Remembers secret values and replaces them in text.
 
     A value is also found as HTML, JSON, `repr` and URL quoting write it.
+
+    Args:
+        values: Those that are known already, of the notebook or task that hands on what it fetched.
+
+    Attributes:
+        values: The values themselves, for whoever is handed one of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self.values: tuple[str, ...] = ()
         self._spellings: tuple[str, ...] = ()
         self._pattern: re.Pattern[str] | None = None
+        for value in values:
+            self.remember(value)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self._spellings)} spellings)"
 
     def remember(self, value: str) -> None:
         """Replace this value from now on; blank values are not secrets."""
-        if not value.strip():
+        if not value.strip() or value in self.values:
             return
+        self.values = (*self.values, value)
         known = {*self._spellings, *_spellings(value)}
         # The longest first: a secret may be the beginning of another one.
         self._spellings = tuple(sorted(known, key=len, reverse=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,6 +22,7 @@ from workbench.notebook_execution import (
 from workbench.notebook_parameters import check_parameters
 from workbench.notebook_source import read_notebook
 from workbench.processes import signals_held
+from workbench.redaction import Redactor
 from workbench.run_report import RunFacts, make_run_folder, save_run
 
 __all__ = ["CellFailedError", "Home", "KernelDiedError", "NotebookRun", "NotebookRunError", "run_notebook"]
@@ -67,6 +68,7 @@ def run_notebook(
     environment: Mapping[str, str],
     console: Console | None = None,
     cell_seconds: int = 0,
+    secrets: Iterable[str] = (),
 ) -> NotebookRun:
     """Run a notebook and save it, executed, as .ipynb and .html, also when it fails.
 
@@ -77,6 +79,7 @@ def run_notebook(
         environment: Variables for the kernel, over those of this process.
         console: Where progress is shown; standard output by default.
         cell_seconds: After these a cell is stopped with its Spark job and streams; the run fails. 0 is never.
+        secrets: Values that are neither shown nor saved, though a parameter may hold one.
 
     Raises:
         ConfigError, NotebookSourceError: The notebook or a parameter is wrong; nothing was started.
@@ -84,10 +87,13 @@ def run_notebook(
         KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM; kernel and JVM are gone, the page is named.
     """
     source = read_notebook(notebook.absolute())
-    check_parameters(source, parameters)
+    redactor = Redactor(secrets)
+    shown = {name: redactor.redact(value) for name, value in parameters.items()}
+    check_parameters(source, shown)
     started, clock = datetime.now(timezone.utc), time.monotonic()
     run_folder = make_run_folder(home.runs, notebook, started)
-    context = Context(str(source.path), str(home.folder.absolute()), str(home.project), dict(parameters))
+    folder, project = str(home.folder.absolute()), str(home.project)
+    context = Context(str(source.path), folder, project, dict(parameters), redactor.values)
     console = console or Console()
     execution = NotebookExecution(source, context, environment, console, cell_seconds)
     failure: BaseException | None = None
@@ -96,7 +102,7 @@ def run_notebook(
     except (NotebookRunError, KeyboardInterrupt, SystemExit) as error:
         failure = error
     seconds = time.monotonic() - clock
-    facts = RunFacts(notebook.name, parameters, started, seconds, _result(failure, execution.exit_value))
+    facts = RunFacts(notebook.name, shown, started, seconds, _result(failure, execution.exit_value))
     # Whoever stops a run asks again after a while: the page is saved all the same.
     with signals_held():
         ipynb, page = save_run(execution.notebook, facts, run_folder)

@@ -86,3 +86,30 @@ def test_an_argument_that_is_no_string_and_a_notebook_that_is_not_there_are_refu
         notebook.run("lib/other", 60, {"n": 5})
     with pytest.raises(ConfigError, match=r"notebook .*/notebooks/none\.py does not exist"):
         notebook.run("./none", 60)
+
+
+def test_a_secret_that_is_handed_on_is_in_nothing_that_the_other_run_leaves(
+    write, tmp_path, capfd, monkeypatch
+):
+    secret = "s3cr<et>\"&'x/+ 1"
+    monkeypatch.setenv("TOPICLAKE_SECRET_S_K", secret)
+    dbutils = DBUtils(tmp_path / "home", tmp_path, folder=lambda: tmp_path / "notebooks")
+    write(
+        "dbutils.widgets.text('pw', '')\npw = dbutils.widgets.get('pw')\nprint(pw)",
+        "import psutil\nme = psutil.Process()\nlines = [one.cmdline() for one in (me, *me.parents())]\n"
+        "assert not any(pw in part for line in lines for part in line)",
+        f"assert pw == {secret[:8]!r} + {secret[8:]!r}",
+        "dbutils.notebook.exit(pw)",
+    )
+    asked = {"pw": dbutils.secrets.get("s", "k")}
+    assert dbutils.notebook.run("lib/other", 60, asked) == "[REDACTED]"
+    shown = capfd.readouterr()
+    saved = [path.read_text() for path in (tmp_path / "home" / "runs").glob("*/other.*")]
+    assert len(saved) == 2
+    for text in (shown.out, *saved):
+        assert "[REDACTED]" in text
+    for text in (shown.out, shown.err, *saved):
+        assert "cr<et>\"&'x" not in text
+        assert secret not in text
+    with pytest.raises(WorkflowException, match=r"try: -p pw=\[REDACTED\]"):
+        dbutils.notebook.run("lib/other", 60, {"pww": asked["pw"]})

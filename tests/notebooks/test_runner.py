@@ -171,8 +171,12 @@ def test_an_expected_error_is_one_sentence(run):
 
 
 def test_a_syntax_error_is_a_failed_cell(run):
-    with pytest.raises(CellFailedError, match=r"cell 2 'x ==' failed: SyntaxError: "):
-        run("x = 1", "x ==")
+    with pytest.raises(CellFailedError, match=r"cell 2 'y = 1' failed: SyntaxError: ") as caught:
+        run("x = 1", "y = 1\nx ==")
+    first, place, code, _ = str(caught.value).split("\n")
+    assert ".py, line" not in first
+    assert place.strip().endswith("notebooks/tiny.py:5 in <module>")
+    assert code.strip() == "x =="
 
 
 @pytest.mark.parametrize(

@@ -343,3 +343,34 @@ def test_help_describes_one_method_and_names_one_that_is_not_there(make, capsys)
     assert "StorageError: A folder is not empty" in shown
     with pytest.raises(ConfigError, match=r"there is no method 'remove'; there are .*rm.*; try: "):
         fs.help("remove")
+
+
+def test_help_describes_a_part_and_names_one_that_is_not_there(make, capsys):
+    dbutils = make()
+    dbutils.help("fs")
+    assert "ls(path)" in capsys.readouterr().out
+    dbutils.jobs.help("taskValues")
+    assert "set(key, value)" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"there is no method 'fss'; there are .*fs.*; try: fs"):
+        dbutils.help("fss")
+
+
+def test_a_link_is_listed_though_it_leads_nowhere_and_removed_without_what_it_leads_to(make, tmp_path):
+    fs, folder = make().fs, tmp_path / "lake"
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "a.txt").write_text("text")
+    folder.mkdir()
+    (folder / "dangling").symlink_to(tmp_path / "nowhere")
+    (folder / "link").symlink_to(tmp_path / "kept")
+    assert [(one.name, one.size) for one in fs.ls(f"file:{folder}")] == [("dangling", 0), ("link/", 0)]
+    assert fs.rm(f"file:{folder}/link/", True)
+    assert fs.rm(f"file:{folder}/dangling")
+    assert list(folder.iterdir()) == []
+    assert (tmp_path / "kept" / "a.txt").read_text() == "text"
+
+
+@pytest.mark.parametrize("path", ["file:/tmp/..", "file:///tmp/../tmp/../", "file:/"])
+def test_the_root_stays_however_it_is_written(make, path, monkeypatch):
+    monkeypatch.setattr("shutil.rmtree", lambda target: pytest.fail(f"{target} would be removed"))
+    with pytest.raises(StorageError, match="is the root of a file system and stays"):
+        make().fs.rm(path, True)

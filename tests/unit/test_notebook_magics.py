@@ -92,6 +92,24 @@ def test_a_widget_that_was_there_before_run_keeps_its_own_value(notebook, write)
     assert (names["seen"], names["after"]) == ("given", "own")
 
 
+def test_a_widget_that_an_included_notebook_removes_is_gone(notebook, write):
+    write("other", "dbutils.widgets.removeAll()\ndbutils.widgets.text('new', '')")
+    names = notebook(
+        "dbutils.widgets.text('name', 'own')", "# MAGIC %run ./other", "left = dbutils.widgets.getAll()"
+    )
+    assert names["left"] == {"new": ""}
+
+
+def test_a_cell_of_an_included_notebook_that_is_no_python_is_named_with_its_line(notebook, write):
+    path = write("other", "x = 1", "y = 2\nz ==")
+    with pytest.raises(SyntaxError) as caught:
+        notebook("# MAGIC %run ./other")
+    assert (caught.value.filename, caught.value.lineno) == (
+        str(path),
+        path.read_text().split("\n").index("z ==") + 1,
+    )
+
+
 def test_a_parameter_of_the_run_reaches_the_widget_of_an_included_notebook(notebook, write):
     write("other", "dbutils.widgets.text('name', 'default')")
     names = notebook("# MAGIC %run ./other", "x = dbutils.widgets.get('name')", parameters={"name": "given"})
@@ -175,8 +193,43 @@ def test_a_value_that_no_widget_of_the_included_notebook_takes_is_refused(write)
     main = write("main", "dbutils.widgets.text('mine', '')", '# MAGIC %run ./other $nmae="x"')
     write("other", "dbutils.widgets.text('name', '')")
     assert widget_names(read_notebook(main)) == {"mine", "name"}
-    with pytest.raises(ConfigError, match=r"other\.py has no widget 'nmae'; it has name; try: \$name=x"):
+    with pytest.raises(
+        ConfigError,
+        match=r"main\.py, cell 2, line 6: other\.py has no widget 'nmae'; it has name; try: \$name=x",
+    ):
         check_parameters(read_notebook(main), {})
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "w = dbutils.widgets\nw.text('env', 'dev')",
+        "helper(dbutils)",
+        "define = dbutils.widgets.text\ndefine('env', 'dev')",
+        "getattr(dbutils, 'widgets').text('env', 'dev')",
+        "x ==",
+    ],
+)
+def test_where_the_text_does_not_tell_all_widgets_no_parameter_is_refused(write, cell):
+    source = read_notebook(write("main", "dbutils.widgets.text('mine', '')", cell))
+    assert widget_names(source) is None
+    check_parameters(source, {"env": "prod"})
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "!ls",
+        "x = !ls",
+        "if True:\n    %pip list",
+        "x = dbutils.widgets.get('mine')",
+        "f(dbutils.secrets.get)",
+        "import topiclake as tl\ntl.mount(dbutils, 1)",
+    ],
+)
+def test_widgets_beside_commands_and_other_uses_of_dbutils_are_known(write, beside):
+    source = read_notebook(write("main", f"dbutils.widgets.text('mine', '')\n{beside}"))
+    assert widget_names(source) == {"mine"}
 
 
 @pytest.mark.parametrize(
@@ -313,7 +366,12 @@ def test_other_pip_commands_are_refused(notebook, commands, line):
 
 @pytest.mark.parametrize(
     ("typed", "asked"),
-    [("%sql\nSELECT 1", "SELECT 1"), ("%sql SELECT 2", "SELECT 2"), ("%%sql\nSELECT 3\n", "SELECT 3\n")],
+    [
+        ("%sql\nSELECT 1", "SELECT 1"),
+        ("%sql SELECT 2", "SELECT 2"),
+        ("%%sql\nSELECT 3\n", "SELECT 3\n"),
+        ("%%sql DELETE FROM t WHERE\nid = 4", "DELETE FROM t WHERE\nid = 4\n"),
+    ],
 )
 def test_sql_is_typed_as_on_databricks_or_as_in_jupyter(notebook, typed, asked):
     spark = Spark()

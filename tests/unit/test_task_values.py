@@ -1,9 +1,17 @@
 import json
+import stat
 
 import pytest
 
 from topiclake.errors import TopiclakeError
 from workbench.dbutils import DBUtils, OutsideJobError, TaskValueError
+from workbench.home import Home
+from workbench.jobs.bundle_model import Job, NotebookTask, Task
+from workbench.jobs.run_records import Run
+from workbench.jobs.task_values import RunContext, notebook_command
+from workbench.notebook_run import run_with_services
+from workbench.parameters import HandedOn
+from workbench.redaction import Redactor
 
 
 @pytest.fixture
@@ -93,3 +101,57 @@ def test_damaged_values_are_named(values, job):
     file.write_text('{"rows": ')
     with pytest.raises(TaskValueError, match=r"the task values in .*ingest\.json are damaged"):
         values.get("ingest", "rows", default=1)
+
+
+SECRET = "s3cr<et>\"&'x/+ 1"
+
+
+@pytest.fixture
+def leave_secret(tmp_path, monkeypatch, job):
+    """Make the process a task that leaves a secret among its values; return the folder of the values."""
+    monkeypatch.setenv("TOPICLAKE_SECRET_S_K", SECRET)
+    file = job("ingest")
+    dbutils = DBUtils(tmp_path, tmp_path)
+    dbutils.jobs.taskValues.set("plain", "open")
+    assert [path.name for path in file.parent.iterdir()] == ["ingest.json"]
+    dbutils.jobs.taskValues.set("url", {"password": [f"x{dbutils.secrets.get('s', 'k')}"]})
+    for path in file.parent.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    return file.parent
+
+
+def test_a_task_that_reads_a_secret_of_another_one_shows_it_nowhere(leave_secret, tmp_path, job):
+    job("report")
+    redactor = Redactor()
+    values = DBUtils(tmp_path, tmp_path, redactor=redactor).jobs.taskValues
+    assert values.get("ingest", "url") == {"password": [f"x{SECRET}"]}
+    assert redactor.redact(f"it is {SECRET}") == "it is [REDACTED]"
+
+
+def test_a_parameter_that_holds_a_secret_of_another_task_is_on_no_command_line(
+    leave_secret, tmp_path, monkeypatch
+):
+    notebook = tmp_path / "n.py"
+    notebook.write_text(
+        "# Databricks notebook source\n" + "".join(f"dbutils.widgets.text('{name}', '')\n" for name in "pq")
+    )
+    texts = {"p": "{{tasks.ingest.values.url}}", "q": "{{tasks.ingest.values.plain}}"}
+    task = Task(
+        task_key="report", notebook_task=NotebookTask(notebook_path=str(notebook), base_parameters=texts)
+    )
+    run = Run(1, "j", "manual", None, "", "{}", "RUNNING", "", 0.0, 0.0, None, None, None, 0)
+    context = RunContext(run, Job(tasks=[task]), leave_secret)
+    context.states["ingest"] = "SUCCESS"
+    shown, variables = context.hand_over(task)
+    assert shown == {"q": "open"}
+    assert "s3cr" not in f"{notebook_command(task, shown)} {variables}"
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert stat.S_IMODE((leave_secret / "report.parameters.json").stat().st_mode) == 0o600
+    ran = []
+    monkeypatch.setattr("workbench.runner.run_notebook", lambda *given, **named: ran.append((given, named)))
+    run_with_services(notebook, shown, Home(tmp_path / "home", tmp_path))
+    ((given, named),) = ran
+    assert json.loads(given[1]["p"]) == {"password": [f"x{SECRET}"]}
+    assert (given[1]["q"], named["secrets"]) == ("open", [SECRET])
+    assert HandedOn.take() == HandedOn()

@@ -124,3 +124,9 @@ def test_a_second_demo_in_one_home_is_refused_and_one_elsewhere_is_not(tmp_path:
         home.sole("demo").__enter__()
     with home.sole("demo"):
         pass
+
+
+@pytest.mark.parametrize("path", ["conf/secrets.yaml", "conf/secrets/scope/key"])
+def test_git_leaves_secrets_out(path):
+    command = ["git", "check-ignore", "--quiet", "--no-index", path]
+    assert subprocess.run(command, cwd=PROJECT, check=False).returncode == 0

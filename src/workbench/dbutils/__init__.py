@@ -59,8 +59,8 @@ class DBUtils(Documented):
         self.widgets = Widgets(parameters or {})
         self.fs = FileSystem(mounts, spark)
         self.secrets = Secrets(project_folder / "conf", redactor)
-        self.notebook = Notebook(home_folder, project_folder, folder)
-        self.jobs = Jobs()
+        self.notebook = Notebook(home_folder, project_folder, folder, redactor)
+        self.jobs = Jobs(redactor)
 
     def __repr__(self) -> str:
         return "dbutils (fs, jobs, notebook, secrets, widgets)"

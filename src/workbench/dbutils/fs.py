@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -135,9 +136,10 @@ class FileSystem(Documented):
         target = self._resolve(dir)
         if target == Path(target.anchor) or _plain(dir) in (one.mountPoint for one in self.mounts()):
             raise StorageError(f"{dir} is the root of a file system and stays", "a path inside it")
-        if not target.exists():
+        if not target.exists() and not target.is_symlink():
             return False
-        if target.is_file():
+        # Of a link the link itself, never what it leads to.
+        if target.is_symlink() or target.is_file():
             target.unlink()
         elif recurse:
             shutil.rmtree(target)
@@ -200,7 +202,8 @@ class FileSystem(Documented):
 
     def _resolve(self, path: str) -> Path:
         if path.startswith("file:"):
-            return local_folder(path) or _refuse(path, "it names another machine")
+            folder = local_folder(path) or _refuse(path, "it names another machine")
+            return Path(os.path.normpath(folder))
         plain = _plain(path)
         if scheme := urlsplit(plain).scheme:
             return _refuse(path, f"dbutils.fs of the workbench reads local folders, not {scheme}: paths")
@@ -228,7 +231,8 @@ def _plain(path: str) -> str:
 
 
 def _entry(path: Path, folder: str) -> FileInfo:
-    status = path.stat()
+    # A link that leads nowhere is an entry, too.
+    status = path.stat() if path.exists() else path.lstat()
     name = f"{path.name}/" if path.is_dir() else path.name
-    size = 0 if path.is_dir() else status.st_size
+    size = status.st_size if path.is_file() else 0
     return FileInfo(f"{folder}/{name}", name, size, int(status.st_mtime * 1000))

@@ -14,12 +14,16 @@ class Documented:
     """A part of `dbutils`: its parts, its methods, and what they do."""
 
     def help(self, method: str = "") -> None:
-        """Describe one method, or list all.
+        """Describe one method or part, or list all.
 
         Raises:
             ConfigError: There is none of that name.
         """
         if method:
+            part = vars(self).get(method)
+            if isinstance(part, Documented):
+                part.help()
+                return
             found = method_of(self, method)
             text = f"{_call(method, found)}\n\n{inspect.getdoc(found)}"
         else:
@@ -43,6 +47,7 @@ def method_of(part: Documented, name: str) -> Callable[..., object]:
     """
     known = [found for found in _public(type(part)) if callable(getattr(part, found))]
     if name not in known:
+        known += [found for found, below in vars(part).items() if isinstance(below, Documented)]
         near = difflib.get_close_matches(name, known, n=1)
         raise ConfigError(
             f"there is no method '{name}'; there are {', '.join(known)}", "".join(near) or known[0]

@@ -11,12 +11,15 @@ from typing import Any
 from topiclake.errors import ConfigError
 from workbench.dbutils.help import Documented
 from workbench.files import replace_json
+from workbench.redaction import Redactor
 
 #: Set for each task of a job run: the folder with a JSON file for each task, and the task's own key.
 FOLDER_VARIABLE = "WORKBENCH_TASK_VALUES"
 KEY_VARIABLE = "WORKBENCH_TASK_KEY"
 #: Databricks' own limit.
 MAX_BYTES = 48 * 1024
+#: With a dot, so that it is no other task's file.
+SECRETS_SUFFIX = ".secrets.json"
 TASK_KEY = re.compile(r"[\w-]+")
 
 
@@ -29,7 +32,14 @@ class OutsideJobError(ConfigError, TypeError):
 
 
 class TaskValues(Documented):
-    """Values of the current job run, by task and key."""
+    """Values of the current job run, by task and key.
+
+    Args:
+        redactor: Knows the secrets; whoever reads a value that holds one is told them, to show none.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
 
     def set(self, key: str, value: Any) -> None:  # noqa: ANN401 - whatever JSON can express
         """Keep a value for the tasks after this one; outside a job run, do nothing.
@@ -40,9 +50,10 @@ class TaskValues(Documented):
         if not isinstance(key, str):
             raise TaskValueError(f"the key {key!r} of a task value is not a string", f"'{key}'")
         try:
-            size = len(json.dumps(value).encode())
+            text = json.dumps(value)
         except (TypeError, ValueError) as error:
             raise TaskValueError(f"task value '{key}' cannot be written as JSON ({error})") from None
+        size = len(text.encode())
         if size > MAX_BYTES:
             raise TaskValueError(
                 f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}", "a table"
@@ -51,6 +62,8 @@ class TaskValues(Documented):
         if folder and task:
             file = values_file(folder, task)
             file.parent.mkdir(parents=True, exist_ok=True)
+            if self._redactor.redact(text) != text:
+                replace_json(secrets_file(folder, task), self._redactor.values)
             replace_json(file, {**_read(file), key: value})
 
     def get(
@@ -82,6 +95,8 @@ class TaskValues(Documented):
             return debugValue
         file = values_file(folder, taskKey)
         values = _read(file)
+        for secret in read_secrets(secrets_file(folder, taskKey)):
+            self._redactor.remember(secret)
         if key not in values and default is None:
             known = ", ".join(f"'{one}'" for one in sorted(values)) or "nothing"
             raise TaskValueError(
@@ -93,8 +108,8 @@ class TaskValues(Documented):
 class Jobs(Documented):
     """What a task of a job can do."""
 
-    def __init__(self) -> None:
-        self.taskValues = TaskValues()
+    def __init__(self, redactor: Redactor) -> None:
+        self.taskValues = TaskValues(redactor)
 
 
 def values_file(folder: str, task: str) -> Path:
@@ -106,6 +121,17 @@ def values_file(folder: str, task: str) -> Path:
     if not TASK_KEY.fullmatch(task):
         raise TaskValueError(f"'{task}' is no key of a task", "letters, digits, '-' and '_'")
     return Path(folder) / f"{task}.json"
+
+
+def secrets_file(folder: str, task: str) -> Path:
+    """Return where the secrets are kept that a task's values may hold."""
+    return values_file(folder, task).with_suffix(SECRETS_SUFFIX)
+
+
+def read_secrets(file: Path) -> list[str]:
+    """Return the secrets of such a file, or none when there is none."""
+    found: list[str] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    return found
 
 
 def _read(file: Path) -> dict[str, Any]:

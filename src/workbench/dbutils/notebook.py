@@ -13,7 +13,9 @@ from typing import NoReturn
 
 from topiclake.errors import ConfigError, TopiclakeError
 from workbench.dbutils.help import Documented
+from workbench.files import replace_json
 from workbench.notebook_inclusion import find_notebook
+from workbench.redaction import Redactor
 
 #: The other run gets this long to end its kernel and to save its page.
 END_SECONDS = 30.0
@@ -38,12 +40,16 @@ class Notebook(Documented):
         home_folder: The workbench's state; each run gets a folder there.
         project_folder: The project.
         folder: Returns the folder of the notebook that is being executed.
+        redactor: Knows the secrets, which other notebooks must not show either.
     """
 
-    def __init__(self, home_folder: Path, project_folder: Path, folder: Callable[[], Path]) -> None:
+    def __init__(
+        self, home_folder: Path, project_folder: Path, folder: Callable[[], Path], redactor: Redactor
+    ) -> None:
         self._home_folder = home_folder
         self._project_folder = project_folder
         self._folder = folder
+        self._redactor = redactor
 
     def exit(self, value: str) -> NoReturn:
         """End the run at once, as a success; the cells below are not executed."""
@@ -71,10 +77,11 @@ class Notebook(Documented):
             "arguments": given,
             "home_folder": str(self._home_folder),
             "project_folder": str(self._project_folder),
+            "secrets": self._redactor.values,
         }
         with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
             file = Path(folder) / "run.json"
-            file.write_text(json.dumps(asked), encoding="utf-8")
+            replace_json(file, asked)
             _execute(file, notebook, timeout_seconds)
             answer = json.loads(file.read_text(encoding="utf-8"))
         if "error" in answer:

@@ -137,7 +137,7 @@ class Widgets(Documented):
 def given(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
     """Give values to the widgets that the block defines, as `%run $name="value"` does.
 
-    A widget that was there before has its own value again afterwards.
+    A widget that was there before has its own value again afterwards, unless the block removed it.
     """
     parameters, before = widgets._parameters, dict(widgets._widgets)
     widgets._parameters = {**parameters, **values}
@@ -145,7 +145,8 @@ def given(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         widgets._parameters = parameters
-        widgets._widgets.update(before)
+        left = before.keys() & widgets._widgets.keys()
+        widgets._widgets.update({name: before[name] for name in left})
 
 
 def _check_choice(name: str, what: str, kind: str, value: str, choices: Sequence[str]) -> None:

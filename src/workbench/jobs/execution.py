@@ -111,8 +111,8 @@ class Execution:
     def _start(self, task: Task, number: int) -> None:
         key, log = task.task_key, self._folder / f"{task.task_key}.log"
         try:
-            command = self._command(task, self._context.parameters(task))
-            variables = self._context.variables(task)
+            parameters, variables = self._context.hand_over(task)
+            command = self._command(task, parameters)
             # Ctrl-C in between would leave a process that nobody stops.
             with signals_held():
                 process = TaskProcess(command, log, self._project, variables, self._grace_seconds)

@@ -8,12 +8,20 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from workbench.dbutils.jobs import FOLDER_VARIABLE, KEY_VARIABLE, values_file
+from workbench.dbutils.jobs import (
+    FOLDER_VARIABLE,
+    KEY_VARIABLE,
+    SECRETS_SUFFIX,
+    read_secrets,
+    values_file,
+)
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.references import Name, problem, resolve, time_part, unresolved
 from workbench.jobs.run_records import Run
 from workbench.notebook_parameters import widget_names
 from workbench.notebook_source import read_notebook
+from workbench.parameters import HandedOn
+from workbench.redaction import Redactor
 
 Command = Callable[[Task, dict[str, str]], Sequence[str]]
 
@@ -58,10 +66,24 @@ class RunContext:
             name: value for name, value in self._parameters.items() if widgets is None or name in widgets
         }
 
-    def variables(self, task: Task) -> dict[str, str]:
-        """Return the environment variables of a task."""
+    def hand_over(self, task: Task) -> tuple[dict[str, str], dict[str, str]]:
+        """Return a task's parameters for a command line, and its environment variables.
+
+        A parameter that holds a secret of another task's values is in a file that a variable names.
+
+        Raises:
+            ConfigError: A reference has no value.
+        """
+        given = self.parameters(task)
         self._values.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return {FOLDER_VARIABLE: str(self._values), KEY_VARIABLE: task.task_key}
+        variables = {FOLDER_VARIABLE: str(self._values), KEY_VARIABLE: task.task_key}
+        files = self._values.glob(f"*{SECRETS_SUFFIX}")
+        redactor = Redactor(secret for file in files for secret in read_secrets(file))
+        hidden = {name: value for name, value in given.items() if redactor.redact(value) != value}
+        if hidden:
+            file = self._values / f"{task.task_key}.parameters.json"
+            variables |= HandedOn(hidden, redactor.values).save(file)
+        return {name: value for name, value in given.items() if name not in hidden}, variables
 
     def _value(self, task: str) -> Callable[[Name], object]:
         plain = {
