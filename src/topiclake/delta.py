@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from topiclake.errors import StorageError
 
 #: The column that says where in Kafka a row came from: `STRUCT<partition INT, offset BIGINT>`.
 KAFKA_COLUMN = "_kafka"
@@ -21,6 +25,19 @@ _CONFLICT = (
     "DELTA_CONCURRENT",
 )
 
+#: What Delta says of a folder with files where it found no table.
+_MERE_FILES = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_MISSING_DELTA_TABLE")
+#: What Delta says where there is no table to be read.
+_NO_TABLE = (
+    "PATH_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_SCHEMA_NOT_SET",
+)
+#: Seconds in which what looks like mere files must have become a table, where another writer makes one.
+_BEING_MADE_SECONDS = 5
+
 
 def ensure_table(spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]) -> None:
     """Create an empty Delta table at `path` where there is none; an existing one is left as it is.
@@ -30,11 +47,49 @@ def ensure_table(spark: SparkSession, path: str, schema: StructType, properties:
         path: Location of the table.
         schema: Its columns.
         properties: Its table properties.
+
+    Raises:
+        StorageError: There are files that belong to no table.
     """
+    # Between Delta's look for a table and its look for files, another writer's table looks like mere files.
+    tries = Retrying(
+        retry=retry_if_exception(_was_slower),
+        stop=stop_after_delay(_BEING_MADE_SECONDS),
+        wait=wait_fixed(0.2),
+        reraise=True,
+    )
+    try:
+        tries(_create, spark, path, schema, properties)
+    except PySparkException as error:
+        if error.getCondition() in _MERE_FILES:
+            raise StorageError(f"{path} holds files, but no Delta table", "another table_path") from None
+        raise
+
+
+def _was_slower(error: BaseException) -> bool:
+    return isinstance(error, PySparkException) and (error.getCondition() in _MERE_FILES or is_conflict(error))
+
+
+def _create(spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]) -> None:
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
     for name, value in properties.items():
         builder = builder.property(name, value)
-    builder.execute()
+    try:
+        builder.execute()
+    except AnalysisException as error:
+        if error.getCondition() != "DELTA_TABLE_NOT_FOUND":
+            raise
+        # A writer was killed between the log's folder and its first commit: there Delta creates no table any
+        # more, but it appends to one.
+        writer = spark.createDataFrame([], schema).write.format("delta").mode("append")
+        writer.options(**{name: value for name, value in properties.items() if _is_option(name)}).save(path)
+        if others := {name: value for name, value in properties.items() if not _is_option(name)}:
+            set_properties(spark, path, others)
+
+
+def _is_option(name: str) -> bool:
+    """Tell whether an append that makes a table takes this property."""
+    return name.lower().startswith("delta.")
 
 
 def append_once(
@@ -52,10 +107,24 @@ def append_once(
         batch_id: Rises with each batch of the writer.
         commit: Kept as JSON in the table's history (`userMetadata`), with writer and batch.
     """
+    _write_once(rows, path, "append", writer, batch_id, commit)
+
+
+def replace_once(rows: DataFrame, path: str, *, writer: str, batch_id: int) -> None:
+    """Put `rows` in the place of those of the table at `path`, unless `writer` has done so with `batch_id`.
+
+    Args as for `append_once`.
+    """
+    _write_once(rows, path, "overwrite", writer, batch_id, {})
+
+
+def _write_once(
+    rows: DataFrame, path: str, mode: str, writer: str, batch_id: int, commit: Mapping[str, object]
+) -> None:
     kept = {"writer": writer, "batch_id": batch_id} | dict(commit)
     (
         rows.write.format("delta")
-        .mode("append")
+        .mode(mode)
         .option("mergeSchema", "true")
         .option("txnAppId", writer)
         .option("txnVersion", str(batch_id))
@@ -92,7 +161,21 @@ def _commits(spark: SparkSession, path: str, limit: int | None, **wanted: str) -
 
 def columns(spark: SparkSession, path: str) -> StructType | None:
     """Return the columns of the table at `path`; None where there is no table."""
-    return read(spark, path).schema if is_table(spark, path) else None
+    # One look: to ask for a table first is another one, which on an object store is a call.
+    try:
+        return read(spark, path).schema
+    except AnalysisException as error:
+        if error.getCondition() in _NO_TABLE:
+            return None
+        raise
+
+
+def nullable(rows: DataFrame) -> StructType:
+    """Return the columns of `rows` for a table; each may be null.
+
+    A column that must not be would be checked row by row, by a step of its own in the plan.
+    """
+    return StructType([StructField(field.name, field.dataType) for field in rows.schema])
 
 
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
@@ -107,7 +190,12 @@ def add_columns(spark: SparkSession, path: str, ddl: str) -> None:
 
 
 def _alter(spark: SparkSession, path: str, change: str) -> None:
-    spark.sql(f"ALTER TABLE delta.`{path.replace('`', '``')}` {change}")
+    spark.sql(f"ALTER TABLE delta.{quoted(path)} {change}")
+
+
+def quoted(name: str) -> str:
+    """Return a column's name, or a path, as SQL takes it whatever it holds."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def is_conflict(error: Exception) -> bool:

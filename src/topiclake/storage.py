@@ -2,98 +2,165 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
-from topiclake.errors import StorageError
-from topiclake.settings import StorageSettings
+from topiclake import storage_expiry
+from topiclake.errors import StorageError, TopiclakeError
+from topiclake.session import is_databricks, open_store
+from topiclake.storage_access import hadoop_settings
+from topiclake.storage_settings import SOURCES, StorageSettings, leads_out
 
-_WASBS = re.compile(
-    r"^wasbs?://(?P<container>[^@/]+)@(?P<account>[^/.]+)(?P<suffix>\.[^/]+)?(?P<folder>/.*)?$"
-)
-#: What Azure answers to a wrong or expired SAS token, and to one that lacks a permission.
-_REFUSED = re.compile(
-    r"failed to authenticate|not authorized|Authori[sz]ation\w*(?:Failure|Mismatch)|\b403\b"
-)
-_THROWN = re.compile(r"^(?:Caused by|:)?[: ]*[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+_LOG = logging.getLogger(__name__)
+_URI = re.compile(r"[a-zA-Z][\w+.-]*:")
+#: Besides `SOURCES`, on Databricks.
+_DBFS = "dbfs:/"
+_LOGIN = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
+_SALT = os.urandom(32)
+#: By mount point: a mark of the settings that this process gave it, or found it to work with.
+_marks: dict[str, bytes] = {}
 
 
-def mount(dbutils: Any, storage: StorageSettings) -> str:  # noqa: ANN401 (the platform's own)
-    """Mount `storage.source` at `storage.mount_point`, where it is not mounted already.
+def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = None) -> str:  # noqa: ANN401 (the platform's own)
+    """Make `storage.source` what `storage.mount_point` stands for in paths.
+
+    It is mounted there, where it is not already with this credential; or, where it is not to be mounted,
+    `spark` gets the settings that open it. A volume needs neither. A token that ends soon is warned about.
 
     Args:
         dbutils: The platform's, or the workbench's.
-        storage: A local folder (`file:///…`), or `wasbs://<container>@<account>…/<folder>` with a SAS token.
+        storage: The source and what grants access to it.
+        spark: The session; needed for a URI with `mounted: false`.
 
     Returns:
         The mount point.
 
     Raises:
-        StorageError: Something else is mounted there, the source's form is unknown, or mounting failed.
+        StorageError: Something else is mounted there, mounting failed, or the token has ended.
+        ConfigError: A secret cannot be read, and nothing is mounted yet.
     """
-    mounted = _mounts(dbutils).get(storage.mount_point)
-    if mounted is not None and mounted.rstrip("/") == storage.source.rstrip("/"):
+    try:
+        settings = hadoop_settings(storage)
+    except Exception as error:
+        # Who only uses a mount need not name its secret, nor be allowed to read it.
+        if not (storage.is_mounted and _is_mounted(dbutils, storage)):
+            raise
+        if storage.credentials:
+            _LOG.warning("%s is used as it is mounted: %s", storage.mount_point, reason(error))
         return storage.mount_point
-    if mounted is not None:
+    storage_expiry.require_current(storage, settings)
+    give(dbutils, storage, settings, spark)
+    return storage.mount_point
+
+
+def give(
+    dbutils: Any,  # noqa: ANN401
+    storage: StorageSettings,
+    settings: Mapping[str, str],
+    spark: SparkSession | None,
+) -> None:
+    """Give a mount, or a session, the settings that open `storage.source`; what it has already is left alone.
+
+    Whether a mount has other ones: the session knows it where that is where mounts' settings are; else this
+    process, where it gave them itself. On Databricks, where none can tell, a mount that cannot be listed is
+    taken to have other ones.
+
+    Raises:
+        StorageError: Something else is mounted there, or mounting failed.
+    """
+    if not storage.is_mounted:
+        _open(storage, settings, spark)
+        return
+    is_mounted = _is_mounted(dbutils, storage)
+    if is_mounted and not (settings and _is_stale(dbutils, storage, settings, spark)):
+        return
+    (dbutils.fs.updateMount if is_mounted else dbutils.fs.mount)(
+        source=storage.source, mount_point=storage.mount_point, extra_configs=dict(settings)
+    )
+    _marks[storage.mount_point] = _mark(settings)
+
+
+def reason(error: Exception) -> str:
+    """Return what may be told of an error: what the platform's own ones say is not known."""
+    return str(error) if isinstance(error, TopiclakeError) else f"{type(error).__name__} of the platform"
+
+
+def _is_mounted(dbutils: Any, storage: StorageSettings) -> bool:  # noqa: ANN401
+    mounted = _mounts(dbutils).get(storage.mount_point)
+    if mounted is not None and mounted.rstrip("/") != storage.source.rstrip("/"):
         raise StorageError(
             f"{storage.mount_point} is a mount of {mounted}, not of {storage.source}",
             f'dbutils.fs.unmount("{storage.mount_point}"), or another storage.mount_point',
         )
-    dbutils.fs.mount(
-        source=storage.source,
-        mount_point=storage.mount_point,
-        extra_configs=mount_configs(storage),
-    )
-    return storage.mount_point
+    return mounted is not None
 
 
-def mount_configs(storage: StorageSettings) -> dict[str, str]:
-    """Return the Hadoop settings that open `storage.source`: for wasbs, the container's SAS token.
+def _is_stale(
+    dbutils: Any,  # noqa: ANN401
+    storage: StorageSettings,
+    settings: Mapping[str, str],
+    spark: SparkSession | None,
+) -> bool:
+    """Tell whether what is mounted has another credential; see `give`."""
+    known = {} if spark is None else {key: spark.conf.get(key, None) for key in settings}
+    if any(value is not None for value in known.values()):
+        return known != settings
+    if storage.mount_point in _marks:
+        return _marks[storage.mount_point] != _mark(settings)
+    try:
+        dbutils.fs.ls(storage.mount_point)
+    except Exception:  # noqa: BLE001 (the same settings once more do no harm)
+        return True
+    _marks[storage.mount_point] = _mark(settings)
+    return False
 
-    Source: https://learn.microsoft.com/azure/databricks/dbfs/mounts
-    """
-    if storage.source.startswith(("file:", "/")):
-        return {}
-    match = _WASBS.match(storage.source)
-    if match is None:
+
+def _mark(settings: Mapping[str, str]) -> bytes:
+    """Return what tells settings apart, in this process only, and tells nothing of them."""
+    told = "\0".join(part for setting in sorted(settings.items()) for part in setting)
+    return blake2b(told.encode(), key=_SALT).digest()
+
+
+def _open(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSession | None) -> None:
+    if not settings:
+        return
+    if spark is None:
         raise StorageError(
-            f"{storage.source} cannot be mounted; allowed: file:///<folder> and "
-            "wasbs://<container>@<account>.blob.core.windows.net/<folder>",
-            "mend storage.source",
+            f"{storage.source} is not mounted, and no session was given that could open it",
+            "tl.mount(dbutils, settings.storage, spark)",
         )
-    if storage.sas_token is None:
-        raise StorageError(
-            f"{storage.source} needs a SAS token", "storage.sas_token: '{{secrets/<scope>/<key>}}'"
-        )
-    host = match["account"] + (match["suffix"] or "")
-    return {f"fs.azure.sas.{match['container']}.{host}": storage.sas_token.reveal().lstrip("?")}
+    open_store(spark, storage.source, settings)
 
 
-def resolve(dbutils: Any, path: str, *, databricks: bool) -> str:  # noqa: ANN401
+def resolve(dbutils: Any, storage: StorageSettings, path: str) -> str:  # noqa: ANN401
     """Return the address that Spark reads for `path`.
 
-    Databricks resolves mount points by itself; elsewhere the mount's source is put in its place. Anything
-    that is no path below a mount point (a URI, a volume, a local folder) stays as it is; but `file:///folder`
-    becomes `file:/folder`, since Delta takes the two for two locations.
+    Databricks resolves mount points by itself; elsewhere, and for a source that is not mounted, the source is
+    put in the mount point's place. Anything else (a URI, a volume, a local folder) stays as it is; but
+    `file:///folder` becomes `file:/folder`, since Delta takes the two for two locations.
 
     Raises:
-        StorageError: The path is below /mnt, and nothing is mounted there.
+        StorageError: The path leads out of where it lies, its scheme is not allowed, or it is below /mnt and
+            nothing is mounted there.
     """
+    _require_allowed(path)
     if path.startswith("file:"):
         return _as_spark_reads(path)
-    if databricks or not path.startswith("/mnt/"):
+    if not storage.is_mounted and _lies_in(path, storage.mount_point):
+        return _as_spark_reads(storage.source.rstrip("/")) + path[len(storage.mount_point) :]
+    if is_databricks() or not path.startswith("/mnt/"):
         return path
     mounts = _mounts(dbutils)
     for mount_point, source in mounts.items():
-        if path == mount_point or path.startswith(f"{mount_point}/"):
+        if _lies_in(path, mount_point):
             return _as_spark_reads(source.rstrip("/")) + path[len(mount_point) :]
     raise StorageError(
         f"{path} is below no mount; mounted: {', '.join(sorted(mounts)) or 'nothing'}",
@@ -101,29 +168,20 @@ def resolve(dbutils: Any, path: str, *, databricks: bool) -> str:  # noqa: ANN40
     )
 
 
-@contextmanager
-def refusals_named(storage: StorageSettings, path: str) -> Iterator[None]:
-    """Run what first touches `path`; when storage refuses it, raise one sentence and no stack trace.
+def _require_allowed(path: str) -> None:
+    told = _LOGIN.sub("[REDACTED]@", path)
+    if leads_out(path):
+        raise StorageError(f"{told} holds `..`, which leads out of its folder", "a path without it")
+    forms = [form for form, _ in SOURCES.values()]
+    if _URI.match(path) and not path.startswith(_DBFS) and not any(re.match(form, path) for form in forms):
+        allowed = ", ".join(written for _, written in SOURCES.values())
+        raise StorageError(
+            f"{told} has a form that is not allowed", f"one of {allowed}, or a path below a mount"
+        )
 
-    Args:
-        storage: What the path's mount was made from.
-        path: Resolved location of a table.
 
-    Raises:
-        StorageError: The SAS token is refused, or the location cannot be used.
-    """
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        thrown = _THROWN.findall(str(error)) or [str(error)]
-        why = re.sub(r"sig=[^&\s]+", "sig=[REDACTED]", " ".join(thrown[-1].split()))[:300].rstrip(".")
-        if storage.sas_token is not None and _REFUSED.search(str(error)):
-            raise StorageError(
-                f"{storage.source} refuses the SAS token ({why})",
-                f"renew the secret {storage.sas_token.name}; then, since the mount holds the old one, "
-                f'dbutils.fs.unmount("{storage.mount_point}") and run again',
-            ) from None
-        raise StorageError(f"{path} cannot be used: {why}", "mend the storage, or the path") from None
+def _lies_in(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
 
 
 def require_writable(path: str) -> None:
@@ -139,7 +197,7 @@ def require_writable(path: str) -> None:
 
 def _as_spark_reads(source: str) -> str:
     """Hadoop writes local folders `file:/folder`, and takes `%20` for a name with a percent sign."""
-    if not source.startswith(("file:", "/")):
+    if not source.startswith(("file:", "/")) or source.startswith("/Volumes/"):
         return source
     return "file:/" + unquote(source.removeprefix("file:")).lstrip("/")
 

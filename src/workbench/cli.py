@@ -19,6 +19,7 @@ from workbench.jobs.commands import job
 from workbench.parameters import parse_parameters
 
 SERVICE_NAMES = ("kafka", "schema-registry")
+MORE_LOGS = ("azure", "s3", "spark-master", "spark-worker-1", "spark-worker-2")
 _SIGNS = {"running": "✓", "stopped": "·", "silent": "✗", "crashed": "✗"}
 
 
@@ -28,14 +29,25 @@ def cli() -> None:
 
 
 @cli.command()
-def up() -> None:
+@click.option(
+    "--with",
+    "extras",
+    type=click.Choice(sorted(services.EXTRAS)),
+    multiple=True,
+    help="A blob store (notebooks: -p env=local-<name>), or a cluster for notebooks; may be repeated.",
+)
+def up(extras: tuple[str, ...]) -> None:
     """Start the services, keep them running, and print their addresses."""
     home, activity = Home.find(), Activity()
     with activity.during("starting the services"):
-        addresses = services.up(home, activity.tell)
+        addresses = services.up(home, activity.tell, extras=extras)
     click.echo(f"Kafka            {addresses.kafka_bootstrap_servers}")
     click.echo(f"schema registry  {addresses.schema_registry_url}")
     click.echo(f"datalake         {addresses.datalake}")
+    for one in services.status(home):
+        if one.name not in SERVICE_NAMES:
+            stored = f"  (notebooks: -p env=local-{one.name})" if one.name in services.EXTRAS else ""
+            click.echo(f"{one.name:<16} {one.address}{stored}")
     click.echo("stop them with   python -m workbench down")
 
 
@@ -174,7 +186,7 @@ def demo() -> None:
 
 
 @cli.command()
-@click.argument("service", type=click.Choice((*SERVICE_NAMES, "spark")), required=False)
+@click.argument("service", type=click.Choice((*SERVICE_NAMES, *MORE_LOGS, "spark")), required=False)
 @click.option("-n", "--lines", default=50, show_default=True, type=click.IntRange(min=0), help="Last lines.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 def logs(service: str | None, lines: int, follow: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: How long a run waits, behind its last cell, for the first micro-batch of a stream that has shown none.
 FIRST_BATCH_SECONDS = 60.0
 STOP_SECONDS = 3.0
+#: Drawn by plotly's own extension of JupyterLab.
+PLOTLY_MIME_TYPE = "application/vnd.plotly.v1+json"
 
 _publish = cast("Callable[..., None]", IPython.display.display)  # it carries no types
 
@@ -33,6 +36,7 @@ class Display:
         redaction: Applied to each value before it is cut to its width, so that no half secret stays.
         mounts: Returns mount points with their sources, for `checkpointLocation`.
         console: The terminal, where no notebook shows the output.
+        draws_plotly: Whether what shows the output draws plotly's figures itself, as JupyterLab does.
     """
 
     def __init__(
@@ -40,11 +44,14 @@ class Display:
         redaction: Redaction | None = None,
         mounts: Callable[[], Iterable[tuple[str, str, str]]] = tuple,
         console: Console | None = None,
+        *,
+        draws_plotly: bool = False,
     ) -> None:
         self._redaction = redaction or Redaction()
         self._mounts = mounts
         self._console = console
         self._streams = StreamDisplays()
+        self._draws_plotly = draws_plotly
         self._plotly_is_there = False
 
     def __call__(self, input: object = None, **options: object) -> None:
@@ -137,6 +144,10 @@ class Display:
         _publish(data, raw=True)
 
     def _show_figure(self, figure: Any) -> None:  # noqa: ANN401 - plotly carries no types
+        if self._draws_plotly:
+            # Each cell may be cleared or run again, so that none can bring plotly.js for all.
+            _publish({PLOTLY_MIME_TYPE: json.loads(figure.to_json()), "text/plain": "<figure>"}, raw=True)
+            return
         # plotly.js has 4 MB, and once in a page is enough.
         page = figure.to_html(full_html=False, include_plotlyjs=not self._plotly_is_there)
         self._plotly_is_there = True

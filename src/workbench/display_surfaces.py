@@ -15,7 +15,15 @@ from rich.text import Text
 
 from workbench.display_charts import html_charts, text_charts
 from workbench.display_stream import LOG_COMMAND, StreamState
-from workbench.display_table import MAX_TEXT_ROWS, counted, html_table, is_number, text_cell, text_table
+from workbench.display_table import (
+    MAX_TEXT_ROWS,
+    counted,
+    html_table,
+    is_number,
+    printable,
+    text_cell,
+    text_table,
+)
 
 _COLOURS = {"running": "#10b981", "failed": "#ef4444"}
 #: Lines of a terminal that the table's rows cannot have: heading, charts, the table's own.
@@ -104,18 +112,13 @@ def _live_table(state: StreamState, height: int) -> Group:
     rows = state.rows[:height]
     table = Table()
     for name, kind in state.columns:
-        head = Text(_one_line(name)).append(f"\n{_one_line(kind)}", style="dim")
+        head = Text(printable(name)).append(f"\n{printable(kind)}", style="dim")
         table.add_column(head, justify="right" if is_number(kind) else "left", overflow="ellipsis")
     for row in rows:
         table.add_row(
-            *(Text(_one_line(text_cell(value)), style="dim" if value is None else "") for value in row)
+            *(Text(printable(text_cell(value)), style="dim" if value is None else "") for value in row)
         )
-    heading = Text(f"{_one_line(state.name)}  {_heading(state)}", style="bold")
-    failure = [Text(_one_line(_failure(state)), style="red")] if state.cause else []
+    heading = Text(f"{printable(state.name)}  {_heading(state)}", style="bold")
+    failure = [Text(printable(_failure(state)), style="red")] if state.cause else []
     count = Text(counted(len(rows), state.more or len(rows) < len(state.rows)), style="dim")
     return Group(heading, *failure, *map(Text, text_charts(state.points)), table, count)
-
-
-def _one_line(text: str) -> str:
-    """Return text without what a terminal would obey."""
-    return "".join(character if character.isprintable() else " " for character in text)

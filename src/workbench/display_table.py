@@ -121,6 +121,11 @@ def text_cell(value: str | None) -> str:
     return _cut("null" if value is None else value, MAX_TEXT_CHARACTERS).replace("\n", " ")
 
 
+def printable(line: str) -> str:
+    """Return a line without what a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in line)
+
+
 def is_number(kind: str) -> bool:
     """Tell whether a column of this type stands right-aligned."""
     return kind.startswith(("int", "bigint", "smallint", "tinyint", "double", "float", "decimal"))

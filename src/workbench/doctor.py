@@ -102,7 +102,7 @@ def check_ports(home: Home) -> Check:
     alive = {one.name for one in services.status(home) if one.pid}
     silent = [
         f"{name} {state.ports[name]}"
-        for service in services.default_services(home)
+        for service in (*services.default_services(home), *services.extras_of(home, state.extras))
         if service.name in alive
         for name in service.port_names
         if name in state.ports and not ports.answers(state.ports[name])
@@ -138,7 +138,11 @@ def listed_jars(folder: Path) -> Iterator[Path]:
     for module in parent.iterfind(f"{_POM}modules/{_POM}module"):
         target = folder / (module.text or "") / "target"
         pom = ElementTree.parse(target.parent / "pom.xml").getroot()  # noqa: S314
+        if pom.findtext(f"{_POM}packaging") == "jar":  # our own classes, compiled by `make jars`
+            yield target / "jars" / f"{text(pom, 'artifactId')}-{parent.findtext(f'{_POM}version')}.jar"
         for dependency in pom.iterfind(f"{_POM}dependencies/{_POM}dependency"):
+            if text(dependency, "scope") == "provided":
+                continue
             classifier = text(dependency, "classifier")
             name = f"{text(dependency, 'artifactId')}-{text(dependency, 'version')}"
             yield target / "jars" / f"{name}{'-' if classifier else ''}{classifier}.jar"

@@ -51,10 +51,12 @@ class State:
     Attributes:
         ports: Port by name; stays when the services stop, so that addresses stay the same.
         processes: The processes that should be running, by service.
+        extras: What was asked for beside broker and registry, until `down`.
     """
 
     ports: dict[str, int] = field(default_factory=dict)
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
+    extras: list[str] = field(default_factory=list)
 
 
 def find_project(start: Path | None = None) -> Path:
@@ -167,7 +169,8 @@ class Home:
         try:
             raw = json.loads(self.state_file.read_text(encoding="utf-8"))
             processes = {name: ProcessRecord(**record) for name, record in raw["processes"].items()}
-            return State(ports={name: int(port) for name, port in raw["ports"].items()}, processes=processes)
+            ports = {name: int(port) for name, port in raw["ports"].items()}
+            return State(ports, processes, [str(name) for name in raw.get("extras", [])])
         except FileNotFoundError:
             return State()
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -81,6 +81,10 @@ class KafkaBroker:
         options = [f"-Xmx{heap}", *self._java_options(), *marks(self.home, self.name)]
         return [str(java.path), *options, "kafka.Kafka", str(self.properties_file)]
 
+    def environment(self) -> Mapping[str, str]:
+        """Return nothing: its settings hold no secrets."""
+        return {}
+
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the broker for its topics; return None when it answers, else why it does not."""
         if not answers(ports["kafka"], seconds):

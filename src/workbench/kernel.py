@@ -23,11 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from traitlets import Type, default
 
 from workbench.dbutils import DBUtils, NotebookExit
+from workbench.dbutils.widgets import untaken
 from workbench.display import Display
 from workbench.display_table import Redaction
 from workbench.kernel_context import take_context
 from workbench.kernel_failures import failure_report
-from workbench.kernel_jobs import CellJobs
+from workbench.kernel_jobs import CellJobs, is_interrupt
 from workbench.kernel_messages import EXIT_MIME_TYPE, FAILURE_MESSAGE, Context, RedactingSession
 from workbench.notebook_magics import Magics
 from workbench.notebook_source import NotebookSourceError
@@ -45,7 +46,7 @@ class NotebookShell(ZMQInteractiveShell):
         hook: Any = self.displayhook
         hook.session.send(hook.pub_socket, FAILURE_MESSAGE, failure_report(self, evalue), hook.parent_header)
         # Where py4j was waiting, or IPython reads a cell, tells nothing.
-        if issubclass(etype, KeyboardInterrupt):
+        if is_interrupt(evalue):
             stb = ["KeyboardInterrupt: the cell was interrupted"]
         elif issubclass(etype, NotebookSourceError):
             stb = [f"{etype.__name__}: {evalue}"]
@@ -98,7 +99,7 @@ class Workspace:
             lambda: notebooks[-1].parent,
         )
         redaction = Redaction(redactor.redact, redactor.open_end)
-        self.display = Display(redaction, self.dbutils.fs.mounts)
+        self.display = Display(redaction, self.dbutils.fs.mounts, draws_plotly=context.in_lab)
         self.jobs = CellJobs(lambda: self.session.live)
         self.magics = Magics(shell, self.dbutils, self.display, self.start_spark, notebooks)
 
@@ -123,6 +124,16 @@ class Workspace:
     def sql(self, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:  # noqa: N803, ANN401 - Spark's own
         """Run SQL: what a notebook knows as `sql` is `spark.sql`, which starts Spark where it is needed."""
         return self.start_spark().sql(sqlQuery, *args, **kwargs)
+
+    def end_cells(self) -> None:
+        """Behind the last cell: let streams show something, and name the parameters that no widget took.
+
+        Raises:
+            DisplayError: A stream failed.
+        """
+        self.display.end_cells()
+        if names := untaken(self.dbutils.widgets):
+            sys.stdout.write(f"no widget took the parameter {', '.join(names)}\n")
 
     def stop(self) -> None:
         """Stop the streams that are shown, then Spark and its JVM."""

@@ -25,4 +25,4 @@ def take_context() -> Context:
     if found := services.addresses(home):
         for name, value in found.environment().items():
             os.environ.setdefault(name, value)
-    return replace(context, notebook=str(home.project / "notebooks" / (named or "lab")))
+    return replace(context, notebook=str(home.project / "notebooks" / (named or "lab")), in_lab=True)

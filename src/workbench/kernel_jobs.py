@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import py4j.java_gateway
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 PY4J_LOGGERS = ("py4j.java_gateway", "py4j.clientserver")
 
@@ -37,12 +38,8 @@ class CellJobs:
 
     def after_cell(self, result: Any) -> None:  # noqa: ANN401 - IPython's ExecutionResult
         """Cancel the jobs of a cell that was interrupted."""
-        if isinstance(result.error_in_exec, KeyboardInterrupt) and (spark := self._live()):
-            # py4j has given up this thread's connection; what was asked for goes on at its other end, and may
-            # be about to start a job.
-            context: Any = spark.sparkContext._jsc.sc()
-            context.cancelJobGroupAndFutureJobs(self._name)
-            _activate(spark)
+        if is_interrupt(result.error_in_exec) and (spark := self._live()):
+            self._cancel(spark)
 
     def group(self, spark: SparkSession) -> None:
         """Put the jobs that this thread starts from now on into the running cell's group."""
@@ -50,9 +47,28 @@ class CellJobs:
         with contextlib.suppress(Py4JError, OSError, AttributeError):
             spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
 
+    @retry(retry=retry_if_exception_type(Py4JNetworkError), stop=stop_after_attempt(5), reraise=True)
+    def _cancel(self, spark: SparkSession) -> None:
+        # py4j has given up this thread's connection; what was asked for goes on at its other end, and may
+        # be about to start a job.
+        context: Any = spark.sparkContext._jsc.sc()
+        context.cancelJobGroupAndFutureJobs(self._name)
+        _activate(spark)
+
     @property
     def _name(self) -> str:
         return f"cell {self._cells}"
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Tell whether a cell, or what it asked of the JVM, was interrupted.
+
+    What PySpark clears up behind an interrupt goes over a new connection to the JVM. On a busy machine that
+    one may be refused, and then py4j's error stands in the interrupt's place.
+    """
+    while isinstance(error, (Py4JError, OSError)):
+        error = error.__context__
+    return isinstance(error, KeyboardInterrupt)
 
 
 def _activate(spark: SparkSession) -> None:
@@ -73,7 +89,5 @@ def _keep_interrupts_out_of_logs() -> None:
 
 
 def _tells_of_interrupt(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if record.exc_info else None
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is not None
+    _, error, _ = record.exc_info or (None, None, None)
+    return is_interrupt(error)

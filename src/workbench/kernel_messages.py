@@ -53,6 +53,8 @@ class Context:
     parameters: dict[str, str]
     #: Values that are shown nowhere: what fetched them handed them on, in a parameter perhaps.
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    #: Whether JupyterLab shows the notebook.
+    in_lab: bool = False
 
     def save(self, file: Path) -> None:
         """Write it for the kernel process; its owner alone can read it."""

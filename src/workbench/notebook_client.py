@@ -12,7 +12,7 @@ from workbench.kernel_messages import FAILURE_MESSAGE
 from workbench.progress import Progress
 
 #: A stream that is shown has shown something behind it. The notebook's own names may be gone.
-END_CELLS = "get_ipython().kernel.workspace.display.end_cells()"
+END_CELLS = "get_ipython().kernel.workspace.end_cells()"
 
 
 class Client(NotebookClient):
@@ -30,6 +30,7 @@ class Client(NotebookClient):
             return None
         if msg["msg_type"] == "stream":
             self.progress.stream(msg["content"]["name"], msg["content"]["text"])
+        self._show_stream(msg)
         return super().process_message(msg, cell, cell_index)
 
     async def end_cells(self) -> None:
@@ -57,4 +58,12 @@ class Client(NotebookClient):
             message = await iopub.get_msg(timeout=None)
             kind = message["msg_type"]
             if kind == "update_display_data" and self.nb.cells:
+                self._show_stream(message)
                 super().process_message(message, self.nb.cells[0], 0)
+
+    def _show_stream(self, message: Mapping[str, Any]) -> None:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            # Only the outputs of streams name themselves in their metadata.
+            display_id = message["content"]["metadata"].get("display_id")
+            if display_id is not None:
+                self.progress.show_stream(display_id, message["content"]["data"]["text/plain"])

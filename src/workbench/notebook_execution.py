@@ -86,7 +86,7 @@ class NotebookExecution:
         stopped = asyncio.Event()
         cells = asyncio.ensure_future(self._execute_cells())
         waiting = asyncio.ensure_future(stopped.wait())
-        with self._signals_to(stopped):
+        with self._signals_to(stopped), contextlib.closing(self._progress):
             try:
                 await asyncio.wait({cells, waiting}, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -127,12 +127,15 @@ class Magics:
             )
 
     def fs(self, line: str) -> None:
-        """Call a method of `dbutils.fs` and show its result: `%fs ls /mnt/x`.
+        """Call a method of `dbutils.fs` and show its result: `%fs ls /mnt/x`; alone, list the methods.
 
         Raises:
             ConfigError: There is no such method, or it takes other arguments.
         """
-        name, *words = shlex.split(line) or ["ls"]
+        if not line.strip():
+            self._dbutils.fs.help()
+            return
+        name, *words = shlex.split(line)
         method = method_of(self._dbutils.fs, name)
         options = {"recurse": "true"} if "-r" in words else {}
         try:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import random
 import socket
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
+from typing import Any
+
+import requests
 
 HOST = "127.0.0.1"
+#: Above what servers are wont to use, below what systems give to outgoing connections: a port from up there
+#: may be taken by any client between the choice and the service's start.
+_PORTS = range(10_000, 32_768)
 
 
 def is_free(port: int) -> bool:
@@ -31,29 +38,51 @@ def answers(port: int, seconds: float = 1.0) -> bool:
     return True
 
 
+def ask(port: int, method: str, url: str, seconds: float, **named: Any) -> requests.Response | str:  # noqa: ANN401
+    """Send a request to a service of this machine; return its answer, or why there is none.
+
+    Args:
+        port: Where it listens.
+        method: Of HTTP.
+        url: The address, with its scheme.
+        seconds: How long a connection may take; an answer may take 10 seconds in any case.
+        named: What else `requests` takes.
+    """
+    if not answers(port, seconds):
+        return "nothing listens on its port"
+    try:
+        with requests.Session() as session:
+            session.trust_env = False  # a proxy knows nothing of this machine's own ports
+            return session.request(method, url, timeout=max(seconds, 10.0), **named)
+    except requests.RequestException as error:
+        return type(error).__name__
+
+
 def choose(names: Iterable[str], recorded: Mapping[str, int], avoid: Collection[int] = ()) -> dict[str, int]:
-    """Return a free port for each name: the recorded one while it is free, else one that the system picks.
+    """Return a free port for each name: the recorded one while it is free, else one by chance.
 
     Args:
         names: What the ports are for.
         recorded: The ports of the last time, by name.
         avoid: Ports that are spoken for, though nothing listens on them yet.
+
+    Raises:
+        OSError: No port is free.
     """
     chosen: dict[str, int] = {}
-    with ExitStack() as held:
-        for name in names:
-            port = recorded.get(name, 0)
-            taken = {*avoid, *chosen.values()}
-            if not port or port in taken or not is_free(port):
-                port = _pick(held, taken)
-            chosen[name] = port
+    for name in names:
+        port = recorded.get(name, 0)
+        taken = {*avoid, *chosen.values()}
+        is_usable = port and port not in taken and is_free(port)
+        chosen[name] = port if is_usable else _pick(taken)
     return chosen
 
 
-def _pick(held: ExitStack, taken: Collection[int]) -> int:
-    while True:
-        probe = held.enter_context(socket.socket())
-        probe.bind((HOST, 0))
-        port = int(probe.getsockname()[1])
-        if port not in taken:
+def _pick(taken: Collection[int]) -> int:
+    # Two commands at once must not try the same ports in the same order.
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if port not in taken and is_free(port):
             return port
+    raise OSError(
+        errno.EADDRINUSE, f"none of the ports {_PORTS.start} to {_PORTS.stop - 1} of {HOST} is free"
+    )

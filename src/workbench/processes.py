@@ -19,6 +19,8 @@ from workbench.home import Home, ProcessRecord
 #: Creation times are computed from the clock, which may be set while a process runs.
 CREATED_TOLERANCE_SECONDS = 2.0
 GRACE_SECONDS = 20.0
+#: Holds the marks of a process that takes none on its command line.
+MARKS_VARIABLE = "WORKBENCH_PROCESS_MARKS"
 _LAST_THREADS_SECONDS = 5.0
 _ERROR_LINES = 200
 #: What tells most comes first: the root cause of a stack trace, an exception, a line that is marked as error.
@@ -33,6 +35,11 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 def marks(home: Home, service: str) -> list[str]:
     """Return the JVM options by which a process of this home is recognised, even when no record of it is."""
     return [f"-Dworkbench.home={home.folder}", f"-Dworkbench.service={service}"]
+
+
+def marked_environment(home: Home, service: str) -> dict[str, str]:
+    """Return the marks as a variable, for a program that would not take them as options."""
+    return {MARKS_VARIABLE: "\n".join(marks(home, service))}
 
 
 def start(
@@ -81,7 +88,7 @@ def find(record: ProcessRecord, home: Home, service: str) -> Process | None:
         if is_running(record):
             return process
         # A zombie has no command line any more.
-        return process if set(marks(home, service)) <= set(process.cmdline()) else None
+        return process if set(marks(home, service)) <= _arguments(process) else None
     except psutil.Error:
         return None
 
@@ -168,8 +175,9 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _arguments(process: Process) -> set[str]:
+    """Return a process's arguments, or the marks in its environment."""
     try:
-        return set(process.cmdline())
+        return set(process.cmdline()) | set(process.environ().get(MARKS_VARIABLE, "").split("\n"))
     except psutil.Error:
         return set()
 

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import requests
-
 from topiclake.errors import PlatformError
 from workbench.home import Home
 from workbench.java import Java, more_options
-from workbench.ports import HOST, answers
+from workbench.ports import HOST, ask
 from workbench.processes import marks
 
 
@@ -64,16 +62,15 @@ class SchemaRegistry:
         options += [f"-D{key}={value}" for key, value in settings.items()]
         return [str(java.path), *options, *marks(self.home, self.name), "-jar", str(self._program())]
 
+    def environment(self) -> Mapping[str, str]:
+        """Return nothing: its settings hold no secrets."""
+        return {}
+
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the registry for its subjects; return None when it answers, else why it does not."""
-        if not answers(ports["schema-registry"], seconds):
-            return "nothing listens on its port"
-        try:
-            with requests.Session() as session:
-                session.trust_env = False  # a proxy knows nothing of this machine's own ports
-                answer = session.get(f"{self.address(ports)}/subjects", timeout=max(seconds, 10.0))
-        except requests.RequestException as error:
-            return type(error).__name__
+        answer = ask(ports["schema-registry"], "GET", f"{self.address(ports)}/subjects", seconds)
+        if isinstance(answer, str):
+            return answer
         return None if answer.ok else f"HTTP status {answer.status_code}"
 
     def _program(self) -> Path:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -12,7 +12,7 @@ from workbench.java import Java
 
 
 class Service(Protocol):
-    """What can be started: `KafkaBroker` and `SchemaRegistry` are."""
+    """What can be started: `KafkaBroker`, `SchemaRegistry`, `SparkMaster`, `S3Gateway` and `Azurite` are."""
 
     @property
     def name(self) -> str:
@@ -31,18 +31,36 @@ class Service(Protocol):
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs it."""
 
+    def environment(self) -> Mapping[str, str]:
+        """Return variables for its process: a command line is for everybody to read, these are not."""
+
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Send a real request; return None when it is answered, else why not."""
 
 
+class Extra(Service, Protocol):
+    """What `up --with` starts; notebooks find it by variables: where it is, and its credentials."""
+
+    def install(self, on_progress: Callable[[str], None]) -> None:
+        """Fetch its program where it is missing."""
+
+    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+        """Return these variables."""
+
+
 @dataclass(frozen=True)
 class Addresses:
-    """Where the running services are."""
+    """Where the running services are.
+
+    Attributes:
+        extras: The variables of what runs beside them; they hold credentials.
+    """
 
     home: Path
     kafka_bootstrap_servers: str
     schema_registry_url: str
     datalake: Path
+    extras: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def environment(self) -> dict[str, str]:
         """Return the addresses as environment variables, for `conf/` and for child processes."""
@@ -51,6 +69,7 @@ class Addresses:
             "WORKBENCH_KAFKA": self.kafka_bootstrap_servers,
             "WORKBENCH_SCHEMA_REGISTRY": self.schema_registry_url,
             "WORKBENCH_DATALAKE": self.datalake.as_uri(),
+            **self.extras,
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from psutil import Process
@@ -11,11 +11,14 @@ from psutil import Process
 from topiclake.errors import PlatformError
 from workbench import ports as free_ports
 from workbench import processes
+from workbench.azurite import Azurite
 from workbench.home import Home, State
 from workbench.java import require_java
 from workbench.kafka_broker import KafkaBroker
+from workbench.s3_gateway import S3Gateway
 from workbench.schema_registry import SchemaRegistry
-from workbench.service import Addresses, Service, ServiceStatus
+from workbench.service import Addresses, Extra, Service, ServiceStatus
+from workbench.spark_cluster import cluster
 
 __all__ = [
     "Addresses",
@@ -31,6 +34,12 @@ __all__ = [
 START_SECONDS = 120.0
 _TELL_EVERY_SECONDS = 5.0
 OnProgress = Callable[[str], None]
+#: What `up --with` may name.
+EXTRAS: Mapping[str, Callable[[Home], Sequence[Extra]]] = {
+    "azure": lambda home: [Azurite(home)],
+    "s3": lambda home: [S3Gateway(home)],
+    "spark": cluster,
+}
 
 
 def default_services(home: Home) -> tuple[Service, ...]:
@@ -38,15 +47,40 @@ def default_services(home: Home) -> tuple[Service, ...]:
     return (KafkaBroker(home), SchemaRegistry(home))
 
 
-def up(home: Home, on_progress: OnProgress = lambda _: None, time_limit: float = START_SECONDS) -> Addresses:
+def extras_of(home: Home, names: Sequence[str]) -> tuple[Extra, ...]:
+    """Return the services of what `up --with` was given."""
+    return tuple(service for name in names if name in EXTRAS for service in EXTRAS[name](home))
+
+
+def up(
+    home: Home,
+    on_progress: OnProgress = lambda _: None,
+    time_limit: float = START_SECONDS,
+    extras: Sequence[str] = (),
+) -> Addresses:
     """Start what does not run yet, wait until it answers, and return the addresses.
 
+    Args:
+        home: The home.
+        on_progress: Is told each step.
+        time_limit: How long the services may take, in seconds.
+        extras: Names of `EXTRAS` to start as well.
+
     Raises:
-        PlatformError: Java or the jars are missing, or a service died or did not answer in time.
+        PlatformError: Java, the jars or a store's program are missing, or a service died or did not answer
+            in time.
         StorageError: The state folder cannot be written, or another command holds it.
     """
-    start_services(home, default_services(home), on_progress, time_limit)
-    return _addresses(home, home.load())
+    wanted = sorted({*home.load().extras, *extras})
+    more = extras_of(home, wanted)
+    for service in more:
+        service.install(on_progress)
+    start_services(home, (*default_services(home), *more), on_progress, time_limit)
+    with home.lock():
+        state = home.load()
+        state.extras = wanted
+        home.save(state)
+    return _addresses(home, state)
 
 
 def start_services(
@@ -84,6 +118,7 @@ def down(home: Home, on_progress: OnProgress = lambda _: None) -> list[str]:
         running = _running_names(home, state)
         if running:
             on_progress(f"stopping {', '.join(running)}")
+        state.extras = []
         _halt(home, state, sorted({*state.processes, *running}))
         processes.stop(processes.marked(home))
     return running
@@ -92,19 +127,24 @@ def down(home: Home, on_progress: OnProgress = lambda _: None) -> list[str]:
 def status(home: Home, services: Sequence[Service] | None = None) -> list[ServiceStatus]:
     """Return how each service is; asks those that run with a real request."""
     state = home.load()
-    return [_status(home, state, service) for service in services or default_services(home)]
+    asked = services or (*default_services(home), *extras_of(home, state.extras))
+    return [_status(home, state, service) for service in asked]
 
 
 def addresses(home: Home) -> Addresses | None:
-    """Return the addresses while both services run and answer, else None."""
-    if any(one.state != "running" for one in status(home)):
+    """Return the addresses while broker and registry run and answer, else None."""
+    if any(one.state != "running" for one in status(home, default_services(home))):
         return None
     return _addresses(home, home.load())
 
 
 def _addresses(home: Home, state: State) -> Addresses:
     kafka, registry = (service.address(state.ports) for service in default_services(home))
-    return Addresses(home.folder, kafka, registry, home.datalake)
+    exported: dict[str, str] = {}
+    for service in extras_of(home, state.extras):
+        if _running(home, state, service.name) is not None:
+            exported |= service.exports(state.ports)
+    return Addresses(home.folder, kafka, registry, home.datalake, exported)
 
 
 def _running(home: Home, state: State, name: str) -> Process | None:
@@ -132,7 +172,10 @@ def _launch(home: Home, state: State, starting: Sequence[Service], on_progress: 
         on_progress(f"{service.name}: starting")
         service.prepare(java, state.ports)
         command = service.command(java, state.ports)
-        state.processes[service.name] = processes.start(command, home.log(service.name), home.logs)
+        environment = service.environment() or None
+        state.processes[service.name] = processes.start(
+            command, home.log(service.name), home.logs, environment
+        )
         home.save(state)
 
 

@@ -14,12 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from topiclake.session import local_session
+from topiclake.session import local_session, spark_conf
+from workbench.azurite import JAVA_OPTIONS_VARIABLE
 from workbench.java import more_options
+from workbench.spark_cluster import MASTER_VARIABLE
+
+#: By default the first notebook takes the whole cluster, and the second one waits until it is gone.
+CLUSTER_SHARE = {"spark.executor.cores": "1", "spark.cores.max": "2"}
+
+#: By these spark-submit tells the program that it runs how to reach the JVM that it has started.
+SUBMITTED_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 
 #: A cell that reads one of these needs Spark.
 SPARK_NAMES = frozenset({"spark", "SparkSession"})
@@ -61,6 +69,9 @@ STOP_SECONDS = 15.0
 class NotebookSession:
     """Starts Spark once, on demand, and stops it with its JVM.
 
+    Below spark-submit there is a JVM already, with settings that win over those of here, and it outlives
+    the session; what else this process starts is not told of it.
+
     Args:
         app_name: Shown by Spark.
         home_folder: The workbench's state folder; holds the warehouse.
@@ -82,6 +93,7 @@ class NotebookSession:
         self._project_folder = project_folder
         self._on_start = on_start
         self._extra_conf = dict(conf or {})
+        self._submitted = {name: os.environ.pop(name) for name in SUBMITTED_VARIABLES if name in os.environ}
         self._spark: SparkSession | None = None
 
     @property
@@ -96,9 +108,8 @@ class NotebookSession:
             PlatformError: Java or the jars are missing.
         """
         if self._spark is None:
-            prepare_environment(self._home_folder)
             with _interrupts_kept():
-                self._spark = local_session(self._app_name, self._project_folder / "jars", self._conf())
+                self._spark = self._join() if self._submitted else self._launch()
             # It repeats each AnalysisException, which the cell shows anyway, with the JVM's whole stack.
             PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
             self._on_start(self._spark)
@@ -113,12 +124,31 @@ class NotebookSession:
             self._spark.stop()
         finally:
             self._spark = None
-            if gateway is not None:
+            # A JVM that was there before belongs to who has started it.
+            if gateway is not None and not self._submitted:
                 gateway.shutdown()
                 _end_jvm(gateway.proc, seconds)
 
+    def _launch(self) -> SparkSession:
+        prepare_environment(self._home_folder)
+        return local_session(self._app_name, self._project_folder / "jars", self._conf())
+
+    def _join(self) -> SparkSession:
+        os.environ.update(self._submitted)
+        try:
+            SparkContext._ensure_initialized()
+        finally:
+            for name in self._submitted:
+                del os.environ[name]
+        conf = SparkConf()
+        for key, value in (spark_conf() | {"spark.app.name": self._app_name} | self._extra_conf).items():
+            conf.setIfMissing(key, value)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+
     def _conf(self) -> dict[str, str]:
+        master = os.environ.get(MASTER_VARIABLE)
         return {
+            **({"spark.master": master, **CLUSTER_SHARE} if master else {}),
             "spark.ui.enabled": "true" if os.environ.get("WORKBENCH_SPARK_UI") else "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
@@ -141,7 +171,8 @@ def prepare_environment(home_folder: Path) -> None:
     settings.write_text(LOG_SETTINGS, encoding="utf-8")
     # Not by SPARK_CONF_DIR: a folder on the class path would make the JVM refuse the archive of classes.
     log = f"-Dlog4j2.configurationFile={settings.absolute().as_uri()}"
-    os.environ["SPARK_SUBMIT_OPTS"] = shlex.join([log, *more_options()])
+    store = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
+    os.environ["SPARK_SUBMIT_OPTS"] = shlex.join([log, *store, *more_options()])
 
 
 @contextmanager

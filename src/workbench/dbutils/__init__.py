@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from workbench.dbutils.fs import FileInfo, FileSystem
 from workbench.dbutils.help import Documented
 from workbench.dbutils.jobs import Jobs, OutsideJobError, TaskValueError
+from workbench.dbutils.library import Library
 from workbench.dbutils.mounts import MountInfo, MountTable
 from workbench.dbutils.notebook import Notebook, NotebookExit, WorkflowException
 from workbench.dbutils.secrets import SecretMetadata, Secrets, SecretScope
@@ -61,6 +62,7 @@ class DBUtils(Documented):
         self.secrets = Secrets(project_folder / "conf", redactor)
         self.notebook = Notebook(home_folder, project_folder, folder, redactor)
         self.jobs = Jobs(redactor)
+        self.library = Library()
 
     def __repr__(self) -> str:
-        return "dbutils (fs, jobs, notebook, secrets, widgets)"
+        return "dbutils (fs, jobs, library, notebook, secrets, widgets)"

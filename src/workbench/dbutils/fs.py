@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from topiclake.errors import StorageError
+from topiclake.session import open_store
 from workbench.dbutils.help import Documented
 from workbench.dbutils.mounts import Mount, MountInfo, MountTable, local_folder, shown
 
@@ -179,8 +180,7 @@ class FileSystem(Documented):
         spark = self._spark()
         if spark is not None:
             for mount in self._mounts.all():
-                for key, value in mount.configs.items():
-                    spark.conf.set(key, value)
+                open_store(spark, mount.source, mount.configs)
 
     def _both(self, source: str, dest: str, recurse: bool) -> tuple[Path, Path]:
         found, target = self._existing(source), self._resolve(dest)

@@ -46,6 +46,7 @@ class Widgets(Documented):
     def __init__(self, parameters: Mapping[str, str]) -> None:
         self._parameters = dict(parameters)
         self._widgets: dict[str, Widget] = {}
+        self._taken: set[str] = set()
 
     def text(self, name: str, defaultValue: str, label: str | None = None) -> None:  # noqa: N803
         """Define a parameter that takes any text."""
@@ -125,6 +126,7 @@ class Widgets(Documented):
         if kind in ("dropdown", "multiselect"):
             _check_choice(name, "default", kind, default, choices)
         value = self._parameters.get(name, default)
+        self._taken.add(name)
         if name in self._widgets and name not in self._parameters:
             # As on Databricks: a widget that exists already keeps its value.
             value = self._widgets[name].value
@@ -147,6 +149,11 @@ def given(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
         widgets._parameters = parameters
         left = before.keys() & widgets._widgets.keys()
         widgets._widgets.update({name: before[name] for name in left})
+
+
+def untaken(widgets: Widgets) -> list[str]:
+    """Return the parameters of the run that no widget has taken so far."""
+    return sorted(widgets._parameters.keys() - widgets._taken)
 
 
 def _check_choice(name: str, what: str, kind: str, value: str, choices: Sequence[str]) -> None:

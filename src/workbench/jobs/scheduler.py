@@ -35,7 +35,7 @@ class Scheduler:
         load: Reads the jobs; asked again every ten seconds.
         launch: Starts the process that carries out a pending run.
         tell: Is told what happens.
-        ended: Is given each run that was found interrupted.
+        ended: Is given each run that ends without a process: skipped, or found interrupted.
         shortest_seconds: As `triggers.SHORTEST_SECONDS`.
     """
 
@@ -93,6 +93,8 @@ class Scheduler:
             run = self._store.claim_slot(new, slot.at, slot.missed) if slot else None
         if run:
             self._tell(f"run {run.id} of {key}: {run.state} {run.reason}".rstrip())
+            if run.state == "SKIPPED":
+                self._ended(run)
 
     def _rested(self, key: str, now: float) -> bool:
         """Tell whether a continuous job has waited long enough after its failures."""

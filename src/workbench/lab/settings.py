@@ -76,7 +76,11 @@ def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
         user_settings_dir=str(home.lab / "settings"),
         workspaces_dir=str(home.lab / "workspaces"),
         labextensions_path=[],
-        extra_labextensions_path=[str(Path(__file__).parent / "extensions")],
+        # Ours, and those of the pinned packages: plotly's draws figures.
+        extra_labextensions_path=[
+            str(Path(__file__).parent / "extensions"),
+            str(Path(sys.prefix) / "share" / "jupyter" / "labextensions"),
+        ],
         extension_manager="readonly",
         news_url=None,
         check_for_updates_class=NeverCheckForUpdate,

@@ -1,0 +1,10 @@
+"""What a SparkApplication runs: a notebook in the workbench's runner, with the Spark of spark-submit.
+
+spark-submit takes a file, and the driver's exit code is the application's.
+"""
+
+import sys
+
+from workbench.cli import main
+
+sys.exit(main(["run", *sys.argv[1:]]))

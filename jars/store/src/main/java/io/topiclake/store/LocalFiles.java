@@ -1,0 +1,57 @@
+package io.topiclake.store;
+
+import java.io.IOException;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.FileSystemException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.UUID;
+
+/** How files are made in local folders at once, and so that one process of several wins. */
+final class LocalFiles {
+  static final String SCHEME = "file";
+
+  private LocalFiles() {}
+
+  /**
+   * Make a file that appears whole.
+   *
+   * @throws FileAlreadyExistsException without `overwrite`: there is one of this name.
+   */
+  static void write(org.apache.hadoop.fs.Path path, byte[] content, boolean overwrite) throws IOException {
+    Path target = Path.of(path.toUri().getPath());
+    Path whole = target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + ".tmp");
+    try {
+      Files.write(whole, content);
+      // Hadoop's checksum of a file that was here before, by a program with other settings, would not fit.
+      Files.deleteIfExists(target.resolveSibling("." + target.getFileName() + ".crc"));
+      if (overwrite) {
+        Files.move(whole, target, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+      } else {
+        link(target, whole);
+      }
+    } finally {
+      Files.deleteIfExists(whole);
+    }
+  }
+
+  private static void link(Path target, Path whole) throws IOException {
+    try {
+      Files.createLink(target, whole);
+    } catch (FileAlreadyExistsException taken) {
+      // Over a network the answer to the first try may have been lost, and the second have met what it made.
+      if (!Files.isSameFile(target, whole)) {
+        throw taken;
+      }
+    } catch (UnsupportedOperationException | FileSystemException error) {
+      throw new IOException(
+          target.getParent()
+              + " lies in a file system without hard links, by which writers exclude each other ("
+              + error.getMessage()
+              + "); use another folder, or, where one process alone ever writes, set"
+              + " spark.delta.logStore.file.impl=io.delta.storage.HDFSLogStore",
+          error);
+    }
+  }
+}

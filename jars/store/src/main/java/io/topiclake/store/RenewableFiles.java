@@ -1,0 +1,166 @@
+package io.topiclake.store;
+
+import java.io.IOException;
+import java.net.URI;
+import java.util.Collections;
+import java.util.Map;
+import java.util.Set;
+import java.util.WeakHashMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.BulkDelete;
+import org.apache.hadoop.fs.ContentSummary;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FilterFileSystem;
+import org.apache.hadoop.fs.LocatedFileStatus;
+import org.apache.hadoop.fs.MultipartUploaderBuilder;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathFilter;
+import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.fs.StorageStatistics;
+import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.hadoop.util.ReflectionUtils;
+
+/**
+ * A store whose credential may be renewed while streams and tables use it.
+ *
+ * <p>Hadoop keeps one file system for a store in each JVM, with the credential that it was opened with, and a
+ * stream keeps one for its checkpoint. Here each of them is a light one in front of the real one, which all of a
+ * store share; settings that say that they are newer open it anew, for those as well that were there before.
+ * So these are not to be kept in Hadoop's cache (`fs.<scheme>.impl.disable.cache`).
+ */
+public class RenewableFiles extends FilterFileSystem {
+  /** With a store's authority: when its settings changed last; `topiclake.session` sets it. */
+  private static final String RENEWED = "fs.topiclake.renewed.";
+
+  private static final Map<String, String> REAL =
+      Map.of(
+          "wasb", "org.apache.hadoop.fs.azure.NativeAzureFileSystem",
+          "wasbs", "org.apache.hadoop.fs.azure.NativeAzureFileSystem$Secure",
+          "abfs", "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
+          "abfss", "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
+          "s3a", RememberingS3A.class.getName());
+
+  /** So long a file that was begun with the earlier credential may take. */
+  private static final Executor LATER = CompletableFuture.delayedExecutor(6, TimeUnit.HOURS);
+
+  private record Name(String scheme, String authority, UserGroupInformation user) {}
+
+  private static final Map<Name, Store> STORES = new ConcurrentHashMap<>();
+
+  @Override
+  public void initialize(URI uri, Configuration conf) throws IOException {
+    Name name = new Name(uri.getScheme(), uri.getAuthority(), UserGroupInformation.getCurrentUser());
+    STORES.computeIfAbsent(name, none -> new Store()).join(this, uri, conf);
+    super.initialize(uri, conf);
+  }
+
+  /** What all who use one store share. */
+  private static final class Store {
+    private final Set<RenewableFiles> users = Collections.newSetFromMap(new WeakHashMap<>());
+    private FileSystem real;
+    private long renewed;
+
+    synchronized void join(RenewableFiles user, URI uri, Configuration conf) throws IOException {
+      long told = conf.getLong(RENEWED + uri.getAuthority(), 0);
+      if (real == null || told > renewed) {
+        renew(open(uri, conf));
+        renewed = told;
+      }
+      user.fs = real;
+      users.add(user);
+    }
+
+    private void renew(FileSystem next) {
+      FileSystem before = real;
+      real = next;
+      users.forEach(user -> user.fs = next);
+      if (before != null) {
+        LATER.execute(() -> Thrower.of(() -> close(before)));
+      }
+    }
+
+    private static FileSystem open(URI uri, Configuration conf) throws IOException {
+      try {
+        Class<?> kind = conf.getClassByName(REAL.get(uri.getScheme()));
+        FileSystem made = (FileSystem) ReflectionUtils.newInstance(kind, conf);
+        made.initialize(uri, conf);
+        return made;
+      } catch (ClassNotFoundException missing) {
+        throw new IOException("the jars lack " + missing.getMessage(), missing);
+      }
+    }
+
+    private static boolean close(FileSystem before) throws IOException {
+      before.close();
+      return true;
+    }
+  }
+
+  /** Others use the real one, too. */
+  @Override
+  public void close() {}
+
+  // What the stores do with fewer calls than Hadoop's FilterFileSystem, which passes the rest on.
+
+  @Override
+  public String getScheme() {
+    return fs.getScheme();
+  }
+
+  @Override
+  public boolean exists(Path path) throws IOException {
+    return fs.exists(path);
+  }
+
+  @Override
+  @Deprecated
+  public boolean isDirectory(Path path) throws IOException {
+    return fs.isDirectory(path);
+  }
+
+  @Override
+  @Deprecated
+  public boolean isFile(Path path) throws IOException {
+    return fs.isFile(path);
+  }
+
+  @Override
+  public RemoteIterator<LocatedFileStatus> listFiles(Path path, boolean recursive) throws IOException {
+    return fs.listFiles(path, recursive);
+  }
+
+  @Override
+  public FileStatus[] globStatus(Path pattern) throws IOException {
+    return fs.globStatus(pattern);
+  }
+
+  @Override
+  public FileStatus[] globStatus(Path pattern, PathFilter filter) throws IOException {
+    return fs.globStatus(pattern, filter);
+  }
+
+  @Override
+  public ContentSummary getContentSummary(Path path) throws IOException {
+    return fs.getContentSummary(path);
+  }
+
+  @Override
+  public BulkDelete createBulkDelete(Path base) throws IOException {
+    return fs.createBulkDelete(base);
+  }
+
+  @Override
+  public MultipartUploaderBuilder createMultipartUploader(Path base) throws IOException {
+    return fs.createMultipartUploader(base);
+  }
+
+  @Override
+  public StorageStatistics getStorageStatistics() {
+    return fs.getStorageStatistics();
+  }
+}

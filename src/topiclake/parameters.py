@@ -1,0 +1,31 @@
+"""Parameters of notebooks: text, as widgets hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from topiclake.errors import ConfigError
+
+
+def whole_number(name: str, value: int | str, allowed: Sequence[int] = ()) -> int:
+    """Return a whole number from 0 on, or one of those that are allowed.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    text = str(value)
+    if not text.isdecimal() or (allowed and int(text) not in allowed):
+        what = " or ".join(map(str, allowed)) or "a whole number from 0 on"
+        raise ConfigError(f"{name} is {text!r}; allowed: {what}", f"-p {name}={[*allowed, 1000][0]}")
+    return int(text)
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time in ISO 8601 with its zone; None where it is none."""
+    try:
+        # Before Python 3.11 fromisoformat knows no Z.
+        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00").replace("z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo else None

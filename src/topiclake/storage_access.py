@@ -1,0 +1,90 @@
+"""What Hadoop must be told to open a source: where it is, and what grants access."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from topiclake.errors import StorageError
+from topiclake.storage_settings import ACCESS, OAuthSettings, StorageSettings
+
+_ABFS = "org.apache.hadoop.fs.azurebfs"
+_S3A = "org.apache.hadoop.fs.s3a"
+_ENTRA = "https://login.microsoftonline.com"
+
+
+def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
+    """Return the Hadoop settings that open `storage.source`, with its secrets revealed; none for a folder.
+
+    They name the container or bucket, so that two sources in one session do not meet.
+
+    Source: https://learn.microsoft.com/azure/databricks/dbfs/mounts (wasbs),
+    https://hadoop.apache.org/docs/stable/hadoop-azure/abfs.html (abfss),
+    https://hadoop.apache.org/docs/stable/hadoop-aws/tools/hadoop-aws/index.html (s3a)
+
+    Raises:
+        StorageError: Nothing is given that grants access.
+        ConfigError: A secret cannot be read.
+    """
+    if frozenset(storage.credentials) not in ACCESS[storage.kind]:
+        raise StorageError(
+            f"{storage.source} needs {storage.ways_in}", "storage.<one of them>: '{{secrets/<scope>/<key>}}'"
+        )
+    authority = urlsplit(storage.source).netloc
+    container, _, host = authority.rpartition("@")
+    if storage.kind == "wasbs":
+        return _wasbs(storage, container, host)
+    if storage.kind == "abfss":
+        return _abfss(storage, host)
+    if storage.kind == "s3a":
+        return {f"fs.s3a.bucket.{authority}.{key}": value for key, value in _s3a(storage).items()}
+    return {}
+
+
+def _wasbs(storage: StorageSettings, container: str, host: str) -> dict[str, str]:
+    if storage.account_key is not None:
+        return {f"fs.azure.account.key.{host}": storage.account_key.reveal()}
+    return {f"fs.azure.sas.{container}.{host}": _token(storage)}
+
+
+def _abfss(storage: StorageSettings, host: str) -> dict[str, str]:
+    if storage.account_key is not None:
+        of_account = {"auth.type": "SharedKey", "key": storage.account_key.reveal()}
+        return {f"fs.azure.account.{key}.{host}": value for key, value in of_account.items()}
+    if storage.oauth is not None:
+        return {f"fs.azure.account.{key}.{host}": value for key, value in _oauth(storage.oauth).items()}
+    return {
+        f"fs.azure.account.auth.type.{host}": "SAS",
+        f"fs.azure.sas.token.provider.type.{host}": f"{_ABFS}.sas.FixedSASTokenProvider",
+        f"fs.azure.sas.fixed.token.{host}": _token(storage),
+    }
+
+
+def _oauth(oauth: OAuthSettings) -> dict[str, str]:
+    return {
+        "auth.type": "OAuth",
+        "oauth.provider.type": f"{_ABFS}.oauth2.ClientCredsTokenProvider",
+        "oauth2.client.id": oauth.client_id,
+        "oauth2.client.secret": oauth.client_secret.reveal(),
+        "oauth2.client.endpoint": f"{_ENTRA}/{oauth.tenant_id}/oauth2/token",
+    }
+
+
+def _s3a(storage: StorageSettings) -> dict[str, str]:
+    # The SDK's own chain knows profiles and web identities as well, which Hadoop's does not.
+    provider = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+    names = {"access_key": "access.key", "secret_key": "secret.key", "session_token": "session.token"}
+    keys: dict[str, Any] = {names[name]: secret for name, secret in storage.credentials.items()}
+    if keys:
+        provider = f"{_S3A}.{'Temporary' if storage.session_token else 'Simple'}AWSCredentialsProvider"
+    where = {"endpoint": storage.endpoint, "endpoint.region": storage.region}
+    return {
+        "aws.credentials.provider": provider,
+        "path.style.access": str(storage.path_style_access).lower(),
+        **{key: value for key, value in where.items() if value is not None},
+        **{key: secret.reveal() for key, secret in keys.items()},
+    }
+
+
+def _token(storage: StorageSettings) -> str:
+    return storage.sas_token.reveal().lstrip("?") if storage.sas_token is not None else ""

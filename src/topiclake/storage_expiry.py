@@ -1,0 +1,108 @@
+"""When a token that opens a store ends, told before it happens."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from urllib.parse import parse_qs
+
+from topiclake.errors import StorageError
+from topiclake.storage_settings import StorageSettings
+
+#: Before the settings of a shared access signature, in both of Azure's drivers.
+_SAS = "fs.azure.sas."
+#: A date, and maybe a time, which is UTC's where it does not say.
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|[+-]\d\d:\d\d)?)?")
+_HOUR_SECONDS = 3600.0
+_LOG = logging.getLogger(__name__)
+
+#: When it was last warned about the end of a secret's token, by the clock that only runs forward.
+_reminded: dict[tuple[str, datetime], float] = {}
+
+
+def end_of(token: str) -> datetime | None:
+    """Return when a shared access signature ends; None where its stored access policy says it, or nothing.
+
+    Source: `se`, https://learn.microsoft.com/rest/api/storageservices/create-service-sas
+    """
+    # A plus sign, of a time zone, may have been left as it is.
+    told = parse_qs(token.lstrip("?")).get("se", [""])[0].replace(" ", "+")
+    match = _MOMENT.fullmatch(told)
+    if match is None:
+        return None
+    date, minute, second, zone = match.groups()
+    offset = "+00:00" if zone in (None, "Z") else zone
+    try:
+        return datetime.fromisoformat(f"{date}T{minute or '00:00'}{second or ':00'}{offset}")
+    except ValueError:
+        return None
+
+
+def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> None:
+    """Warn when a token ends soon.
+
+    Only a shared access signature tells its end: an S3 session token does not, nor does a key.
+
+    Args:
+        storage: The source, and how long before to warn.
+        settings: What opens it, see `storage_access.hadoop_settings`.
+
+    Raises:
+        StorageError: It has ended.
+    """
+    end, now = _end(settings), _now()
+    if end is None:
+        return
+    if end <= now:
+        raise StorageError(f"{storage.source} cannot be opened: {_told(storage, end, now)}", _remedy(storage))
+    if _is_soon(storage, end, now):
+        _warn(storage, end, now)
+
+
+def remind(storage: StorageSettings, settings: Mapping[str, str]) -> None:
+    """Warn when a token ends soon or has ended, at most once an hour for each token."""
+    end, now = _end(settings), _now()
+    if end is None or not _is_soon(storage, end, now):
+        return
+    token = _secret(storage), end
+    if time.monotonic() - _reminded.get(token, -_HOUR_SECONDS) >= _HOUR_SECONDS:
+        _reminded[token] = time.monotonic()
+        _warn(storage, end, now)
+
+
+def _end(settings: Mapping[str, str]) -> datetime | None:
+    ends = [end_of(value) for key, value in settings.items() if key.startswith(_SAS)]
+    return next(filter(None, ends), None)
+
+
+def _is_soon(storage: StorageSettings, end: datetime, now: datetime) -> bool:
+    return end - now <= timedelta(hours=storage.expiry_warning_hours)
+
+
+def _warn(storage: StorageSettings, end: datetime, now: datetime) -> None:
+    _LOG.warning("%s: %s; try: %s", storage.source, _told(storage, end, now), _remedy(storage))
+
+
+def _told(storage: StorageSettings, end: datetime, now: datetime) -> str:
+    minutes = int(abs(end - now).total_seconds() // 60)
+    span = f"{minutes // 60} h {minutes % 60} min"
+    when = f"{end.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    verb, how_long = ("ended", f"{span} ago") if end <= now else ("ends", f"in {span}")
+    return (
+        f"its SAS token, the secret {_secret(storage)}, {verb} at {when}, {how_long} by this machine's clock"
+    )
+
+
+def _remedy(storage: StorageSettings) -> str:
+    return f"put a new token into the secret {_secret(storage)}, which running queries read each minute"
+
+
+def _secret(storage: StorageSettings) -> str:
+    return storage.sas_token.name if storage.sas_token is not None else ""
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

