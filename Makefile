@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars nginx chromium demo test test-unit check format typecheck bench bench-batches torture faults services-up services-down clean
+.PHONY: help setup jars nginx chromium databases demo test test-unit check format typecheck bench bench-batches bench-scale torture faults services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ $(VENV)/.ready: requirements.txt requirements-dev.txt pyproject.toml
 
 jars: jars/target/.ready  ## fetch the jars that jars/*/pom.xml pin
 
-jars/target/.ready: jars/pom.xml $(wildcard jars/*/pom.xml)
+jars/target/.ready: jars/pom.xml $(wildcard jars/*/pom.xml jars/store/src/main/java/io/topiclake/*/*.java)
 	@command -v mvn >/dev/null || { echo "Maven is missing; try: apt-get install maven"; exit 1; }
 	@echo "== jars (about 190 MB the first time)"
 	mvn -B -ntp -q -f jars/pom.xml clean process-resources
@@ -41,7 +41,7 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup nginx chromium  ## every test (about half an hour on two cores)
+test: setup nginx chromium databases  ## every test (about half an hour on two cores)
 	$(PYTEST)
 
 nginx:
@@ -56,10 +56,22 @@ chromium:
 	  [ "$$(id -u)" = 0 ] || { echo "chromium is missing; try: sudo apt-get install chromium"; exit 1; }; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; }
 
-test-unit: setup  ## the quick tests: no JVM, under 30 seconds
-	$(PY) -m pytest tests/unit
+# Neither package starts a server: MariaDB's is the bare one, and PostgreSQL is told to create no cluster.
+databases:
+	@{ [ -x /usr/sbin/mariadbd ] && ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; } || { \
+	  echo "== MariaDB and PostgreSQL, for the tests of the JDBC sink"; \
+	  [ "$$(id -u)" = 0 ] || { echo "a server is missing; try: sudo apt-get install mariadb-server-core postgresql"; exit 1; }; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends mariadb-server-core postgresql-common && \
+	  { ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
+	    mkdir -p /etc/postgresql-common/createcluster.d && \
+	    echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.d/topiclake.conf && \
+	    apt-get install -y -qq --no-install-recommends postgresql; }; }; }
 
-check: setup nginx chromium  ## ruff, strict types, tests
+test-unit: setup  ## the quick tests: no JVM, under 30 seconds
+	$(PY) -m pytest -n 2 tests/unit
+
+check: setup nginx chromium databases  ## ruff, strict types, tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -78,8 +90,14 @@ bench: setup  ## the article's code against ours on N records (N=20000000 for fi
 bench-batches: setup  ## what a micro-batch of 1,000 rows costs, against the article's
 	$(PY) -m bench.micro_batches
 
-torture: setup  ## kill an ingest 32 times while 200,000 records flow, audit after each (about 20 minutes)
+bench-scale: setup  ## one worker of a Spark cluster against two, on N records
+	$(PY) -m bench.scale --records $(N)
+
+torture: setup  ## kill an ingest 32 times while records flow; seven writers on one table (about an hour)
 	$(PY) -m bench.torture
+	$(PY) -m bench.writers --seconds 600 --one-process
+	$(PY) -m bench.writers --seconds 600
+	$(PY) -m bench.writers --seconds 600 --local
 
 faults: setup nginx  ## break each guard once, and see its test go red (about 30 minutes)
 	$(PY) -m bench.plant_faults

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, storage
+from topiclake import data_loss, delta, storage
 from topiclake.audit_counts import (
     CLAIMED,
     HELD,
@@ -28,7 +25,6 @@ from topiclake.audit_counts import (
 )
 from topiclake.audit_range import (
     Range,
-    held_offsets,
     is_compacted,
     paused_ranges,
     read_held,
@@ -36,9 +32,11 @@ from topiclake.audit_range import (
     within_kafka,
 )
 from topiclake.audit_report import AuditReport, PartitionAudit, joined
-from topiclake.errors import IngestError, OffsetsLostError, StorageError
+from topiclake.errors import IngestError, StorageError
+from topiclake.kafka_offsets import held_offsets
 from topiclake.session import is_databricks
 from topiclake.settings import Settings
+from topiclake.storage_refusals import refusals_named
 
 
 def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> AuditReport:  # noqa: ANN401
@@ -58,11 +56,11 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
         TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
     """
     pipeline = settings.pipeline
-    checkpoint = storage.resolve(dbutils, pipeline.checkpoint_path, databricks=is_databricks())
+    checkpoint = storage.resolve(dbutils, settings.storage, pipeline.checkpoint_path)
     # The checkpoint before the tables: whatever it calls committed is in them when they are read.
-    with storage.refusals_named(settings.storage, checkpoint):
+    with refusals_named(settings.storage, checkpoint):
         topics = read_ranges(spark, checkpoint)
-    several = pipeline.has_several_topics
+    several = pipeline.has_table_for_each
     if not several and pipeline.topic not in topics:
         raise IngestError(
             f"the checkpoint at {checkpoint} is of topic {', '.join(topics)}, not {pipeline.topic}",
@@ -83,10 +81,10 @@ def _audit_topic(
     *,
     required: bool,
 ) -> AuditReport:
-    resolve = partial(storage.resolve, dbutils, databricks=is_databricks())
+    resolve = partial(storage.resolve, dbutils, settings.storage)
     pipeline, topic = settings.pipeline, settings.pipeline.topic
     held = held_offsets(settings.kafka, topic)
-    with storage.refusals_named(settings.storage, resolve(pipeline.table_path)):
+    with refusals_named(settings.storage, resolve(pipeline.table_path)):
         paused = paused_ranges(spark, resolve(pipeline.paused_path), topic)
         landed = [
             *_table_places(spark, resolve(pipeline.table_path), topic, required=required),
@@ -104,21 +102,9 @@ def _audit_topic(
     policy = Policy(
         skips_tombstones=pipeline.tombstones == "skip", compacted=is_compacted(settings.kafka, topic)
     )
-    with _losses_named(topic):
+    with data_loss.losses_named(f"records of topic {topic} while they were audited", "the audit once more"):
         rows = _in_ranges(spark, ranges, [_held_places(spark, settings, ranges), *landed])
         return _report(topic, ranges, rows, policy)
-
-
-@contextmanager
-def _losses_named(topic: str) -> Iterator[None]:
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        if not re.search("KAFKA_DATA_LOSS|Some data may have been lost", str(error)):
-            raise
-        raise OffsetsLostError(
-            f"Kafka deleted records of topic {topic} while they were audited", "the audit once more"
-        ) from None
 
 
 # Where each offset is: `partition INT, offset BIGINT, place INT`

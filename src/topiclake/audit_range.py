@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
-from pyspark.errors import AnalysisException
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -17,10 +14,6 @@ from topiclake import checkpoint, kafka, topics
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.kafka import TIMEOUT_SECONDS
 from topiclake.settings import KafkaSettings, PipelineSettings
-
-#: topic → partition → offset, as Spark writes it.
-Offsets = dict[str, dict[int, int]]
-_SPECS: Any = OffsetSpec  # its methods have no types
 
 
 @dataclass(frozen=True)
@@ -51,20 +44,20 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
     Raises:
         IngestError: There is no checkpoint, or a file of it is missing.
     """
-    first = _offsets(spark, f"{path}/sources/0/0")
+    first = checkpoint.read_offsets(spark, f"{path}/sources/0/0")
     if first is None:
         raise IngestError(
             f"there is no checkpoint at {path}",
             "an ingest with this checkpoint_path, such as python -m workbench run notebooks/gps_ingest.py",
         )
     last = checkpoint.last_committed(spark, path)
-    committed = first if last == checkpoint.NONE else _offsets(spark, f"{path}/offsets/{last}")
+    committed = first if last == checkpoint.NONE else checkpoint.read_offsets(spark, f"{path}/offsets/{last}")
     if committed is None:
         raise IngestError(
             f"the checkpoint at {path} is damaged: batch {last} has ended, offsets/{last} does not say where",
             "the same checkpoint from a backup",
         )
-    planned = _offsets(spark, f"{path}/offsets/{last + 1}") or committed
+    planned = checkpoint.read_offsets(spark, f"{path}/offsets/{last + 1}") or committed
     return {
         topic: {
             one: Range(*_ends(one, end, first.get(topic, {}), committed.get(topic, {})))
@@ -98,40 +91,15 @@ def within_kafka(range_: Range, held: tuple[int, int], *, topic: str, partition:
     return Range(range_.first, range_.committed, range_.planned, begin, range_.paused)
 
 
-def held_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, int]]:
-    """Return for each partition of `topic` the first offset that Kafka still holds, and the next to come.
-
-    Raises:
-        TopicNotFoundError: The broker does not hold the topic.
-        KafkaError: The broker cannot be reached, or refuses the login or the request.
-    """
-    partitions = [TopicPartition(topic, one) for one in range(kafka.require_topic(settings, topic))]
-    client, specs = _admin(settings), (_SPECS.earliest(), _SPECS.latest())
-    found: list[dict[int, int]] = []
-    try:
-        for spec in specs:
-            asked = client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS)
-            found.append({one.partition: future.result().offset for one, future in asked.items()})
-    except KafkaException as error:
-        raise kafka.unreachable(settings, [error.args[0]]) from None
-    earliest, latest = found
-    return {one: (earliest[one], latest[one]) for one in earliest}
-
-
 def is_compacted(settings: KafkaSettings, topic: str) -> bool:
     """Tell whether Kafka may drop records in the middle of `topic`; no, if the broker does not say."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    client = _admin(settings)
+    client = AdminClient(kafka.client_settings(settings))
     asked = client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
     try:
         return "compact" in (asked[resource].result()["cleanup.policy"].value or "")
     except KafkaException:  # a login may read a topic and not its configuration
         return False
-
-
-def _admin(settings: KafkaSettings) -> AdminClient:
-    """Return a client; hold it by name while it is asked: one that is gone never answers."""
-    return AdminClient(kafka.client_settings(settings))
 
 
 def read_held(
@@ -148,8 +116,9 @@ def read_held(
         A DataFrame with the columns of `kafka.read_topic`. Reading it fails when Kafka has deleted the
         beginning of a range meanwhile; gaps that compaction or transactions left are right.
     """
-    options = kafka.reader_options(settings, pipeline, shaded=shaded)
-    client = {key: value for key, value in options.items() if key.startswith("kafka.")}
+    options = kafka.range_options(settings, shaded=shaded)
+    # Headers are not looked at, and cost time.
+    client = {key: value for key, value in options.items() if key != "includeHeaders"}
     first = {one: part.earliest for one, part in ranges.items()}
     after = {one: part.committed for one, part in ranges.items()}
     return kafka.read_range(spark, client, pipeline.topic, first, after)
@@ -173,15 +142,3 @@ def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tup
         .collect()
     )
     return {row[0]: (row[1], row[2]) for row in found}
-
-
-def _offsets(spark: SparkSession, file: str) -> Offsets | None:
-    """Return what the last line of a file says; None when there is no such file."""
-    try:
-        (row,) = spark.read.text(file, wholetext=True).collect()
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return None
-    topics: dict[str, dict[str, int]] = json.loads(row[0].splitlines()[-1])
-    return {topic: {int(one): offset for one, offset in found.items()} for topic, found in topics.items()}

@@ -8,17 +8,17 @@ as one field more, and is right exactly when that comes out as END. docs/archite
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructType
 
-from topiclake import avro_schema
+from topiclake import avro_reason, avro_schema
 from topiclake.wire_format import (
     HEADER_LENGTH,
     Part,
@@ -88,6 +88,8 @@ class Registered(Protocol):
     def schema_type(self) -> str: ...  # noqa: D102
     @property
     def schema(self) -> str: ...  # noqa: D102
+    @property
+    def references(self) -> Sequence[tuple[str, str]]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,9 @@ class Codec:
     writers: dict[SchemaKey, str] = field(default_factory=dict)
     refused: dict[SchemaKey, tuple[str, str]] = field(default_factory=dict)
 
+    #: What the registry calls such schemas.
+    schema_type: ClassVar[str] = "AVRO"
+
     @classmethod
     def of(
         cls,
@@ -114,17 +119,32 @@ class Codec:
         """Unite schemas, oldest first; `accepts` says why a reader schema is not possible, or None."""
         usable = {key: each.schema for key, each in schemas.items() if each.schema_type == "AVRO"}
         united = avro_schema.unite(usable, accepts)
-        refused = {
-            key: ("wrong_schema_type", f"schema {key} is {each.schema_type}, not AVRO")
+        incompatible = {key: ("incompatible_schema", why) for key, why in united.incompatible.items()}
+        return cls(united.reader, united.writers, cls.of_other_types(schemas) | incompatible)
+
+    @classmethod
+    def of_other_types(cls, schemas: Mapping[SchemaKey, Registered]) -> dict[SchemaKey, tuple[str, str]]:
+        """Return why records of schemas of another type are not decoded."""
+        return {
+            key: ("wrong_schema_type", f"schema {key} is {each.schema_type}, not {cls.schema_type}")
             for key, each in schemas.items()
-            if each.schema_type != "AVRO"
-        } | {key: ("incompatible_schema", why) for key, why in united.incompatible.items()}
-        return cls(united.reader, united.writers, refused)
+            if each.schema_type != cls.schema_type
+        }
 
     @property
     def is_row(self) -> bool:
         """Whether it decodes records, whose fields are columns."""
         return self.reader is not None and avro_schema.is_record(self.reader)
+
+    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
+        """Add what `decoded` makes of `part` to records that `identified` has seen, under that name."""
+        name = "decoded" if part == "value" else f"decoded_{part}"
+        return records.withColumn(name, decoded(self, part))
+
+    def reason(self, payload: Column, schema: Column) -> Column:
+        """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
+        writers = {identifier(key): text for key, text in self.writers.items()}
+        return avro_reason.reason(payload, schema, writers)
 
     @property
     def keys(self) -> list[SchemaKey]:
@@ -188,20 +208,33 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
         `event`, as the reader schema says, and `_topiclake_end`, for others and for keys. Right where
         it is END. Null where the schema is not one of the codec's; never raises for a bad record.
     """
-    reader = codec.reader or '"null"'
-    wrapped = framed_row if part == "value" and codec.is_row else framed
-    # A cluster's setting for dates before 1582 must not change what a record means.
-    options = {"mode": "PERMISSIVE", "avroSchema": wrapped(reader), "datetimeRebaseMode": "CORRECTED"}
     named, payload = F.col(f"{part}_schema"), F.col(f"{part}_framed")
     branches = [
-        (named == F.lit(identifier(key)), from_avro(payload, wrapped(schema, behind_prefix=True), options))
-        for key, schema in codec.writers.items()
+        (named == F.lit(identifier(key)), decoded_as(codec, key, payload, part)) for key in codec.writers
     ]
     nothing = F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
     cases = reduce(lambda case, branch: case.when(*branch), branches, F) if branches else nothing
     # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
     # would decode every record twice; nor drop a plan that decodes nothing, and what it counts. Always true.
     return F.when(F.spark_partition_id() >= 0, cases)
+
+
+def decoded_as(codec: Codec, key: SchemaKey, payload: Column, part: Part = "value") -> Column:
+    """Decode five bytes, the Avro and END by the schema `key` of the codec; returns what `decoded` does."""
+    wrapped = framed_row if part == "value" and codec.is_row else framed
+    # A cluster's setting for dates before 1582 must not change what a record means.
+    options = {
+        "mode": "PERMISSIVE",
+        "avroSchema": wrapped(codec.reader or '"null"'),
+        "datetimeRebaseMode": "CORRECTED",
+    }
+    return from_avro(payload, wrapped(codec.writers[key], behind_prefix=True), options)
+
+
+def fits(codec: Codec, key: SchemaKey, value: Column) -> Column:
+    """Tell whether `value BINARY` is plain Avro of the schema `key` of the codec, from first to last byte."""
+    payload = F.concat(F.lit(bytes(HEADER_LENGTH)), value, F.lit(END_BYTES))
+    return is_right(decoded_as(codec, key, payload))
 
 
 def is_right(result: Column) -> Column:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -40,12 +39,6 @@ def event_type(spark: SparkSession, reader: str) -> DataType:
     if unwritable := _unwritable(event, is_row=is_record(reader)):
         raise ImpossibleSchemaError(unwritable)
     return event
-
-
-def columns(event: DataType, reader: str) -> StructType:
-    """Return the columns of decoded rows: the fields of a record, or `value`."""
-    is_row = isinstance(event, StructType) and is_record(reader)
-    return cast("StructType", event) if is_row else StructType().add("value", event)
 
 
 def _has_huge_fixed(tree: object) -> bool:

@@ -24,7 +24,7 @@ def reason(payload: Column, schema: Column, writers: Mapping[bytes, str]) -> Col
     schemas = {key.hex(): text for key, text in writers.items() if not has_free_items(json.loads(text))}
 
     # Everything inside: Spark ships it by value, so the library need not be on the workers; fastavro must.
-    @F.udf("string")
+    @F.udf(returnType="string", useArrow=False)
     def told(payload: bytes | None, named: bytes | None) -> str | None:
         import io
         import json

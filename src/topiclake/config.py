@@ -6,15 +6,23 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
 
 from topiclake.errors import ConfigError
-from topiclake.settings import SecretReader, Settings
+from topiclake.secret import SecretReader
+from topiclake.settings import Settings
+from topiclake.storage_settings import ACCESS
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+#: Keys whose value may be a secret that somebody wrote into a file.
+SECRET_KEYS = {"username", "password", "client_secret"}.union(
+    *(way for ways in ACCESS.values() for way in ways)
+)
+#: A value that may hold a login, against the rules.
+LOGIN_URL = ("database", "url")
 #: What a widget holds when the configuration files decide.
 UNSET = ("", "from conf")
 
@@ -53,10 +61,18 @@ def load_settings(
         )
     if "storage" in given:
         merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
-    # Who names a topic does not want those that match the files' pattern.
-    upper = {"topic_pattern": None, **given} if "topic" in given else given
-    merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: upper})[name]}
+    merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: _upper(given)})[name]}
     return _validate(_expand(merged, files), files, set(given), secrets)
+
+
+def _upper(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parameters; who names what to read, by topic, pattern or partitions, names all of it."""
+    for key in ("topic", "topic_pattern", "assign"):
+        if key in given:
+            # With a pattern the topic's name is read by nobody, but tells of one pipeline.
+            others = {"topic": {"topic_pattern", "assign"}, "topic_pattern": {"assign"}}
+            return {**dict.fromkeys(others.get(key, {"topic", "topic_pattern"})), **given}
+    return dict(given)
 
 
 def find_conf(start: Path | None = None) -> Path:
@@ -131,7 +147,7 @@ def _validate(
 def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -> ConfigError:
     """Say in one sentence which key of which file is wrong, and what is allowed."""
     problem = error.errors()[0]
-    path = [str(part) for part in problem["loc"] if not str(part).startswith("function-")]
+    path = [str(part) for part in problem["loc"] if not str(part).startswith(("function-", "[key]"))]
     key = path[1] if path[0] == "pipeline" and len(path) > 1 else ".".join(path)
     place = f"parameter {key}" if key in given else f"{'.'.join(path)} in {' or '.join(map(str, files))}"
     remedy = f"-p {key}=<an allowed value>, or leave it empty" if key in given else "mend that file"
@@ -145,12 +161,14 @@ def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -
 
 def _shown(problem: Any) -> str:  # noqa: ANN401 (pydantic's ErrorDetails)
     """Show the wrong value, unless it may be a secret that somebody wrote into the file."""
-    secret = any(str(part) in ("username", "password", "sas_token") for part in problem["loc"])
+    secret = any(str(part) in SECRET_KEYS for part in problem["loc"]) or problem["loc"] == LOGIN_URL
     return "[REDACTED]" if secret else repr(problem["input"])
 
 
 def _allowed(path: list[str]) -> list[str]:
     model: Any = Settings
     for part in path:
-        model = model.model_fields[part].annotation
+        kind = model.model_fields[part].annotation
+        # Of `X | None`, X.
+        model = next(iter(get_args(kind)), kind)
     return sorted(set(model.model_fields) - {"env", "name", "run_id", "loaded_at"})

@@ -9,6 +9,8 @@
     ├── SchemaRegistryError     the registry cannot be used
     │   └── SubjectNotFoundError
     ├── StorageError            a mount, a folder or a container cannot be used
+    ├── DatabaseError           a database cannot be used
+    ├── NoticeError             a webhook does not take a notice
     ├── DecodeError             FAILFAST met a record that is not right
     └── IngestError             a streaming query ended for another reason
 
@@ -66,6 +68,14 @@ class SubjectNotFoundError(SchemaRegistryError):
 
 class StorageError(TopiclakeError):
     """A mount, folder, container or bucket cannot be used."""
+
+
+class DatabaseError(TopiclakeError):
+    """A database cannot be reached, refuses the login, or refuses what the sink needs to do there."""
+
+
+class NoticeError(TopiclakeError):
+    """A webhook cannot be reached, or refuses a notice."""
 
 
 class DecodeError(TopiclakeError):

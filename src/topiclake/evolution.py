@@ -42,6 +42,19 @@ def refusal(table: StructType, wanted: StructType) -> str | None:
     return None
 
 
+def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
+    """Say why Parquet files with columns `wanted` cannot stand beside others; None: they can.
+
+    Readers add columns and widen none.
+    """
+    for path, old, new in _differing(files, wanted, ""):
+        return (
+            f"{path} is {old.simpleString()} in the Parquet files and would become {new.simpleString()}, "
+            "which no reader of both unites"
+        )
+    return None
+
+
 def properties(table: StructType, wanted: StructType) -> dict[str, str]:
     """Return the table properties that must be set before `wanted` is appended; most often none."""
     needed: dict[str, str] = {}

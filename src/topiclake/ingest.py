@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import checkpoint, delta, kafka, micro_batch, platform_check, progress, storage, topics
-from topiclake.errors import IngestError
+from topiclake import (
+    data_loss,
+    delta,
+    kafka,
+    micro_batch,
+    platform_check,
+    progress,
+    queries,
+    storage,
+    topics,
+    value_batch,
+)
+from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.schemas import plain_keys
 from topiclake.session import is_databricks
-from topiclake.settings import PipelineSettings, Settings
-from topiclake.topics import TOPIC, Topics
+from topiclake.settings import TOPIC, PipelineSettings, Settings
+from topiclake.storage_refusals import refusals_named
+from topiclake.storage_renewal import WriteBatch
+from topiclake.topics import Topics
+from topiclake.value_formats import AVRO, format_of
 from topiclake.wire_format import Part
-
-#: What the NullPointerException says.
-KAFKA_METRICS_BUG = re.compile(
-    r'Cannot invoke .*because the return value of "scala\.Option\.get\(\)" is null'
-)
 
 
 def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
     """Resolve paths and secrets of a configuration into what a micro-batch must know."""
-    resolve = partial(storage.resolve, dbutils, databricks=is_databricks())
+    resolve = partial(storage.resolve, dbutils, settings.storage)
     pipeline = settings.pipeline
-    name = TOPIC if pipeline.has_several_topics else pipeline.topic
+    name = TOPIC if pipeline.has_table_for_each else pipeline.topic
     parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
     return Target(
         pipeline=settings.name,
@@ -46,6 +55,8 @@ def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the pla
         properties=pipeline.table_properties,
         # Each topic has some of the records that are listed for all.
         needs_one_subject=pipeline.subject_strategy == "topic_record_name",
+        plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
+        format=format_of(pipeline) if pipeline.is_registered else AVRO,
     )
 
 
@@ -73,68 +84,67 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     Raises:
         TopicNotFoundError, SubjectNotFoundError: Named with those that exist; before anything is written. Of
             several topics, only a listed one that is missing, or a pattern that none matches.
+        OffsetsLostError: Kafka lost what the checkpoint has not read; names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         DecodeError: Inside the query, in mode FAILFAST.
     """
     to = target(settings, dbutils)
     kafka.require_topics(settings.kafka, settings.pipeline)
     platform_check.require_avro_limits(spark)
-    several = settings.pipeline.has_several_topics
+    platform_check.require_log_store(spark, to.table)
+    several = settings.pipeline.has_table_for_each
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
         storage.require_writable(location)
+    # Before the table is made: the checkpoint may lie elsewhere.
+    with refusals_named(settings.storage, to.checkpoint):
+        new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint)
+    write_batch = _writer(spark, settings, dbutils, to)
+    if not settings.pipeline.fail_on_data_loss:
+        watch = data_loss.Watch(settings.name, to.checkpoint, kafka.client_settings(settings.kafka))
+        write_batch = partial(data_loss.write_watched, watch, write_batch)
+    records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
+    with refusals_named(settings.storage, to.checkpoint):
+        data_loss.keep_ids(spark, new_ids, to.checkpoint)
+    query = queries.start_batches(
+        records, settings, dbutils, write_batch, name=settings.name, location=to.checkpoint
+    )
+    progress.explain_losses(query, partial(data_loss.explained, spark, settings, to.checkpoint))
+    return query
+
+
+def _writer(spark: SparkSession, settings: Settings, dbutils: Any, to: Target) -> WriteBatch:  # noqa: ANN401
+    """Make what the query's batches need, and return what writes them."""
+    if not settings.pipeline.is_registered:
+        values = Values.from_settings(settings.pipeline)
+        with refusals_named(settings.storage, to.table):
+            delta.ensure_table(spark, to.table, value_batch.columns(spark, values, to.layout), to.properties)
+        return partial(value_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
     patient = to.registry.patient(settings.schema_registry.retry_seconds)
-    if several:
+    if settings.pipeline.has_table_for_each:
         many = _topics(settings, dbutils, to)
         topics.resume(spark, many)
         # Another start: what this one has learnt would ask the registry with little patience.
         template = replace(to, registry=patient, start=uuid4().hex)
-        write_batch = partial(topics.write, replace(many, template=template))
-    else:
-        is_new = _prepare(spark, settings, to)
-        write_batch = partial(micro_batch.write, replace(to, registry=patient, is_new=is_new))
-    records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
-    stream = (
-        records.writeStream.queryName(settings.name)
-        .option("checkpointLocation", to.checkpoint)
-        .foreachBatch(write_batch)
-    )
-    if checkpoint.is_interrupted(spark, to.checkpoint):
-        _finish_interrupted(stream)
-    trigger = settings.pipeline.trigger
-    if trigger == "availableNow":
-        return stream.trigger(availableNow=True).start()
-    return stream.trigger(processingTime=trigger).start()
-
-
-def _finish_interrupted(stream: DataStreamWriter) -> None:
-    """Finish the batch that an earlier run began, in a query of its own.
-
-    Spark 4.1's Kafka source ends with a NullPointerException after such a batch is done (SPARK-55271): it
-    reports how far behind it is before it has asked. The batch is committed then; the next start goes on.
-    """
-    query = stream.trigger(availableNow=True).start()
-    try:
-        progress.await_caught_up(query, "availableNow")
-    except IngestError as error:
-        if not KAFKA_METRICS_BUG.search(str(error)):
-            raise
+        return partial(topics.write, replace(many, template=template))
+    is_new = _prepare(spark, settings, to)
+    return partial(micro_batch.write, replace(to, registry=patient, is_new=is_new))
 
 
 def _prepare(spark: SparkSession, settings: Settings, to: Target) -> bool:
     """Make the table where it is missing, so that an empty topic has one too; tell whether it was."""
-    with storage.refusals_named(settings.storage, to.table):
+    with refusals_named(settings.storage, to.table):
         is_new = not delta.is_table(spark, to.table)
         schemas = to.schemas()
         schemas.require_usable(schemas.current(spark))
+        if to.plain_versions:
+            plain_keys(to.registry, to.subjects, to.plain_versions)
     return is_new
 
 
 def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # noqa: ANN401
-    options = kafka.reader_options(settings.kafka, settings.pipeline, shaded=is_databricks())
-    of_stream = ("subscribe", "subscribePattern", "startingOffsets", "maxOffsetsPerTrigger")
     return Topics(
         template=template,
-        reader={key: value for key, value in options.items() if key not in of_stream},
-        ledger=storage.resolve(dbutils, settings.pipeline.paused_path, databricks=is_databricks()),
+        reader=kafka.range_options(settings.kafka, shaded=is_databricks()),
+        ledger=storage.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
     )

@@ -8,16 +8,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from confluent_kafka.error import KafkaError as ClientError
 from pyspark.sql import DataFrame, SparkSession
 
+from topiclake import source_options
 from topiclake.errors import KafkaError, TopicNotFoundError
 from topiclake.settings import KafkaSettings, PipelineSettings
 
 #: Seconds until a broker that does not answer counts as unreachable.
 TIMEOUT_SECONDS = 10
 
+#: Kafka's setting of a topic, and the value with which the newest record of each key stays.
+_CLEANUP, _COMPACT = "cleanup.policy", "compact"
 #: Waiting does not help against these.
 _HOPELESS = (ClientError._AUTHENTICATION, ClientError._SSL)
 
@@ -53,8 +56,10 @@ def read_range(
     topic: str,
     first: Mapping[int, int],
     after: Mapping[int, int],
+    *,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
-    """Read offsets of one topic as a batch; fails when Kafka has deleted the beginning of a range.
+    """Read offsets of one topic as a batch.
 
     Args:
         spark: The session.
@@ -62,6 +67,8 @@ def read_range(
         topic: The topic.
         first: The first offset of each partition.
         after: The offset after the last one of each partition.
+        fail_on_data_loss: Whether it fails when Kafka has deleted the beginning of a range; else it gives
+            what is left.
 
     Returns:
         A DataFrame with the columns of `read_topic`; `headers` where the options ask for them.
@@ -70,33 +77,46 @@ def read_range(
         name: json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
         for name, offsets in (("startingOffsets", first), ("endingOffsets", after))
     }
-    assigned = {"assign": json.dumps({topic: sorted(first)}), "failOnDataLoss": "true"}
-    return spark.read.format("kafka").options(**{**options, **assigned, **ends}).load()
+    assigned = {"assign": json.dumps({topic: sorted(first)})}
+    losses = {"failOnDataLoss": "true" if fail_on_data_loss else "false"}
+    return spark.read.format("kafka").options(**{**options, **assigned, **losses, **ends}).load()
 
 
 def reader_options(kafka: KafkaSettings, pipeline: PipelineSettings, *, shaded: bool) -> dict[str, str]:
-    """Return the options of Spark's Kafka source."""
-    offsets = pipeline.starting_offsets
-    options = {
-        "subscribePattern" if pipeline.topic_pattern else "subscribe": pipeline.topic_pattern
-        or pipeline.topic,
-        "startingOffsets": offsets if isinstance(offsets, str) else json.dumps(offsets),
-        "includeHeaders": "true",
-        "failOnDataLoss": "true",
-    }
-    if pipeline.max_offsets_per_trigger is not None:
-        options["maxOffsetsPerTrigger"] = str(pipeline.max_offsets_per_trigger)
-    return options | {f"kafka.{key}": value for key, value in _jvm_client(kafka, shaded=shaded).items()}
+    """Return the options of Spark's Kafka source, for a stream."""
+    return source_options.of_stream(pipeline) | range_options(kafka, shaded=shaded)
+
+
+def range_options(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
+    """Return the options of Spark's Kafka source but for topics and offsets, as `read_range` wants them."""
+    return {"includeHeaders": "true"} | _jvm_consumer(kafka, shaded=shaded)
+
+
+def _jvm_consumer(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
+    consumer = {key: str(value) for key, value in kafka.consumer.items()}
+    client = _jvm_client(kafka, shaded=shaded) | consumer
+    options = {f"kafka.{key}": value for key, value in client.items()}
+    if kafka.group_id_prefix is not None:
+        options["groupIdPrefix"] = kafka.group_id_prefix
+    return options
+
+
+def writer_options(kafka: KafkaSettings, topic: str | None, *, shaded: bool) -> dict[str, str]:
+    """Return the options of Spark's Kafka sink; without a topic the records have a column for it."""
+    tuned = {"linger.ms": "20", "batch.size": "131072", "compression.type": "lz4"}
+    client = _jvm_client(kafka, shaded=shaded) | tuned
+    options = {} if topic is None else {"topic": topic}
+    return options | {f"kafka.{key}": value for key, value in client.items()}
 
 
 def _jvm_client(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
-    """Return the settings of a Kafka client on the JVM."""
+    """Return the settings that every Kafka client on the JVM has."""
     client = {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
     if kafka.ca_file is not None:
         client |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(kafka.ca_file)}
     if kafka.is_sasl:
         client |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka, shaded=shaded)}
-    return client | {key: str(value) for key, value in kafka.consumer.items()}
+    return client
 
 
 def _jaas(kafka: KafkaSettings, *, shaded: bool) -> str:
@@ -179,22 +199,45 @@ def _shown(topics: Iterable[str]) -> str:
     return ", ".join(sorted(name for name in topics if not name.startswith("_"))) or "none"
 
 
-def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int) -> int:
+def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int, *, compacted: bool = False) -> int:
     """Create `topic` where it is missing, and return how many partitions it has.
 
+    Args:
+        kafka: The broker.
+        topic: Its name.
+        partitions: How many a new topic has.
+        compacted: Whether Kafka keeps the newest record of each key for ever, and may delete older ones.
+
     Raises:
-        KafkaError: The broker cannot be reached, refuses the login, or refuses to create it.
+        KafkaError: The broker cannot be reached, refuses the login, or refuses to create it; or the topic is
+            there and not compacted, as was asked for.
     """
     topics = _topics(kafka)
-    if topic in topics:
-        return topics[topic]
     client = AdminClient(client_settings(kafka))
+    if topic not in topics:
+        config = {_CLEANUP: _COMPACT} if compacted else {}
+        try:
+            client.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(TIMEOUT_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
+                raise KafkaError(f"topic {topic} cannot be created: {error.args[0].str()}") from None
+    elif compacted:
+        _require_compacted(client, topic)
+    return topics.get(topic, partitions)
+
+
+def _require_compacted(client: AdminClient, topic: str) -> None:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
-        client.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_SECONDS)
+        policy = client.describe_configs([resource])[resource].result(TIMEOUT_SECONDS)[_CLEANUP].value
     except KafkaException as error:
-        if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
-            raise KafkaError(f"topic {topic} cannot be created: {error.args[0].str()}") from None
-    return partitions
+        raise KafkaError(f"topic {topic} does not tell its settings: {error.args[0].str()}") from None
+    if policy != _COMPACT:
+        raise KafkaError(
+            f"topic {topic} has {_CLEANUP}={policy}: records that are old would be deleted, {_COMPACT} keeps "
+            "the newest of each key",
+            f"kafka-configs --alter --topic {topic} --add-config {_CLEANUP}={_COMPACT}, or another topic",
+        )
 
 
 def _topics(kafka: KafkaSettings) -> dict[str, int]:

@@ -25,6 +25,7 @@ from topiclake.errors import DecodeError, IngestError
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import Schemas
+from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part
 
 #: So often a batch is written again because another writer was faster.
@@ -51,6 +52,8 @@ class Target:
         properties: Table properties, for a new table.
         needs_one_subject: Whether one of the value's subjects is enough.
         topic: Set where a query has several topics: each is a writer of its own.
+        plain_versions: See `Schemas.plain_versions`.
+        format: What the schemas of values are.
         is_new: Whether this start created the table, so that no batch can be in it.
         start: Names this start of the query.
     """
@@ -67,13 +70,22 @@ class Target:
     properties: Mapping[str, str] = field(default_factory=dict)
     needs_one_subject: bool = False
     topic: str | None = None
+    plain_versions: tuple[int, ...] | None = None
+    format: Format = AVRO
     is_new: bool = False
     start: str = field(default_factory=lambda: uuid4().hex)
 
     def schemas(self) -> Schemas:
         """Return the schemas of this topic, with nothing learnt yet."""
         return Schemas(
-            self.registry, self.subjects, self.table, self.layout, self.properties, self.needs_one_subject
+            self.registry,
+            self.subjects,
+            self.table,
+            self.layout,
+            self.properties,
+            self.needs_one_subject,
+            self.plain_versions,
+            self.format,
         )
 
 
@@ -136,7 +148,8 @@ def write(target: Target, records: DataFrame, batch_id: int, *, is_read_again: b
         SchemaRegistryError: The registry cannot be used; nothing was decided.
         DecodeError: A record is not right, in mode FAILFAST.
     """
-    batch = Batch(target, _started(target, records.sparkSession), records, batch_id, is_read_again)
+    start = _started(target, records.sparkSession)
+    batch = Batch(target, start, start.schemas.named(records), batch_id, is_read_again)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _write(batch)
@@ -157,7 +170,7 @@ def _started(target: Target, spark: SparkSession) -> _Start:
 
 def writer_name(target: Target, spark: SparkSession) -> str:
     """Return how Delta knows the writer of a target's batches."""
-    parts = [target.pipeline, checkpoint.query_id(spark, target.checkpoint), target.topic]
+    parts = [target.pipeline, checkpoint.query_id(spark, target.checkpoint, target.start), target.topic]
     return "/".join(part for part in parts if part)
 
 
@@ -243,6 +256,8 @@ def _settle(
     tally = rows.tally(rest, known, batch.target.layout)
     if not tally.reasons:
         return
+    if "undecodable" in tally.reasons:
+        rest = batch.start.schemas.named_anew(rest)
     unknown = batch.start.schemas.look_up(tally.late)
     codecs = batch.start.schemas.current(batch.spark)
     judged = rows.judge(rest, codecs)
@@ -252,7 +267,7 @@ def _settle(
             batch.append(found, batch.target.table, LATE, schemas=codecs.keys)
     left = F.lit(True) if is_late_written else rows.is_left(codecs, batch.target.layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
-    bad = quarantine.explained(judged.where(left), codecs, unknown, ask_fastavro=may_be_undecodable)
+    bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
     if bad.isEmpty():
         return
     if batch.target.mode == "FAILFAST":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -9,6 +11,14 @@ from pyspark.sql import functions as F
 from topiclake.errors import PlatformError
 from topiclake.session import AVRO_LIMITS, is_databricks, jvm_options
 
+#: Avro's own limit where none is set: all that Java can hold.
+_NO_LIMIT = 2**31 - 8
+#: Delta's own for a folder and for S3 are safe within one driver; whoever sets them says that there is one.
+_LOG_STORES = {
+    "file": "io.topiclake.store.LinkedLogStore or io.delta.storage.HDFSLogStore",
+    "s3a": "io.topiclake.store.ConditionalPutLogStore, io.delta.storage.S3DynamoDBLogStore "
+    "or io.delta.storage.S3SingleDriverLogStore",
+}
 _CONF = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
@@ -23,15 +33,44 @@ def require_avro_limits(spark: SparkSession) -> None:
     except PySparkException:
         # Databricks' shared clusters and serverless forbid `java_method`; the settings are told to anyone.
         text = " ".join(spark.conf.get(key, "") or "" for key in _CONF)
-        found = {name: "set" for name in AVRO_LIMITS if f"-D{name}=" in text}
-    missing = sorted(set(AVRO_LIMITS) - set(found))
+        found = dict(re.findall(r"-D([^\s=]+)=([^\s\"']*)", text))
+    missing = sorted(name for name in AVRO_LIMITS if not _is_limit(found.get(name, "")))
     if missing:
         where = "the cluster's Spark config" if is_databricks() else "spark-defaults.conf or --conf"
         lines = ", ".join(f"{key} {jvm_options()}" for key in _CONF)
         raise PlatformError(
-            f"the JVM has no {', '.join(missing)}: a record of six bytes could end it",
+            f"the JVM has no {', '.join(_told(name, found) for name in missing)}: "
+            "a record of six bytes could end it",
             f"put into {where}: {lines}; outside Databricks topiclake.session.local_session sets it",
         )
+
+
+def require_log_store(spark: SparkSession, path: str) -> None:
+    """Check that Delta's log is kept so that a second driver cannot overwrite what this one commits.
+
+    Source: https://docs.delta.io/latest/delta-storage.html (S3: one driver by default)
+
+    Raises:
+        PlatformError: It is not, and nobody has said that there is one driver only; says what to set.
+    """
+    scheme = path.partition(":")[0]
+    key = f"spark.delta.logStore.{scheme}.impl"
+    if is_databricks() or scheme not in _LOG_STORES or spark.conf.get(key, None):
+        return
+    raise PlatformError(
+        f"{path} is not safe from a second driver: by default Delta lets it overwrite this one's commits",
+        f"set {key} to {_LOG_STORES[scheme]} (the last is for one driver only); outside Databricks "
+        "topiclake.session.local_session sets it",
+    )
+
+
+def _is_limit(value: str) -> bool:
+    """Tell whether Avro takes it for a limit: it ignores, with a warning, what is no number or below 0."""
+    return value.isdecimal() and 0 < int(value) < _NO_LIMIT
+
+
+def _told(name: str, found: dict[str, str]) -> str:
+    return f"{name} (it is {found[name]!r})" if name in found else name
 
 
 def _properties(spark: SparkSession) -> dict[str, str]:

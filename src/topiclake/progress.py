@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
@@ -11,7 +13,13 @@ from topiclake import errors
 from topiclake.errors import IngestError, OffsetsLostError, TopiclakeError
 
 _OWN_ERROR = re.compile(r"topiclake\.errors\.(\w+): (.*?)(?:; try: (.*))?$", re.MULTILINE)
-_FAILFAST = re.compile(r"FAILFAST: (.*?) \(end of record\)")
+#: Of a record, not of the plan that may raise it, which Spark prints with the error of any other cause.
+_FAILFAST = re.compile(r"FAILFAST: (topic [\w.-]+, .*?) \(end of record\)")
+#: How the refusal of a record ends whose schema a fixed plan does not know.
+NOT_LISTED = "its schema was not in the registry's list when the query started"
+
+#: By run of a query, in the process that started it.
+_losses: dict[str, Callable[[], OffsetsLostError | None]] = {}
 
 
 def await_caught_up(query: StreamingQuery, trigger: str) -> None:
@@ -30,15 +38,56 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
         else:
             query.processAllAvailable()
     except StreamingQueryException as error:
-        raise failure(query.name, str(error)) from None
+        raise _failure(query, error) from None
     except KeyboardInterrupt:
         query.stop()
         raise
 
 
+def keep_running(query: StreamingQuery, seconds: float | str) -> None:
+    """Wait for so many seconds, or until the query ends; text, as widgets hold it, will do.
+
+    Raises:
+        ConfigError: `seconds` is no number of seconds.
+        TopiclakeError: The query failed; the error names the cause, not the stack.
+    """
+    if not re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
+        raise errors.ConfigError(f"{seconds!r} is no number of seconds", "0, or 3600 for an hour")
+    if not float(seconds):
+        return
+    try:
+        query.awaitTermination(math.ceil(float(seconds)))
+    except StreamingQueryException as error:
+        raise _failure(query, error) from None
+    except KeyboardInterrupt:
+        query.stop()
+        raise
+
+
+def explain_losses(query: StreamingQuery, find: Callable[[], OffsetsLostError | None]) -> None:
+    """Say which offsets were lost when a query ends because of that.
+
+    Args:
+        query: A running query.
+        find: Looks for them, after the failure.
+    """
+    _losses[str(query.runId)] = find
+
+
+def _failure(query: StreamingQuery, error: StreamingQueryException) -> TopiclakeError:
+    found = failure(query.name, str(error))
+    find = _losses.get(str(query.runId))
+    if not isinstance(found, OffsetsLostError) or find is None:
+        return found
+    return find() or found
+
+
 def failure(query: str | None, text: str) -> TopiclakeError:
     """Turn the text of a failed query into the error that caused it."""
-    if found := _FAILFAST.search(text):
+    found = _FAILFAST.search(text)
+    if found and found[1].endswith(NOT_LISTED):
+        return IngestError(f"query {query} stopped, with nothing lost: {found[1]}", "start it again")
+    if found:
         return errors.DecodeError(
             f"query {query} met a record that does not decode: {found[1]}",
             "mode=PERMISSIVE, which puts such records into the quarantine table",
@@ -50,7 +99,7 @@ def failure(query: str | None, text: str) -> TopiclakeError:
         return OffsetsLostError(
             f"query {query} stopped: Kafka no longer holds offsets that its checkpoint asks for "
             f"({_last_cause(text)})",
-            "a new checkpoint_path, after you have looked at what is missing",
+            "a new checkpoint_path and table_path, or fail_on_data_loss=false, which goes on behind them",
         )
     if "CONCURRENT_STREAM_LOG_UPDATE" in text:
         return IngestError(
@@ -69,5 +118,7 @@ def failure(query: str | None, text: str) -> TopiclakeError:
 
 
 def _last_cause(text: str) -> str:
+    # Spark 4.1 hangs the trace of the thread that failed below the error as another one, which says nothing.
+    text = re.sub(r"^\s*Suppressed: .*$", "", text, flags=re.MULTILINE)
     causes = re.findall(r"(?:Caused by|\w+(?:Exception|Error)): (.*)", text)
     return " ".join((causes[-1] if causes else text).split())[:500]

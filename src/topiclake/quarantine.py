@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from topiclake import avro, avro_reason
+from topiclake import avro, avro_form
 from topiclake.avro import Codec, Codecs
 from topiclake.wire_format import (
     GUID_HEADER_LENGTH,
@@ -35,7 +35,7 @@ RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "
 
 
 def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
-    """Turn records into rows of the quarantine table.
+    """Turn Avro records into rows of the quarantine table.
 
     Args:
         records: Kafka's columns, `value_schema BINARY`, `reason STRING` and `detail STRING`.
@@ -45,9 +45,24 @@ def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFram
     Returns:
         Columns of `SCHEMA`, one row a record.
     """
+    named = records.withColumn("schema_id", schema_id_of(F.col("value_schema")))
+    return kept(named, pipeline=pipeline, batch_id=batch_id)
+
+
+def kept(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
+    """Turn records into rows of the quarantine table.
+
+    Args:
+        records: Kafka's columns, `schema_id INT`, `reason STRING` and `detail STRING`.
+        pipeline: The pipeline's name.
+        batch_id: The micro-batch that met them.
+
+    Returns:
+        Columns of `SCHEMA`, one row a record.
+    """
     return records.select(
         *RECORD_COLUMNS,
-        schema_id_of(F.col("value_schema")).alias("schema_id"),
+        F.col("schema_id").cast("int").alias("schema_id"),
         "reason",
         "detail",
         F.lit(pipeline).alias("pipeline"),
@@ -59,7 +74,7 @@ def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFram
 
 
 def explained(
-    judged: DataFrame, codecs: Codecs, unknown: Mapping[Part, Set[SchemaKey]], *, ask_fastavro: bool
+    judged: DataFrame, codecs: Codecs, unknown: Mapping[Part, Set[SchemaKey]], *, ask_python: bool
 ) -> DataFrame:
     """Add `reason STRING` and `detail STRING` to judged records that are in no table.
 
@@ -67,13 +82,16 @@ def explained(
         judged: What `rows.judge` returned.
         codecs: What the schemas mean.
         unknown: Schemas that the registry does not know; the others were not asked for.
-        ask_fastavro: Whether rows may be undecodable; it costs a Python worker.
+        ask_python: Whether rows may be undecodable; it costs a Python worker.
     """
     reason = avro.verdict(F.col("decoded"), codecs.value)
-    why = _Words(codecs.value, "value", unknown.get("value", set()), ask_fastavro).detail(reason)
+    why = _Words(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
+    # A record of the other form is one of these, by its bytes.
+    of_form = reason.isin("bad_magic", "unknown_schema_id", "undecodable")
+    why = F.when(of_form, F.concat(why, avro_form.mismatch(codecs.value))).otherwise(why)
     if codecs.key is not None:
         of_key = avro.verdict(F.col("decoded_key"), codecs.key, "key")
-        words = _Words(codecs.key, "key", unknown.get("key", set()), ask_fastavro)
+        words = _Words(codecs.key, "key", unknown.get("key", set()), ask_python)
         why = F.when(reason == "ok", words.detail(of_key)).otherwise(why)
         reason = F.when(reason == "ok", of_key).otherwise(reason)
     # Its schema became known after the batch had been written in part: only a replay can add rows to it.
@@ -93,7 +111,7 @@ class _Words:
     codec: Codec
     part: Part
     unknown: Set[SchemaKey]
-    ask_fastavro: bool
+    ask_python: bool
 
     def detail(self, reason: Column) -> Column:
         value, schema = F.col(self.part), F.col(f"{self.part}_schema")
@@ -146,9 +164,8 @@ class _Words:
             F.lit(" bytes are not one record of "),
             name,
         ]
-        if self.ask_fastavro:
-            writers = {identifier(key): text for key, text in self.codec.writers.items()}
+        if self.ask_python:
             # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
-            why = avro_reason.reason(F.when(reason == "undecodable", payload), schema, writers)
+            why = self.codec.reason(F.when(reason == "undecodable", payload), schema)
             words.append(F.coalesce(F.concat(F.lit(": "), why), F.lit("")))
         return F.concat(*words)

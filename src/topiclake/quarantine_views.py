@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from topiclake import delta, quarantine, storage
 from topiclake.errors import ConfigError
-from topiclake.session import is_databricks
 from topiclake.settings import Settings
+from topiclake.storage_refusals import refusals_named
 from topiclake.wire_format import HEADER_LENGTH
 
 #: Why records are in quarantine (docs/architecture.md, "Every record ends in exactly one place").
@@ -37,9 +37,9 @@ def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | N
     """Return the quarantined rows of the topic; all columns of `quarantine.SCHEMA`, also without a table."""
     settings = settings.only_topic()
     require_reasons([reason] if reason else [])
-    path = storage.resolve(dbutils, settings.pipeline.quarantine_path, databricks=is_databricks())
+    path = storage.resolve(dbutils, settings.storage, settings.pipeline.quarantine_path)
     found = spark.createDataFrame([], quarantine.SCHEMA)
-    with storage.refusals_named(settings.storage, path):
+    with refusals_named(settings.storage, path):
         if delta.is_table(spark, path):
             found = found.unionByName(delta.read(spark, path), allowMissingColumns=True)
     found = found.where(F.col("topic") == settings.pipeline.topic)

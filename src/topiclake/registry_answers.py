@@ -17,13 +17,16 @@ class Reference(NamedTuple):
 
     subject: str
     version: int
+    #: How the schema that uses it calls it.
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
     """A schema by its id, self-contained: what it refers to stands inside.
 
-    `schema_type` is AVRO, JSON or PROTOBUF; JSON and Protobuf schemas are as registered. `schema_id` is None
+    `schema_type` is AVRO, JSON or PROTOBUF; JSON and Protobuf schemas are as registered, and `references`
+    holds the name and text of each schema that they refer to, directly or not. `schema_id` is None
     when a registry that was asked by GUID does not tell it; `guid` is None when the registry tells none.
     """
 
@@ -31,6 +34,7 @@ class RegisteredSchema:
     schema_type: str
     schema: str
     guid: str | None = None
+    references: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class SubjectVersion:
     schema_type: str
     schema: str
     guid: str | None = None
+    references: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"subject {self.subject}, version {self.version}, id {self.schema_id}\n{self.schema}"
@@ -70,7 +75,10 @@ def schema(answer: Any) -> Told:  # noqa: ANN401 (JSON)
         # Registries leave out the type of Avro schemas.
         "AVRO" if answer.get("schemaType") is None else _member(answer, "schemaType", str),
         _member(answer, "schema", str),
-        tuple(Reference(_member(one, "subject", str), _member(one, "version", int)) for one in references),
+        tuple(
+            Reference(_member(one, "subject", str), _member(one, "version", int), str(one.get("name", "")))
+            for one in references
+        ),
         None if answer.get("guid") is None else _member(answer, "guid", str),
     )
 
@@ -106,16 +114,19 @@ def _member(answer: dict[str, Any], name: str, kind: type[Item]) -> Item:
     return value
 
 
-def self_contained(told: Told, look_up: Callable[[Reference], Told | None]) -> str:
+def self_contained(
+    told: Told, look_up: Callable[[Reference], Told | None]
+) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the schema with what it refers to inside it, directly or not; only Avro's can be joined so.
 
     Args:
         told: A schema as the registry tells it.
         look_up: Returns a schema that is referred to; None for one that the registry no longer holds, whose
             type then stays without a definition.
+
+    Returns:
+        The schema, and name and text of each that JSON and Protobuf schemas refer to, what is used first.
     """
-    if told.schema_type != "AVRO" or not told.references:
-        return told.schema
     texts: dict[Reference, str] = {}
 
     def collect(references: Iterable[Reference]) -> None:
@@ -125,7 +136,10 @@ def self_contained(told: Told, look_up: Callable[[Reference], Told | None]) -> s
                 texts[reference] = found.schema
 
     collect(told.references)
-    return avro_schema.inline(told.schema, list(texts.values()))
+    if told.schema_type != "AVRO":
+        return told.schema, tuple((reference.name, text) for reference, text in texts.items())
+    schema = avro_schema.inline(told.schema, list(texts.values())) if told.references else told.schema
+    return schema, ()
 
 
 def canonical(key: int | str) -> int | str:

@@ -24,15 +24,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, platform_check, rows, storage
-from topiclake.avro import Codecs
+from topiclake import delta, platform_check
 from topiclake.errors import IngestError
 from topiclake.ingest import target
 from topiclake.micro_batch import Target
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
-from topiclake.schemas import Schemas
+from topiclake.replay_reading import Reading, reading
 from topiclake.settings import Settings
-from topiclake.wire_format import schema_key
+from topiclake.storage_refusals import refusals_named
 
 #: What names a row of the quarantine table.
 _ROW = ("topic", "partition", "offset", "pipeline", "batch_id")
@@ -87,15 +86,17 @@ def replay_quarantine(
     settings = settings.only_topic()
     require_reasons(reasons)
     to = target(settings, dbutils)
-    with storage.refusals_named(settings.storage, to.quarantine):
+    with refusals_named(settings.storage, to.quarantine):
         columns = delta.columns(spark, to.quarantine)
     if columns is None:
         return ReplayReport()
     platform_check.require_avro_limits(spark)
+    platform_check.require_log_store(spark, to.quarantine)
     if "replay" not in columns.names:
         # A table from before there was a replay.
         delta.add_columns(spark, to.quarantine, _CLAIMS)
-    return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), to.schemas()).run()
+    read = reading(spark, to, settings.pipeline)
+    return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), read).run()
 
 
 @dataclass
@@ -106,7 +107,7 @@ class _Replay:
     target: Target
     topic: str
     reasons: tuple[str, ...]
-    schemas: Schemas
+    reading: Reading
 
     def run(self) -> ReplayReport:
         looked_at = self._open().count()
@@ -125,7 +126,8 @@ class _Replay:
         return ReplayReport(looked_at, replayed, {row["reason"]: row["count"] for row in left}, claims)
 
     def _rows(self) -> DataFrame:
-        return delta.read(self.spark, self.target.quarantine).where(F.col("topic") == self.topic)
+        rows = delta.read(self.spark, self.target.quarantine).where(F.col("topic") == self.topic)
+        return self.reading.named(rows)
 
     def _open(self) -> DataFrame:
         """Return the rows that wait, and those that are claimed and not marked yet."""
@@ -136,21 +138,10 @@ class _Replay:
         claimed = self._open().where("replay IS NOT NULL").select("replay").distinct()
         return sorted(row["replay"] for row in claimed.collect())
 
-    def _learn(self, records: DataFrame) -> Codecs:
-        """Return the schemas of today, with those that the records name."""
-        known = self.schemas.current(self.spark)
-        late = rows.tally(records, known, self.target.layout).late
-        for keys in late.values():
-            # Asked for once by a person, so more than by a stream: none may hide behind ids that are noise.
-            self.target.registry.by_ids(keys, rows.KEYS_OF_A_BATCH)
-        self.schemas.look_up(late)
-        return self.schemas.current(self.spark)
-
     def _claim(self) -> None:
         """Step 1, for rows that are right now."""
         waiting = self._open().where("replay IS NULL")
-        codecs = self._learn(waiting)
-        right = rows.judge(waiting, codecs).where(rows.is_right(codecs)).select(*_ROW)
+        right = self.reading.right(waiting).select(*_ROW)
         if not right.isEmpty():
             # Distinct: with a new checkpoint, batch ids and offsets come again.
             same = " AND ".join(f"row.{name} = found.{name}" for name in _ROW)
@@ -159,8 +150,7 @@ class _Replay:
     def _finish(self, claim: str) -> int:
         """Do steps 2 and 3, whether or not they were done before; return how many rows were marked."""
         claimed = self._rows().where(F.col("replay") == claim).dropDuplicates(["partition", "offset"])
-        # Claimed by another replay, rows may name schemas that this one has not learnt.
-        lost = _lost(claimed, self.schemas.current(self.spark)) and _lost(claimed, self._learn(claimed))
+        lost = self.reading.lost(claimed)
         writer = f"{self.target.pipeline}/replay/{claim}"
         if not lost:
             self._append(claimed, writer)
@@ -168,14 +158,14 @@ class _Replay:
             raise IngestError(
                 f"claim {claim} in {self.target.quarantine} cannot be finished: its records with "
                 f"{', '.join(lost)} decoded when they were claimed and no longer do; nothing is lost",
-                "register the schemas again under their ids, then python -m workbench quarantine replay",
+                "register the schemas again under their ids, or put value_schema back, then "
+                "python -m workbench quarantine replay",
             )
         return self._mark(claim)
 
     def _append(self, claimed: DataFrame, writer: str) -> None:
-        codecs = self.schemas.current(self.spark)
-        told = {"pipeline": self.target.pipeline, "run": self.target.run, "schemas": codecs.keys}
-        placed = rows.placed(rows.flat(rows.judge(claimed, codecs), codecs, self.target.layout))
+        placed, how = self.reading.placed(claimed)
+        told = {"pipeline": self.target.pipeline, "run": self.target.run} | how
         delta.append_once(placed, self.target.table, writer=writer, batch_id=0, commit=told)
 
     def _mark(self, claim: str) -> int:
@@ -197,17 +187,9 @@ class _Replay:
             except PySparkException as error:
                 if not delta.is_conflict(error):
                     raise
-                self.schemas.forget()
+                self.reading.forget()
                 time.sleep(random.uniform(0, 0.1 * attempt))  # noqa: S311 (so that two do not meet again)
         return step()
-
-
-def _lost(claimed: DataFrame, codecs: Codecs) -> list[str]:
-    """Return the schemas of records that are not right, in words; at most ten."""
-    wrong = rows.judge(claimed, codecs).where(~rows.is_right(codecs))
-    found = wrong.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
-    named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in codecs.parts}
-    return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
 
 
 def quarantine_summary(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
-from topiclake import avro, evolution
+from topiclake import avro, avro_form, delta, evolution, progress
 from topiclake.avro import Codec, Codecs
 from topiclake.delta import KAFKA_COLUMN
 from topiclake.wire_format import Part, SchemaKey, schema_id_of, schema_key
@@ -60,10 +60,10 @@ def judge(records: DataFrame, codecs: Codecs) -> DataFrame:
         Kafka's columns, what `avro.identified` adds, and `decoded` (see `avro.decoded`); with keys
         `decoded_key` as well.
     """
-    judged = avro.identified(records).withColumn("decoded", avro.decoded(codecs.value))
+    judged = codecs.value.judge(avro.identified(records))
     if codecs.key is None:
         return judged
-    return avro.identified(judged, "key").withColumn("decoded_key", avro.decoded(codecs.key, "key"))
+    return codecs.key.judge(avro.identified(judged, "key"), "key")
 
 
 def is_right(codecs: Codecs) -> Column:
@@ -143,39 +143,42 @@ def placed(flat: DataFrame) -> DataFrame:
 
 
 def columns(spark: SparkSession, codecs: Codecs, layout: Layout, record_schema: str) -> StructType:
-    """Return the table's columns as the codecs and the layout want them.
-
-    Each may be null: a column that must not be would be checked row by row, by a step of its own in the plan.
-    """
-    rows = placed(flat(judge(spark.createDataFrame([], record_schema), codecs), codecs, layout))
-    return StructType([StructField(field.name, field.dataType) for field in rows.schema])
+    """Return the table's columns as the codecs and the layout want them; each may be null."""
+    return delta.nullable(
+        placed(flat(judge(spark.createDataFrame([], record_schema), codecs), codecs, layout))
+    )
 
 
-def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
+def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout, *, is_static: bool = False) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written.
 
-    A record that names a schema which is still to be looked up does not raise.
+    A record that names a schema which is still to be looked up does not raise, unless the plan `is_static`:
+    nothing is looked up for it.
     """
     reason = avro.verdict(F.col("decoded"), codecs.value)
     if codecs.key is not None:
         of_key = F.concat(F.lit("key "), avro.verdict(F.col("decoded_key"), codecs.key, "key"))
         reason = F.when(reason == "ok", of_key).otherwise(reason)
-    text = F.concat(
-        F.lit(f"{FAILFAST} topic "),
-        F.col("topic"),
-        F.lit(", partition "),
-        F.col("partition").cast("string"),
-        F.lit(", offset "),
-        F.col("offset").cast("string"),
-        F.lit(", schema id "),
-        F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none")),
-        F.lit(", reason "),
-        reason,
-        F.lit(" (end of record)"),
-    )
+    named = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none"))
+    mismatch = avro_form.mismatch(codecs.value, tries=is_static)
+    refused = refused_record(F.lit(", schema id "), named, F.lit(", reason "), reason, mismatch)
     passes = is_right(codecs)
-    for part, codec in codecs.parts.items():
+    for part, codec in codecs.parts.items() if not is_static else ():
         passes = passes | is_late(codec, part)
     if layout.skips_tombstones:
         passes = passes | F.col("value").isNull()
-    return judged.withColumn("decoded", F.when(passes, F.col("decoded")).otherwise(F.raise_error(text)))
+    return judged.withColumn("decoded", F.when(passes, F.col("decoded")).otherwise(refused))
+
+
+def or_start_again(judged: DataFrame, codec: Codec) -> DataFrame:
+    """Raise at the first record whose schema `codec` does not know; for a plan that is fixed."""
+    named = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.hex("value_schema"))
+    unknown = refused_record(F.lit(", schema "), named, F.lit(f": {progress.NOT_LISTED}"))
+    return judged.withColumn("decoded", F.when(~is_late(codec, "value"), F.col("decoded")).otherwise(unknown))
+
+
+def refused_record(*why: Column) -> Column:
+    """Raise, and say which record of Kafka's it is and `why`; `progress` finds the sentence again."""
+    topic, partition, offset = (F.col(name).cast("string") for name in ("topic", "partition", "offset"))
+    place = [F.lit(f"{FAILFAST} topic "), topic, F.lit(", partition "), partition, F.lit(", offset "), offset]
+    return F.raise_error(F.concat(*place, *why, F.lit(" (end of record)")))

@@ -181,13 +181,20 @@ class SchemaRegistry:
                 unknown.add(key)
         return found, unknown, not_asked
 
-    def register(self, subject: str, schema: str, references: Sequence[Mapping[str, str | int]] = ()) -> int:
-        """Register an Avro schema under `subject`, where it is not yet, and return its id.
+    def register(
+        self,
+        subject: str,
+        schema: str,
+        references: Sequence[Mapping[str, str | int]] = (),
+        schema_type: str = "AVRO",
+    ) -> int:
+        """Register a schema under `subject`, where it is not yet, and return its id.
 
         Args:
             subject: Its name.
-            schema: Avro JSON.
+            schema: Avro JSON, JSON Schema, or a .proto file.
             references: What it takes from other subjects: `{"name": …, "subject": …, "version": …}` each.
+            schema_type: AVRO, JSON or PROTOBUF.
 
         Raises:
             SchemaRegistryError: The schema is not compatible with the subject's earlier versions, or there is
@@ -195,6 +202,8 @@ class SchemaRegistry:
         """
         path = _versions_path(subject)
         body: dict[str, object] = {"schema": schema}
+        if schema_type != "AVRO":
+            body["schemaType"] = schema_type
         if references:
             body["references"] = [dict(reference) for reference in references]
         schema_id = self._client.post(path, body, answers.new_id, self.patience)
@@ -210,10 +219,17 @@ class SchemaRegistry:
             return None
         schema = self._schemas.get(told.schema_id) or self._keep(told.schema_id, told)
         return SubjectVersion(
-            subject, number, told.schema_id, schema.schema_type, schema.schema, told.guid or schema.guid
+            subject,
+            number,
+            told.schema_id,
+            schema.schema_type,
+            schema.schema,
+            told.guid or schema.guid,
+            schema.references,
         )
 
     def _told_version(self, version: Reference) -> Told | None:
+        version = Reference(version.subject, version.version)
         if version not in self._versions:
             # A schema may refer to a version that was deleted later.
             path = f"{_versions_path(version.subject)}/{version.version}?deleted=true"
@@ -239,9 +255,8 @@ class SchemaRegistry:
         """Keep a schema for ever: what an id means never changes."""
         schema_id = key if isinstance(key, int) else told.schema_id
         guid = key if isinstance(key, str) else told.guid
-        kept = RegisteredSchema(
-            schema_id, told.schema_type, answers.self_contained(told, self._told_version), guid
-        )
+        schema, references = answers.self_contained(told, self._told_version)
+        kept = RegisteredSchema(schema_id, told.schema_type, schema, guid, references)
         for name in (schema_id, guid):
             if name is not None:
                 self._schemas[name] = kept

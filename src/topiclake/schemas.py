@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_event, delta, evolution, quarantine, rows
-from topiclake.avro import Codec, Codecs, Registered
-from topiclake.avro_schema import is_record
+from topiclake import avro, avro_event, avro_form, delta, evolution, quarantine, rows, value_formats
+from topiclake.avro import Codecs, Registered
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.rows import Layout
 from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
+from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part, SchemaKey
 
 
@@ -29,6 +29,8 @@ class Schemas:
         layout: The rows' other columns.
         properties: Table properties, set when the table is created.
         needs_one: Whether one of the subjects is enough, as where each topic has some of them.
+        plain_versions: Versions that plain values may have, empty for all; None where values name theirs.
+        format: What the schemas of values are; those of keys are Avro.
     """
 
     registry: SchemaRegistry
@@ -37,6 +39,8 @@ class Schemas:
     layout: Layout
     properties: Mapping[str, str]
     needs_one: bool = False
+    plain_versions: tuple[int, ...] | None = None
+    format: Format = AVRO
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
     _codecs: Codecs | None = None
     _keys: object = None
@@ -54,14 +58,23 @@ class Schemas:
             self._codecs, self._keys = self._prepared(spark, known), keys
         return self._codecs
 
+    def named(self, records: DataFrame) -> DataFrame:
+        """Name the schemas of values that are plain Avro; where values name them, return `records`."""
+        if self.plain_versions is None:
+            return records
+        codec = self.current(records.sparkSession).value
+        return avro_form.named(records, codec, plain_keys(self.registry, self.subjects, self.plain_versions))
+
+    def named_anew(self, records: DataFrame) -> DataFrame:
+        """Do what `named` does, with versions that were registered since the list was made."""
+        if self.plain_versions is not None:
+            for subject in self.subjects["value"]:
+                self.registry.versions(subject, refresh=True)
+        return self.named(records)
+
     def require_usable(self, codecs: Codecs) -> None:
         """Raise an IngestError where there are versions, and none of them can be used."""
-        if codecs.value.reader is None and codecs.value.refused:
-            why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
-            raise IngestError(
-                f"no version of {', '.join(self.subjects['value'])} can be used ({why})",
-                "register a version that fits, or give the pipeline another table_path",
-            )
+        require_usable(codecs, self.subjects["value"])
 
     def pinned(self, spark: SparkSession, keys: Mapping[Part, Sequence[SchemaKey]]) -> Codecs | None:
         """Return the codecs of an earlier attempt; None: not all of its schemas can be used any more."""
@@ -106,7 +119,7 @@ class Schemas:
     def _prepared(self, spark: SparkSession, known: Mapping[Part, Mapping[SchemaKey, Registered]]) -> Codecs:
         table = delta.columns(spark, self.table) or StructType()
         parts = {
-            part: Codec.of(schemas, partial(self._refusal, spark, table, part))
+            part: self._format(part).codec(schemas, partial(self._refusal, spark, table, part))
             for part, schemas in known.items()
         }
         codecs = Codecs(parts["value"], parts.get("key"), table)
@@ -130,16 +143,69 @@ class Schemas:
             delta.set_properties(spark, self.table, needed)
 
     def _refusal(self, spark: SparkSession, table: StructType, part: Part, reader: str) -> str | None:
-        try:
-            event = avro_event.event_type(spark, reader)
-        except avro_event.ImpossibleSchemaError as error:
-            return str(error)
-        if part == "key":
-            return evolution.refusal(table, StructType().add(rows.KEY_COLUMN, event))
-        columns = avro_event.columns(event, reader)
-        taken = [
-            name for name in columns.names if name in self.layout.columns or name.lower().startswith(avro.OWN)
-        ]
-        if taken and is_record(reader):
-            return f"a field is called {taken[0]}, which is a name of Topiclake's own"
-        return evolution.refusal(table, columns)
+        of_columns = partial(evolution.refusal, table)
+        return refusal(spark, reader, part, self.layout, of_columns, self._format(part))
+
+    def _format(self, part: Part) -> Format:
+        return self.format if part == "value" else AVRO
+
+
+def require_usable(codecs: Codecs, subjects: Sequence[str]) -> None:
+    """Raise an IngestError where values' subjects have versions, and none of them can be used."""
+    if codecs.value.reader is None and codecs.value.refused:
+        why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
+        raise IngestError(
+            f"no version of {', '.join(subjects)} can be used ({why})",
+            "register a version that fits, or give the pipeline another table_path",
+        )
+
+
+def refusal(
+    spark: SparkSession,
+    reader: str,
+    part: Part,
+    layout: Layout,
+    of_columns: Callable[[StructType], str | None],
+    of: Format,
+) -> str | None:
+    """Say why nothing can be decoded with a reader schema and stored; None: it can.
+
+    Args:
+        spark: The session.
+        reader: The schema of the rows.
+        part: What is decoded with it.
+        layout: The rows' other columns.
+        of_columns: Says why what is there already cannot take columns.
+        of: What kind of schema it is.
+    """
+    try:
+        event = of.event_type(spark, reader)
+    except avro_event.ImpossibleSchemaError as error:
+        return str(error)
+    if part == "key":
+        return of_columns(StructType().add(rows.KEY_COLUMN, event))
+    is_row = of.is_row(reader)
+    columns = value_formats.columns(event, is_row=is_row)
+    taken = [name for name in columns.names if name in layout.columns or name.lower().startswith(avro.OWN)]
+    if taken and is_row:
+        return f"a field is called {taken[0]}, which is a name of Topiclake's own"
+    return of_columns(columns)
+
+
+def plain_keys(
+    registry: SchemaRegistry, subjects: Mapping[Part, Sequence[str]], versions: Sequence[int]
+) -> list[SchemaKey]:
+    """Return the schemas that plain values may have, oldest first: `versions` of the subjects, empty for all.
+
+    Raises:
+        SubjectNotFoundError: A subject, or one of the versions, is not there.
+        SchemaRegistryError: The registry cannot be used.
+    """
+    known = [version for subject in subjects["value"] for version in registry.versions(subject)]
+    if missing := set(versions) - {version.version for version in known}:
+        raise SubjectNotFoundError(
+            f"{', '.join(subjects['value'])} has no version {', '.join(map(str, sorted(missing)))}; "
+            f"it has: {', '.join(str(version.version) for version in known)}",
+            "mend plain_versions, or leave it empty for all",
+        )
+    return [version.schema_id for version in known if not versions or version.version in versions]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -36,6 +39,18 @@ REDACTION = r"(?i)secret|password|token|access[.]?key|account\.key|fs\.azure\.sa
 #: The login within a text: the plan of a stream prints the options of its source as they are.
 LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
 
+#: How many tables over files Spark keeps the list of files of: with 0 each query lists them anew, and sees
+#: what a stream has written since.
+LISTED_ANEW = "spark.sql.filesourceTableRelationCacheSize"
+
+#: Before a store's authority, a setting that says when its other settings changed (ns): `jars/store` opens a
+#: store anew with the newest, in each JVM that meets them.
+RENEWED = "fs.topiclake.renewed."
+#: Writes files of a job below a folder of its own, and renames them.
+_PLAIN_COMMITTER = "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"
+#: Stores whose credential may be renewed while they are used.
+RENEWABLE = ("wasb", "wasbs", "abfs", "abfss", "s3a")
+
 
 def is_databricks() -> bool:
     """Tell whether this is Databricks (clusters and serverless set DATABRICKS_RUNTIME_VERSION)."""
@@ -50,31 +65,77 @@ def jvm_options() -> str:
 def spark_conf() -> dict[str, str]:
     """Return what a Spark session outside Databricks is started with; docs/architecture.md says why."""
     cores = os.cpu_count() or 2
+    # G1 leaves alone what the others copy over and over, fetched records and pages of Parquet: 0.6 s of CPU
+    # for 5 million records, 1.7 s with ParallelGC. The JVM would choose it by itself, but not on machines
+    # that it calls small.
+    options = f"-XX:+UseG1GC {jvm_options()}"
     return {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # With 1 GB a sixth slower, measured on two cores. G1 leaves alone what the others copy over and over,
-        # fetched records and pages of Parquet: 0.6 s of CPU for 5 million records, 1.7 s with ParallelGC. The
-        # JVM would choose it by itself, but not on machines that it calls small.
+        # With 1 GB a sixth slower, measured on two cores.
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-XX:+UseG1GC {jvm_options()}",
-        "spark.executor.extraJavaOptions": jvm_options(),
+        "spark.driver.extraJavaOptions": options,
+        "spark.executor.extraJavaOptions": options,
         # Delta spreads its own state over 50 tasks by default: two seconds a batch on two cores.
         "spark.databricks.delta.snapshotPartitions": str(min(cores, 8)),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
+        LISTED_ANEW: "0",
         # Delta 4.4's parser does not pass on Spark 4.1's new substitution: `:name` would stay unbound.
         "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
         "spark.redaction.regex": REDACTION,
         "spark.sql.redaction.options.regex": REDACTION,
         "spark.sql.redaction.string.regex": LOGIN_TEXT,
-        "spark.hadoop.fs.wasb.impl": "org.apache.hadoop.fs.azure.NativeAzureFileSystem",
-        "spark.hadoop.fs.wasbs.impl": "org.apache.hadoop.fs.azure.NativeAzureFileSystem$Secure",
+        **_renewable_stores(),
         "spark.delta.logStore.wasb.impl": "io.delta.storage.AzureLogStore",
         "spark.delta.logStore.wasbs.impl": "io.delta.storage.AzureLogStore",
-        # With the driver's own 30 retries a wrong address hangs for many minutes.
+        # Delta's own is safe within one process only.
+        "spark.delta.logStore.file.impl": "io.topiclake.store.LinkedLogStore",
+        # S3, counted call by call (docs/architecture.md): nothing is asked twice, and Delta's log and
+        # streams' checkpoints are made by conditional PUTs, so that two drivers do no harm.
+        "spark.hadoop.fs.s3a.performance.flags": "*",
+        # A file up to here is one call, above it is one for each part; a part waits on the local disk.
+        "spark.hadoop.fs.s3a.multipart.size": "256M",
+        "spark.hadoop.fs.s3a.multipart.threshold": "256M",
+        "spark.delta.logStore.s3a.impl": "io.topiclake.store.ConditionalPutLogStore",
+        "spark.sql.streaming.checkpointFileManagerClass": "io.topiclake.store.CheckpointFiles",
+        # S3A's own committers want nothing in front of it, and refuse every plain Parquet, CSV or JSON file.
+        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": _PLAIN_COMMITTER,
+        # With the drivers' own retries a wrong address hangs for many minutes.
         "spark.hadoop.fs.azure.io.retry.max.retries": "3",
+        "spark.hadoop.fs.s3a.attempts.maximum": "3",
+        "spark.hadoop.fs.s3a.retry.limit": "3",
+        "spark.hadoop.fs.s3a.connection.establish.timeout": "5s",
     }
+
+
+def _renewable_stores() -> dict[str, str]:
+    front = {f"fs.{scheme}.impl": "io.topiclake.store.RenewableFiles" for scheme in RENEWABLE}
+    # Spark writes checkpoints by Hadoop's other interface where it can; on S3 `CheckpointFiles` does.
+    contexts = {
+        f"fs.AbstractFileSystem.{scheme}.impl": "io.topiclake.store.RenewableContext"
+        for scheme in RENEWABLE
+        if scheme != "s3a"
+    }
+    # Hadoop would keep the first one, with the credential that it was opened with.
+    uncached = {f"{impl}.disable.cache": "true" for impl in front}
+    return {f"spark.hadoop.{key}": value for key, value in (front | contexts | uncached).items()}
+
+
+def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) -> None:
+    """Give a session the Hadoop settings that open `source`; changed ones count for what is open, too."""
+    if all(spark.conf.get(key, None) == value for key, value in settings.items()):
+        return
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    before = int(spark.conf.get(renewed_key(source), None) or 0)
+    # Last: who reads the settings in between goes on with the earlier ones. A clock may be set back.
+    spark.conf.set(renewed_key(source), str(max(time.time_ns(), before + 1)))
+
+
+def renewed_key(source: str) -> str:
+    """Return the setting that says when a source's other settings changed."""
+    return f"{RENEWED}{urlsplit(source).netloc}"
 
 
 def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] | None = None) -> SparkSession:
@@ -82,36 +143,48 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
 
     Args:
         app_name: Shown in Spark's UI and logs.
-        jars_folder: The project's `jars/`; its `spark` and `avro` modules are used.
-        extra_conf: Settings on top of `spark_conf()`.
+        jars_folder: As in `local_conf`.
+        extra_conf: Settings on top of `local_conf`.
 
     Raises:
         PlatformError: The jars were not fetched, or Spark cannot start (a full disk, a wrong setting).
     """
+    # Spark would take the first python3 of the path, which need not have the packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in (local_conf(jars_folder) | (extra_conf or {})).items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Py4JJavaError as error:
+        # A context that has stopped meanwhile tells where, in fifty lines.
+        why = str(error.java_exception).partition("\n")[0]
+        raise PlatformError(f"Spark cannot start: {why}", "python -m workbench doctor") from None
+
+
+def local_conf(jars_folder: Path) -> dict[str, str]:
+    """Return `spark_conf` with what a JVM of this machine needs beside it.
+
+    Args:
+        jars_folder: The project's `jars/`; its modules `spark`, `store` and `avro` are used.
+
+    Raises:
+        PlatformError: The jars were not fetched.
+    """
     # The JVM compares the archive's class path with its own letter by letter.
     jars_folder = jars_folder.resolve()
-    jars, avro = (
-        sorted(jars_folder.glob("spark/target/jars/*.jar")),
-        sorted(jars_folder.glob("avro/target/jars/*.jar")),
+    jars, store, avro = (
+        sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in ("spark", "store", "avro")
     )
-    if not jars or not avro:
+    if not jars or not store or not avro:
         raise PlatformError(f"Spark's jars are not in {jars_folder}", "make jars")
     conf = spark_conf() | {
-        "spark.jars": ",".join(map(str, jars)),
+        "spark.master": "local[*]",
+        "spark.jars": ",".join(map(str, [*jars, *store])),
         # In front of Spark's own Avro, see AVRO_LIMIT.
         "spark.driver.extraClassPath": str(avro[0]),
         "spark.executor.extraClassPath": str(avro[0]),
     }
     if (archive := jars_folder / CLASS_ARCHIVE).exists():
         conf["spark.driver.extraJavaOptions"] += f' "-XX:SharedArchiveFile={archive}" {ARCHIVE_OPTIONS}'
-    # Spark would take the first python3 of the path, which need not have the packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app_name).master(os.environ.get("SPARK_MASTER", "local[*]"))
-    for key, value in (conf | (extra_conf or {})).items():
-        builder = builder.config(key, value)
-    try:
-        return builder.getOrCreate()
-    except Py4JJavaError as error:
-        raise PlatformError(
-            f"Spark cannot start: {error.java_exception}", "python -m workbench doctor"
-        ) from None
+    return conf

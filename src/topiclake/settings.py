@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,93 +10,28 @@ from uuid import uuid4
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    PlainSerializer,
-    ValidationInfo,
     model_validator,
 )
 
+from topiclake.consumer_settings import ConsumerSettings
+from topiclake.database_settings import DatabaseSettings
 from topiclake.errors import ConfigError
+from topiclake.secret import SecretReference, Section
+from topiclake.source_settings import SourceSettings, Text, listed
+from topiclake.storage_settings import StorageSettings
+from topiclake.webhook_settings import WebhookSettings
 
+#: Stands for the topic where each has a table of its own: in paths, and in subjects.
+TOPIC = "{topic}"
 #: What is added to a table's path for its quarantine.
 QUARANTINE = "_quarantine"
 
-#: A secret is a reference to a scope and a key, as in Databricks' own job files.
-SECRET_REFERENCE = re.compile(r"^\{\{secrets/([\w.@-]+)/([\w.@-]+)\}\}$")
 
-SecretReader = Callable[[str, str], str]
-
-
-class Secret:
-    """A reference `{{secrets/scope/key}}`, resolved when it is used and never printed."""
-
-    def __init__(self, scope: str, key: str, read: SecretReader | None) -> None:
-        self._scope, self._key, self._read = scope, key, read
-
-    @property
-    def name(self) -> str:
-        """Scope and key."""
-        return f"{self._scope}/{self._key}"
-
-    def reveal(self) -> str:
-        """Return the secret's value.
-
-        Raises:
-            ConfigError: Nothing was given that can read secrets, or it does not know this one.
-        """
-        if self._read is None:
-            raise ConfigError(
-                f"the secret {self._scope}/{self._key} is asked for, but nothing here can read secrets",
-                "pass secrets=dbutils.secrets.get to load_settings",
-            )
-        return self._read(self._scope, self._key)
-
-    def __repr__(self) -> str:
-        return f"Secret({self._scope}/{self._key}, [REDACTED])"
-
-
-def _parse_secret(value: object, info: ValidationInfo) -> Secret:
-    if isinstance(value, Secret):
-        return value
-    match = SECRET_REFERENCE.match(value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError("must be a reference {{secrets/<scope>/<key>}}, never the secret itself")
-    return Secret(match[1], match[2], (info.context or {}).get("secrets"))
-
-
-def _parse_offsets(value: object) -> object:
-    """Accept earliest, latest, or Kafka's JSON of offsets for each partition."""
-    if isinstance(value, str) and value not in ("earliest", "latest"):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                'must be earliest, latest or JSON like {"gps": {"0": 23, "1": -2}} (-2: earliest, -1: latest)'
-            ) from error
-    return value
-
-
-def _check_offsets(value: object, info: ValidationInfo) -> object:
-    """Spark takes the offsets of the topic that it reads, and of no other."""
-    topic = info.data.get("topic")
-    if isinstance(value, dict) and topic is not None and set(value) != set(_listed(topic)):
-        raise ValueError(f"must be those of topic {topic} alone")
-    return value
-
-
-def _listed(topics: str) -> list[str]:
-    return [name.strip() for name in topics.split(",") if name.strip()]
-
-
-def _check_pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
-    return value
+def _as_list(value: object) -> object:
+    """Accept names with commas between them, as a widget's value has them."""
+    return tuple(listed(value)) if isinstance(value, str) else value
 
 
 def _check_trigger(value: str) -> str:
@@ -107,21 +40,10 @@ def _check_trigger(value: str) -> str:
     return value
 
 
-SecretReference = Annotated[Secret, BeforeValidator(_parse_secret), PlainSerializer(repr)]
-StartingOffsets = Annotated[
-    Literal["earliest", "latest"] | dict[str, dict[str, int]],
-    BeforeValidator(_parse_offsets),
-    AfterValidator(_check_offsets),
-]
 Trigger = Annotated[str, AfterValidator(_check_trigger)]
-Text = Annotated[str, Field(min_length=1)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-
-class KafkaSettings(_Section):
+class KafkaSettings(Section):
     """How to reach the broker."""
 
     bootstrap_servers: Text
@@ -131,8 +53,10 @@ class KafkaSettings(_Section):
     password: SecretReference | None = None
     #: A PEM file with the authorities to trust, where the system's own do not do.
     ca_file: Path | None = None
-    #: Consumer settings as Kafka names them, without the prefix `kafka.`.
-    consumer: dict[str, str | int] = Field(default_factory=dict)
+    #: What the names of Spark's consumer groups begin with, where the broker allows groups by their prefix.
+    group_id_prefix: Text | None = None
+    #: Consumer settings as Kafka names them, without the prefix `kafka.`; see `consumer_settings`.
+    consumer: ConsumerSettings = Field(default_factory=dict)
 
     @property
     def is_sasl(self) -> bool:
@@ -140,7 +64,7 @@ class KafkaSettings(_Section):
         return self.security_protocol.startswith("SASL")
 
 
-class SchemaRegistrySettings(_Section):
+class SchemaRegistrySettings(Section):
     """How to reach the schema registry."""
 
     url: Annotated[str, Field(pattern=r"^https?://")]
@@ -151,34 +75,35 @@ class SchemaRegistrySettings(_Section):
     retry_seconds: Annotated[float, Field(ge=0)] = 300
 
 
-class StorageSettings(_Section):
-    """Where tables and checkpoints live: a source, mounted at a mount point."""
-
-    source: Text
-    mount_point: Annotated[str, Field(pattern=r"^/mnt/[\w.-]+$")]
-    #: For wasbs: the shared access signature of the container.
-    sas_token: SecretReference | None = None
-
-
-class PipelineSettings(_Section):
+class PipelineSettings(SourceSettings):
     """One topic into one table, or several, each into its own."""
 
-    #: A topic, or several with commas between them; then paths hold `{topic}`.
-    topic: Text
-    #: A regular expression: the topics whose whole names match it, also new ones, instead of `topic`.
-    topic_pattern: Annotated[str, AfterValidator(_check_pattern)] | None = None
-    starting_offsets: StartingOffsets = "earliest"
     mode: Literal["PERMISSIVE", "FAILFAST"] = "PERMISSIVE"
     trigger: Trigger = "availableNow"
-    max_offsets_per_trigger: Annotated[int, Field(gt=0)] | None = None
     view: Annotated[str, Field(pattern=r"^\w+$")]
     table_path: Text
     checkpoint_path: Text
+    #: What values are; text is one column `value STRING`. Values of avro, protobuf and json_schema, which is
+    #: JSON with a JSON Schema, name schemas of the registry.
+    value_format: Literal["avro", "json", "json_schema", "protobuf", "text", "custom"] = "avro"
+    #: The columns of JSON and custom values as DDL; one that is NOT NULL must be there.
+    value_schema: Text | None = None
+    #: Of custom values: `module:function`, see `topiclake.deserializer`, or the name of a Kafka
+    #: `Deserializer` class in a jar that Spark has.
+    deserializer: Annotated[str, Field(pattern=r"^[\w.]+:\w+$|^[\w.$]+$")] | None = None
+    #: What such a class is configured with, as a consumer's properties; no secrets, it stands in plans.
+    deserializer_config: dict[str, str] = Field(default_factory=dict)
+    #: Spark's pattern for TIMESTAMP fields of JSON values; else ISO 8601.
+    timestamp_format: Text | None = None
     #: Where the schemas' subjects get their names from, as Confluent's serializers have it.
     subject_strategy: Literal["topic_name", "record_name", "topic_record_name"] = "topic_name"
     #: Full names of the records in the topic, for the strategies that name subjects by them; a record that is
-    #: not listed is looked up by its schema id.
-    record_names: tuple[Text, ...] = ()
+    #: not listed is looked up by its schema id. Of protobuf: the messages that values may be.
+    record_names: Annotated[tuple[Text, ...], BeforeValidator(_as_list)] = ()
+    #: How values tell their schema: `confluent` (an id in front or in a header), or `plain`: they don't.
+    avro_form: Literal["confluent", "plain"] = "confluent"
+    #: Versions of the subject that plain values may have; empty: all. A value is of the newest that it fits.
+    plain_versions: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_as_list)] = ()
     #: Whether keys are Avro and decoded too, into the column `_key`.
     decode_key: bool = False
     #: Whether rows carry `_headers ARRAY<STRUCT<key STRING, value BINARY>>`.
@@ -187,27 +112,41 @@ class PipelineSettings(_Section):
     kafka_column: bool = True
     #: Fields of `_kafka`; each further one costs about a tenth of the throughput. Several pipelines that
     #: share a table need `topic` for an audit.
-    kafka_fields: tuple[Literal["partition", "offset", "topic", "timestamp"], ...] = ("partition", "offset")
+    kafka_fields: Annotated[
+        tuple[Literal["partition", "offset", "topic", "timestamp"], ...], BeforeValidator(_as_list)
+    ] = ("partition", "offset")
     #: What becomes of a record without a value.
     tombstones: Literal["quarantine", "skip"] = "quarantine"
     #: Table properties of Delta and Parquet, set when the table is created.
     table_properties: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _check_paths(self) -> PipelineSettings:
-        if self.has_several_topics and "{topic}" not in self.table_path:
+    def _check_together(self) -> PipelineSettings:
+        if self.has_several_topics and not self.has_table_for_each:
             raise ValueError("table_path must hold {topic}: each of several topics has a table of its own")
+        if (self.value_format in ("json", "custom")) != (self.value_schema is not None):
+            raise ValueError("value_schema belongs to value_format json or custom, which needs it")
+        if (self.value_format == "custom") != (self.deserializer is not None):
+            raise ValueError("deserializer belongs to value_format custom, which needs it")
+        if self.deserializer_config and ":" in (self.deserializer or ":"):
+            raise ValueError("deserializer_config belongs to a deserializer that is a Java class")
+        if not self.is_registered and self.has_table_for_each:
+            raise ValueError("{topic} in table_path belongs to value_format avro, json_schema or protobuf")
+        if self.value_format != "avro" and (self.decode_key or self.avro_form != "confluent"):
+            raise ValueError("decode_key and avro_form belong to value_format avro")
+        if self.value_format in ("json_schema", "protobuf") and self.timestamp_format is not None:
+            raise ValueError("timestamp_format belongs to value_format json or custom")
         return self
 
     @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics that are listed."""
-        return tuple(_listed(self.topic))
+    def is_registered(self) -> bool:
+        """Whether values name a schema of the registry."""
+        return self.value_format in ("avro", "json_schema", "protobuf")
 
     @property
-    def has_several_topics(self) -> bool:
+    def has_table_for_each(self) -> bool:
         """Whether each topic has a table of its own, be it one topic for now."""
-        return self.topic_pattern is not None or len(self.topics) > 1 or "{topic}" in self.table_path
+        return TOPIC in self.table_path
 
     @property
     def paused_path(self) -> str:
@@ -228,7 +167,18 @@ class PipelineSettings(_Section):
         return f"{self.table_path.rstrip('/')}{QUARANTINE}"
 
 
-class Settings(_Section):
+class StateSettings(Section):
+    """How streams with windows, joins and counts keep their state; see `topiclake.set_state`."""
+
+    #: `rocksdb`: on the executors' disks, with little memory; `memory`: in the JVM's heap.
+    store: Literal["rocksdb", "memory"] = "rocksdb"
+    #: Partitions of the state, fixed when a checkpoint begins. None: Spark's own setting.
+    partitions: Annotated[int, Field(gt=0, le=10_000)] | None = None
+    #: What RocksDB may take of an executor's memory beside the JVM, in MB.
+    memory_mb: Annotated[int, Field(ge=16)] = 256
+
+
+class Settings(Section):
     """The whole configuration of one pipeline."""
 
     env: str
@@ -237,6 +187,11 @@ class Settings(_Section):
     schema_registry: SchemaRegistrySettings
     storage: StorageSettings
     pipeline: PipelineSettings
+    state: StateSettings = Field(default_factory=StateSettings)
+    #: For sinks that write to a database.
+    database: DatabaseSettings | None = None
+    #: For notices, which otherwise stand in the log alone.
+    webhook: WebhookSettings | None = None
     #: Names this run in the tables' histories.
     run_id: str = Field(default_factory=lambda: uuid4().hex)
     #: When the configuration was read, in UTC.
@@ -248,7 +203,7 @@ class Settings(_Section):
         Raises:
             ConfigError: It has several, each with tables of its own.
         """
-        if self.pipeline.topic_pattern is not None or len(self.pipeline.topics) > 1:
+        if self.pipeline.has_several_topics:
             raise ConfigError(
                 f"pipeline {self.name} has several topics, each with a table and a quarantine of its own",
                 "settings.for_topic('<topic>') in a notebook, -p topic=<topic> on a command line",
@@ -257,9 +212,11 @@ class Settings(_Section):
 
     def for_topic(self, topic: str) -> Settings:
         """Return the configuration of one of several topics: its own table, quarantine and subjects."""
+        assign = self.pipeline.assign or {}
         one = {
             "topic": topic,
             "topic_pattern": None,
-            "table_path": self.pipeline.table_path.replace("{topic}", topic),
+            "assign": {topic: assign[topic]} if topic in assign else None,
+            "table_path": self.pipeline.table_path.replace(TOPIC, topic),
         }
         return self.model_copy(update={"pipeline": self.pipeline.model_copy(update=one)})

@@ -8,11 +8,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from topiclake import delta, storage, topics
 from topiclake.errors import StorageError
-from topiclake.session import is_databricks
 from topiclake.settings import Settings
+from topiclake.storage_refusals import refusals_named
 
 
 @dataclass(frozen=True)
@@ -51,30 +52,51 @@ class RunSummary:
 
 def table_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401 (the platform's own)
     """Return the address of the pipeline's table, as Spark reads it."""
-    return storage.resolve(dbutils, settings.only_topic().pipeline.table_path, databricks=is_databricks())
+    return storage.resolve(dbutils, settings.storage, settings.only_topic().pipeline.table_path)
 
 
 def quarantine_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401
     """Return the address of the pipeline's quarantine table, as Spark reads it."""
     only = settings.only_topic().pipeline
-    return storage.resolve(dbutils, only.quarantine_path, databricks=is_databricks())
+    return storage.resolve(dbutils, settings.storage, only.quarantine_path)
 
 
-def create_view(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
-    """Make the pipeline's table a temporary view, without `_kafka`, and return it.
+def create_view(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    *,
+    path: str | None = None,
+    name: str | None = None,
+    columns: StructType | None = None,
+) -> DataFrame:
+    """Make a Delta table a temporary view, without `_kafka`, and return it.
+
+    Args:
+        spark: The session.
+        settings: The store and the pipeline.
+        dbutils: The platform's, for mount points.
+        path: The table; by default the pipeline's.
+        name: The view; by default the pipeline's.
+        columns: Where there is no table yet, the view is empty and has these.
 
     Raises:
-        StorageError: There is no table yet, or the storage refuses to show it.
+        StorageError: There is no table yet and no `columns`, or the storage refuses to show it.
     """
-    path = table_path(settings, dbutils)
-    with storage.refusals_named(settings.storage, path):
-        is_table = delta.is_table(spark, path)
-    if not is_table:
+    shown = path or settings.only_topic().pipeline.table_path
+    place, view = storage.resolve(dbutils, settings.storage, shown), name or settings.pipeline.view
+    with refusals_named(settings.storage, place):
+        is_table = delta.is_table(spark, place)
+    if is_table:
+        return delta.create_view(spark, place, view)
+    if columns is None:
         raise StorageError(
-            f"there is no Delta table at {settings.only_topic().pipeline.table_path} ({path})",
+            f"there is no Delta table at {shown} ({place})",
             "python -m workbench run notebooks/gps_ingest.py",
         )
-    return delta.create_view(spark, path, settings.pipeline.view)
+    rows = spark.createDataFrame([], columns)
+    rows.createOrReplaceTempView(view)
+    return rows
 
 
 def table_history(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
@@ -84,7 +106,7 @@ def table_history(spark: SparkSession, settings: Settings, dbutils: Any) -> Data
 
 def paused_topics(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
     """Return what paused topics have missed and not got yet; columns as `topics.LEDGER_SCHEMA`."""
-    ledger = storage.resolve(dbutils, settings.pipeline.paused_path, databricks=is_databricks())
+    ledger = storage.resolve(dbutils, settings.storage, settings.pipeline.paused_path)
     waiting = topics.waiting(spark, ledger)
     if waiting is None:
         return spark.createDataFrame([], topics.LEDGER_SCHEMA)

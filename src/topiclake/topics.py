@@ -26,10 +26,7 @@ from topiclake.errors import (
 )
 from topiclake.micro_batch import Target
 from topiclake.rows import FAILFAST
-from topiclake.settings import QUARANTINE
-
-#: Stands for the topic in paths and subjects of a target for several topics.
-TOPIC = "{topic}"
+from topiclake.settings import QUARANTINE, TOPIC
 
 LEDGER_SCHEMA = (
     "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "

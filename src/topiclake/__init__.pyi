@@ -1,0 +1,115 @@
+from .archive import start_archive
+from .audit import audit_ingest
+from .config import load_settings
+from .data_loss import lost_offsets
+from .deserializers import deserializer
+from .ingest import start_ingest
+from .kafka import ensure_topic
+from .kafka_batch import read_batch, read_compacted
+from .kafka_writer import drop_duplicates, write_topic
+from .pipelines.gps import counts_per_device, last_positions, publish_tracks
+from .pipelines.gps_map import track_map
+from .pipelines.isp import (
+    count_records,
+    dated_hits,
+    hit_windows,
+    hits_per_window,
+    hits_per_zip,
+    publish_hits,
+)
+from .pipelines.nest import (
+    camera_notices,
+    camera_states,
+    dated_cameras,
+    nest_cameras,
+    publish_nest_logs,
+    sighting_records,
+    sightings_per_hour,
+)
+from .pipelines.nest_locations import device_locations
+from .pipelines.nest_report import sightings_chart, sightings_report
+from .pipelines.taxi import publish_trips
+from .progress import await_caught_up, keep_running
+from .quarantine_views import quarantine_reasons, quarantine_rows
+from .replay import quarantine_summary, replay_quarantine
+from .schema_registry import SchemaRegistry
+from .sinks.console import start_console
+from .sinks.delta_table import delta_batches
+from .sinks.files import create_files_table, start_files
+from .sinks.jdbc import start_upsert, upsert_batches
+from .sinks.late_rows import late_batches, late_counts
+from .sinks.memory import start_memory
+from .sinks.notices import notice_batches
+from .sinks.several import start_sinks
+from .sinks.topic import start_topic_writer, topic_batches
+from .state import set_state
+from .storage import mount
+from .streams import read_values, start_quarantine
+from .tables import create_view, paused_topics, summarize, table_history, table_path
+from .windows import Windows, window_counts
+
+__all__ = [
+    "SchemaRegistry",
+    "Windows",
+    "audit_ingest",
+    "await_caught_up",
+    "camera_notices",
+    "camera_states",
+    "count_records",
+    "counts_per_device",
+    "create_files_table",
+    "create_view",
+    "dated_cameras",
+    "dated_hits",
+    "delta_batches",
+    "deserializer",
+    "device_locations",
+    "drop_duplicates",
+    "ensure_topic",
+    "hit_windows",
+    "hits_per_window",
+    "hits_per_zip",
+    "keep_running",
+    "last_positions",
+    "late_batches",
+    "late_counts",
+    "load_settings",
+    "lost_offsets",
+    "mount",
+    "nest_cameras",
+    "notice_batches",
+    "paused_topics",
+    "publish_hits",
+    "publish_nest_logs",
+    "publish_tracks",
+    "publish_trips",
+    "quarantine_reasons",
+    "quarantine_rows",
+    "quarantine_summary",
+    "read_batch",
+    "read_compacted",
+    "read_values",
+    "replay_quarantine",
+    "set_state",
+    "sighting_records",
+    "sightings_chart",
+    "sightings_per_hour",
+    "sightings_report",
+    "start_archive",
+    "start_console",
+    "start_files",
+    "start_ingest",
+    "start_memory",
+    "start_quarantine",
+    "start_sinks",
+    "start_topic_writer",
+    "start_upsert",
+    "summarize",
+    "table_history",
+    "table_path",
+    "topic_batches",
+    "track_map",
+    "upsert_batches",
+    "window_counts",
+    "write_topic",
+]

@@ -1,0 +1,195 @@
+"""Topics into Parquet files: a static plan, started again when a schema comes that it does not know.
+
+Spark's file sink writes each batch once (`_spark_metadata` lists the files that count) and renames nothing,
+which suits object stores. It has no quarantine: a record that is not right ends the query, named, with its
+offsets not advanced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from topiclake import (
+    data_loss,
+    delta,
+    ingest,
+    kafka,
+    parquet_folder,
+    platform_check,
+    progress,
+    queries,
+    schemas,
+    storage,
+)
+from topiclake.errors import ConfigError, DecodeError
+from topiclake.session import is_databricks
+from topiclake.settings import Settings
+from topiclake.static_schemas import StaticSchemas
+from topiclake.storage_refusals import refusals_named
+
+
+@dataclass(frozen=True)
+class ArchiveSummary:
+    """What an archive holds, and how this run came there.
+
+    Attributes:
+        query_id: Id of the streaming query; the same in each run with this checkpoint.
+        path: Folder of the Parquet files, as Spark reads it.
+        rows: Rows in it.
+        columns: Its columns.
+        restarts: How often this run started the stream again because of a new schema.
+    """
+
+    query_id: str
+    path: str
+    rows: int
+    columns: list[str]
+    restarts: int
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return it as the exit value of a notebook."""
+        return json.dumps(asdict(self), indent=indent)
+
+
+@dataclass
+class Archive:
+    """A stream from one topic into Parquet files; while someone waits for it, new schemas restart it.
+
+    Attributes:
+        spark: The session.
+        settings: The configuration.
+        dbutils: The platform's, for mount points.
+        path: Folder of the Parquet files, as Spark reads it.
+        checkpoint: Where the stream keeps its place.
+        schemas: What it decodes with.
+        query: The query that runs now, or ran last.
+        restarts: How often a new schema started it again. Each time there is one more, so there is an end.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    dbutils: Any
+    path: str
+    checkpoint: str
+    schemas: StaticSchemas
+    restarts: int = 0
+    query: StreamingQuery = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.query = self._start()
+
+    def await_caught_up(self) -> None:
+        """Wait until what Kafka held is archived.
+
+        Raises:
+            DecodeError: A record is not right; names topic, partition, offset and reason.
+            TopiclakeError: The query failed for another reason.
+        """
+        self._wait(lambda query: progress.await_caught_up(query, self.settings.pipeline.trigger))
+
+    def keep_running(self, seconds: float | str) -> None:
+        """Go on for so many seconds, or until the query ends; raises as `progress.keep_running` does."""
+        self._wait(lambda query: progress.keep_running(query, seconds))
+
+    def stop(self) -> None:
+        """Stop the query; the next start goes on where it stood."""
+        self.query.stop()
+
+    def rows(self) -> DataFrame:
+        """Return the archived rows; columns as the schemas and the layout want them, `_kafka` among them."""
+        if not parquet_folder.has_files(self.spark, self.path):
+            return self.spark.createDataFrame([], self.schemas.columns())
+        found = self.spark.read.option("mergeSchema", "true").parquet(self.path)
+        # Spark has them in the order of whichever file it looks at first.
+        wanted = [name for name in self.schemas.columns().fieldNames() if name in found.columns]
+        return found.select(*map(delta.quoted, dict.fromkeys([*wanted, *found.columns])))
+
+    def create_view(self) -> DataFrame:
+        """Make the archived rows a temporary view, without `_kafka`, and return it."""
+        shown = self.rows().drop(delta.KAFKA_COLUMN)
+        shown.createOrReplaceTempView(self.settings.pipeline.view)
+        return shown
+
+    def summary(self) -> ArchiveSummary:
+        """Count what is there."""
+        archived = self.rows()
+        return ArchiveSummary(
+            str(self.query.id), self.path, archived.count(), archived.columns, self.restarts
+        )
+
+    def _wait(self, wait: Callable[[StreamingQuery], None]) -> None:
+        while True:
+            try:
+                wait(self.query)
+            except DecodeError as error:
+                self._learn(error)
+                self.query = self._start()
+            else:
+                return
+
+    def _start(self) -> StreamingQuery:
+        while True:
+            stream = self._stream()
+            try:
+                query = queries.start(stream, self.settings, self.dbutils, self.spark, self.checkpoint)
+            except DecodeError as error:
+                self._learn(error)
+            else:
+                find = partial(data_loss.explained, self.spark, self.settings, self.checkpoint)
+                progress.explain_losses(query, find)
+                return query
+
+    def _learn(self, error: DecodeError) -> None:
+        self.schemas.learn(error)
+        self.restarts += 1
+
+    def _stream(self) -> DataStreamWriter:
+        settings = self.settings
+        records = kafka.read_topic(self.spark, settings.kafka, settings.pipeline, shaded=is_databricks())
+        writer = self.schemas.rows(records).writeStream.queryName(settings.name).format("parquet")
+        return writer.option("checkpointLocation", self.checkpoint).option("path", self.path)
+
+
+def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Archive:  # noqa: ANN401
+    """Start the stream from the pipeline's topic into Parquet files below `table_path`.
+
+    Args:
+        spark: The session.
+        settings: The configuration; its mode is FAILFAST.
+        dbutils: The platform's, for mount points.
+
+    Returns:
+        The running archive.
+
+    Raises:
+        TopicNotFoundError, SubjectNotFoundError: Named with those that exist.
+        ConfigError, KafkaError, SchemaRegistryError, StorageError: Something cannot be used.
+        DecodeError: A batch that an earlier run began holds a record that is not right.
+    """
+    settings = settings.only_topic()
+    if settings.pipeline.mode != "FAILFAST":
+        raise ConfigError(
+            "Parquet files have no quarantine beside them: a bad record ends the stream", "mode=FAILFAST"
+        )
+    to = ingest.target(settings, dbutils)
+    kafka.require_topics(settings.kafka, settings.pipeline)
+    platform_check.require_avro_limits(spark)
+    for location in (to.table, to.checkpoint):
+        storage.require_writable(location)
+    parquet_folder.require_own(spark, settings.storage, to.table, to.checkpoint, key="table_path")
+    with refusals_named(settings.storage, to.checkpoint):
+        new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint)
+    # At once, where a person waits; a running stream waits for a registry that is away.
+    schemas.plain_keys(to.registry, to.subjects, to.plain_versions or ())
+    patient = to.registry.patient(settings.schema_registry.retry_seconds)
+    known = StaticSchemas(spark, patient, to.subjects, to.layout, to.plain_versions, to.format)
+    with refusals_named(settings.storage, to.checkpoint):
+        data_loss.keep_ids(spark, new_ids, to.checkpoint)
+    return Archive(spark, settings, dbutils, to.table, to.checkpoint, known)

@@ -1,0 +1,68 @@
+"""The two forms of Avro in Kafka, told apart: Confluent's, which names its schema, and plain, which does not.
+
+A plain record is whatever its reader takes it for. So it is tried, framed (`topiclake.avro`), by each version
+that it may have, and then gets the record header that a serializer would have written: decoding, quarantine
+and replay need not know of plain records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from topiclake import avro
+from topiclake.avro import Codec
+from topiclake.wire_format import SchemaKey, header_of, identifier, record_header
+
+
+def named(records: DataFrame, codec: Codec, versions: Sequence[SchemaKey]) -> DataFrame:
+    """Add to plain records the header that names the schema of their values.
+
+    Args:
+        records: Kafka's columns, `headers` among them.
+        codec: What the schemas mean.
+        versions: Schemas that values may have, oldest first. A value has the newest that it fits; one that
+            fits none is said to have the newest, by which it does not decode.
+    """
+    usable = [key for key in versions if key in codec.writers]
+    if not usable:
+        return records
+    *older, newest = usable
+    schema = F.lit(identifier(newest))
+    if older:
+        # One version needs no trial. Not deterministic: see `avro.decoded`.
+        tried = [(avro.fits(codec, key, F.col("value")), F.lit(identifier(key))) for key in reversed(usable)]
+        first = reduce(lambda case, branch: case.when(*branch), tried, F).otherwise(schema)
+        schema = F.when(F.spark_partition_id() >= 0, first).otherwise(schema)
+    added = F.array(F.struct(F.lit(record_header("value")).alias("key"), schema.alias("value")))
+    # The last header of a name counts.
+    return records.withColumn("headers", F.concat(F.coalesce("headers", F.array()), added))
+
+
+def mismatch(codec: Codec, *, tries: bool = True) -> Column:
+    """Say which form a value has, where it is the other one than it was read as; else "".
+
+    Args:
+        codec: What the schemas mean.
+        tries: Whether a value without a header is tried by each schema of the codec; without, plain Avro is
+            not noticed. A micro-batch's own plan shall decode once.
+
+    Returns:
+        STRING, for records that `avro.identified` has seen and that are not right.
+    """
+    if codec.schema_type != "AVRO":
+        return F.lit("")
+    value, is_named = F.col("value"), F.col("value_named").isNotNull()
+    headers = [identifier(key) for key in codec.writers if isinstance(key, int)]
+    confluent = header_of(value).isin(headers) if headers else F.lit(False)
+    said = F.when(
+        is_named & confluent,
+        "; the value carries Confluent's header of a known schema: set avro_form=confluent",
+    )
+    for key in codec.writers if tries else ():
+        plain = f"; the value is plain Avro of schema {key}: set avro_form=plain"
+        said = said.when(~is_named & avro.fits(codec, key, value), plain)
+    return F.coalesce(said, F.lit(""))

@@ -1,0 +1,249 @@
+"""Offsets that Kafka lost before they were read: told exactly, and kept where a query goes on behind them.
+
+Spark only says that something may have been lost, and nothing at all of a topic that was deleted, created
+again and has grown past the checkpoint. So what the checkpoint wants next is compared with what Kafka holds:
+at each start, after a failure, and, where a query goes on, before each micro-batch. Below the checkpoint, in
+`topiclake/`, stand as JSON the ids of its topics and the ranges that were lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from confluent_kafka import KafkaException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from topiclake import checkpoint, kafka_offsets, storage
+from topiclake.checkpoint import Offsets
+from topiclake.errors import KafkaError, OffsetsLostError
+from topiclake.kafka_offsets import Held
+from topiclake.lost_ranges import LostRange, compare, joined
+from topiclake.settings import PipelineSettings, Settings
+from topiclake.storage_refusals import refusals_named
+
+_LOST = (
+    "topic STRING, partition INT, first BIGINT, after BIGINT, why STRING, topic_id STRING, found_at TIMESTAMP"
+)
+_IDS = "topic STRING, topic_id STRING, found_at TIMESTAMP"
+#: So many ranges are told in an error; `lost_offsets` has all.
+_TOLD = 10
+
+#: By topic its id.
+NewIds = Mapping[str, str]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a micro-batch needs to find what was lost of it; can be pickled, for Spark Connect.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        checkpoint: Resolved location of the checkpoint.
+        client: Settings of a confluent-kafka client.
+    """
+
+    pipeline: str
+    checkpoint: str
+    client: Mapping[str, Any] = field(repr=False)
+
+
+def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+    """Return what Kafka lost before the pipeline has read it.
+
+    Args:
+        spark: The session.
+        settings: The configuration of the ingest.
+        dbutils: The platform's, for mount points.
+
+    Returns:
+        A DataFrame `topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING`, one
+        row a range: what queries with `fail_on_data_loss=false` went on behind, and what the next start would
+        meet. `after` is exclusive, and null where nobody knows; `records` is fewer where compaction or
+        transactions left gaps; `why` as in `LostRange`.
+
+    Raises:
+        TopicNotFoundError, KafkaError, StorageError: The broker or the storage cannot be used.
+    """
+    path = storage.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
+    with refusals_named(settings.storage, path):
+        kept = [
+            LostRange(row["topic"], row["partition"], row["first"], row["after"], row["why"], row["topic_id"])
+            for row in _read(spark, f"{path}/topiclake/lost", _LOST)
+        ]
+        found, _ = find(spark, settings, path)
+    rows = [
+        (one.topic, one.partition, one.first, one.after, one.records, one.why)
+        for one in joined([*kept, *found])
+    ]
+    columns = "topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING"
+    return spark.createDataFrame(rows, columns)
+
+
+def require_or_keep(spark: SparkSession, settings: Settings, path: str) -> NewIds:
+    """Look for lost offsets before a query starts.
+
+    Args:
+        spark: The session.
+        settings: The configuration.
+        path: Resolved location of the checkpoint.
+
+    Returns:
+        The topics that the checkpoint does not know yet, or by another id; for `keep_ids`, once nothing else
+        refuses the start. What a start did not get to is found by the next one.
+
+    Raises:
+        OffsetsLostError: Some are lost; names each range. With `fail_on_data_loss=false` they are logged and
+            kept instead.
+        ConfigError: `assign`, or offsets for each partition, name other partitions than the topic has.
+    """
+    ids = _ids(spark, path)
+    found, held = find(spark, settings, path, ids)
+    if found and settings.pipeline.fail_on_data_loss:
+        raise _error(settings, path, found)
+    _keep(spark, settings.name, path, found)
+    return {topic: one for topic, one in held.ids.items() if ids.get(topic) != one}
+
+
+def keep_ids(spark: SparkSession, new: NewIds, path: str) -> None:
+    """Keep what `require_or_keep` returned in the checkpoint's folder."""
+    now = _now()
+    _append(spark, [(topic, one, now) for topic, one in new.items()], _IDS, f"{path}/topiclake/topics")
+
+
+def explained(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
+    """Return what a query that failed has lost; None where nothing is found."""
+    found, _ = find(spark, settings, path)
+    return _error(settings, path, found) if found else None
+
+
+def require_configured(settings: Settings, held: Held) -> None:
+    """Raise an OffsetsLostError where Kafka no longer holds the offsets that a batch read begins with."""
+    found = compare(_configured(settings.pipeline), held, ids=held.ids)
+    if found and settings.pipeline.fail_on_data_loss:
+        raise OffsetsLostError(
+            f"Kafka does not hold the offsets to begin with: {_told(found)}",
+            "other starting_offsets, or fail_on_data_loss=false, which reads what is there",
+        )
+
+
+@contextmanager
+def losses_named(what: str, remedy: str) -> Iterator[None]:
+    """Read a range of Kafka; where it is gone, raise an OffsetsLostError that says of `what`."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if not re.search("KAFKA_DATA_LOSS|Some data may have been lost", str(error)):
+            raise
+        raise OffsetsLostError(f"Kafka deleted {what}", remedy) from None
+
+
+def write_watched(
+    watch: Watch, write: Callable[[DataFrame, int], None], records: DataFrame, batch_id: int
+) -> None:
+    """Keep what Kafka has lost of a micro-batch, then write the batch.
+
+    What Kafka deletes between the two, while the batch is read, is not told.
+    """
+    spark, path = records.sparkSession, watch.checkpoint
+    begin, end = checkpoint.begin_of(spark, path, batch_id), checkpoint.end_of(spark, path, batch_id)
+    found: list[LostRange] = []
+    try:
+        # The topics' ids only where there is something to keep: they are a question more for each batch.
+        for with_ids in (False, True):
+            held = kafka_offsets.held(watch.client, begin or [], with_ids=with_ids)
+            found = compare(begin or {}, held, ends=end)
+            if not found:
+                break
+    except KafkaException as error:
+        raise KafkaError(f"Kafka cannot be asked what it holds: {error.args[0].str()}") from None
+    _keep(spark, watch.pipeline, path, found)
+    write(records, batch_id)
+
+
+def find(
+    spark: SparkSession, settings: Settings, path: str, ids: Mapping[str, str] | None = None
+) -> tuple[list[LostRange], Held]:
+    """Return what the next start would not find, and what Kafka holds; `ids` where they were read before."""
+    pipeline, position = settings.pipeline, checkpoint.position(spark, path)
+    held = kafka_offsets.held_of(settings.kafka, pipeline, position or [])
+    if position is None:
+        kafka_offsets.require_partitions(pipeline, held)
+        return compare(_configured(pipeline), held, ids=held.ids), held
+    known = _ids(spark, path) if ids is None else ids
+    return compare(_with_new(position, pipeline, held), held, ids=known), held
+
+
+def _configured(pipeline: PipelineSettings) -> Offsets:
+    """Return the offsets that a new checkpoint begins with, where they are numbers."""
+    if not isinstance(pipeline.starting_offsets, dict):
+        return {}
+    return {
+        topic: {int(one): at for one, at in found.items() if isinstance(at, int) and at >= 0}
+        for topic, found in pipeline.starting_offsets.items()
+    }
+
+
+def _with_new(position: Offsets, pipeline: PipelineSettings, held: Held) -> Offsets:
+    """Add the partitions that the checkpoint does not know yet: Spark wants them from 0 on."""
+    known = set(position) - set(pipeline.topics)
+    wanted = {topic: dict(found) for topic, found in position.items()}
+    for topic, partitions in held.offsets.items():
+        if pipeline.assign is None and (pipeline.topic_pattern or topic not in known):
+            wanted[topic] = dict.fromkeys(partitions, 0) | wanted.get(topic, {})
+    return wanted
+
+
+def _error(settings: Settings, path: str, found: list[LostRange]) -> OffsetsLostError:
+    return OffsetsLostError(
+        f"pipeline {settings.name} cannot go on: its checkpoint at {path} has not read what Kafka lost: "
+        f"{_told(found)}",
+        "fail_on_data_loss=false, which goes on behind them and keeps the list for topiclake.lost_offsets, "
+        "or a new checkpoint_path and table_path, which begin with what Kafka holds",
+    )
+
+
+def _told(found: list[LostRange]) -> str:
+    more = f"; and {len(found) - _TOLD} ranges more" if len(found) > _TOLD else ""
+    return "; ".join(map(str, found[:_TOLD])) + more
+
+
+def _keep(spark: SparkSession, name: str, path: str, found: list[LostRange]) -> None:
+    for one in found:
+        _LOG.warning("pipeline %s goes on without records that Kafka lost: %s", name, one)
+    now = _now()
+    rows = [(one.topic, one.partition, one.first, one.after, one.why, one.topic_id, now) for one in found]
+    _append(spark, rows, _LOST, f"{path}/topiclake/lost")
+
+
+def _ids(spark: SparkSession, path: str) -> dict[str, str]:
+    """Return the ids that the topics had at the last start."""
+    rows = _read(spark, f"{path}/topiclake/topics", _IDS)
+    return {row["topic"]: row["topic_id"] for row in sorted(rows, key=lambda row: row["found_at"])}
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def _read(spark: SparkSession, path: str, schema: str) -> list[Row]:
+    try:
+        return spark.read.schema(schema).json(path).collect()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return []
+
+
+def _append(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str, path: str) -> None:
+    if found := list(rows):
+        spark.createDataFrame(found, schema).coalesce(1).write.mode("append").json(path)

@@ -1,0 +1,68 @@
+"""Which database rows are written to: the configuration's section `database`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from topiclake.secret import SecretReference, Section
+
+#: What a URL may begin with behind `jdbc:`, and the port that each has by default.
+PORTS = {"mariadb": 3306, "mysql": 3306, "postgresql": 5432}
+_URL = re.compile(
+    r"jdbc:(?P<kind>mariadb|mysql|postgresql)://(?P<host>[\w.-]+|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?"
+    r"/(?P<name>[\w$.-]+)"
+)
+
+
+def _check_url(value: str) -> str:
+    if _URL.fullmatch(value):
+        return value
+    allowed = ", ".join(f"jdbc:{kind}://<host>:<port>/<database>" for kind in PORTS)
+    raise ValueError(
+        f"must be one of {allowed}, without options and login, which have keys of their own: username, "
+        "password, tls, ca_file"
+    )
+
+
+class DatabaseSettings(Section):
+    """How to reach a database, and how long to wait for it."""
+
+    url: Annotated[str, AfterValidator(_check_url)]
+    username: SecretReference
+    password: SecretReference
+    #: Whether the connection is encrypted, and the server's certificate and name are checked.
+    tls: bool = True
+    #: A PEM file with the authorities to trust, where the system's own do not do.
+    ca_file: Path | None = None
+    #: Connections that one process holds at most, all its queries together.
+    pool_size: Annotated[int, Field(ge=1, le=100)] = 5
+    #: How long a micro-batch waits for a database that is away, or a lock, before the query fails.
+    retry_seconds: Annotated[float, Field(ge=0)] = 300
+
+    @property
+    def kind(self) -> str:
+        """One of `PORTS`."""
+        return self._part("kind")
+
+    @property
+    def host(self) -> str:
+        """The host's name or address."""
+        return self._part("host").strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port, where the URL has none the kind's own."""
+        return int(self._part("port") or PORTS[self.kind])
+
+    @property
+    def name(self) -> str:
+        """The database's name."""
+        return self._part("name")
+
+    def _part(self, part: str) -> str:
+        match = _URL.fullmatch(self.url)
+        return (match[part] or "") if match else ""

@@ -1,0 +1,153 @@
+"""Deserializers of a user's own: a Python function, or a Kafka `Deserializer` class, from values to JSON.
+
+A configuration names a function as `module:function`, so that jobs, replays and the next start find the same
+one; only functions that say so by `@topiclake.deserializer` are called. A class is named as Kafka's consumers
+name it, and must be a `Deserializer`. So a parameter cannot name any other code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pandas as pd
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake.errors import ConfigError
+
+#: From values, none of which is null, to as many objects that JSON can hold.
+Deserialize = Callable[[Sequence[bytes]], Iterable[object]]
+_Function = TypeVar("_Function", bound=Deserialize)
+
+_MARK = "_topiclake_deserializer"
+#: What calls a class, in SQL and in Java.
+_FUNCTION = "topiclake_deserialize"
+_JAVA = "io.topiclake.values.Deserialize"
+_ANSWER = "text STRING, error STRING"
+#: How what the Java function raises begins.
+_TOLD = "TOPICLAKE_DESERIALIZER "
+
+
+def deserializer(function: _Function) -> _Function:
+    """Mark a function as a deserializer, for `value_format: custom` and `deserializer: module:function`.
+
+    Args:
+        function: Gets values, BINARY, none of them null, and gives as many objects in the same order, each a
+            dict with the fields of `value_schema`. Where it raises, it is called again with one value at a
+            time: a value for which it raises then is `undecodable`, and what it raised stands in the
+            quarantine. It runs on Spark's workers, which need its module, unless a notebook defines it.
+
+    Returns:
+        The function itself.
+    """
+    setattr(function, _MARK, True)
+    return function
+
+
+def load(name: str) -> Deserialize:
+    """Return the deserializer that a configuration names.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    remedy = "deserializer: <module>:<function>, a function with @topiclake.deserializer above it"
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"there is no deserializer {name}: {error}", remedy) from None
+    if not getattr(found, _MARK, False) or not callable(found):
+        raise ConfigError(f"{name} is no deserializer", remedy)
+    deserialize: Deserialize = found
+    return deserialize
+
+
+def deserialized(deserialize: Deserialize, value: Column) -> Column:
+    """Deserialize `value BINARY`; runs Python, many rows at a time.
+
+    Returns:
+        STRUCT<text STRING, error STRING>: the value as JSON, or what the function raised; both null where the
+        value is.
+    """
+
+    # Everything inside: Spark ships it by value, so the library need not be on the workers.
+    def run(values: pd.Series) -> pd.DataFrame:
+        import json
+
+        def texts(some: list[bytes]) -> list[str]:
+            found = list(deserialize(some))
+            if len(found) != len(some):
+                raise ValueError(f"the deserializer gave {len(found)} objects for {len(some)} values")
+            return [json.dumps(one, allow_nan=False) for one in found]
+
+        def alone(one: bytes) -> tuple[str | None, str | None]:
+            try:
+                return texts([one])[0], None
+            except Exception as error:  # noqa: BLE001 (whatever the user's code raises)
+                return None, f"{type(error).__name__}: {error}"[:1000]
+
+        there = [bytes(one) for one in values if one is not None]
+        try:
+            made: list[tuple[str | None, str | None]] = [(text, None) for text in texts(there)]
+        except Exception:  # noqa: BLE001
+            made = [alone(one) for one in there]
+        rest = iter(made)
+        rows = [(None, None) if one is None else next(rest) for one in values]
+        return pd.DataFrame(rows, columns=["text", "error"])
+
+    pandas_udf: Any = F.pandas_udf  # its overloads know no schema as text
+    # Called once for each value, wherever Spark would like to have it twice.
+    made: Column = pandas_udf(run, _ANSWER).asNondeterministic()(value)
+    return made
+
+
+def is_class(name: str) -> bool:
+    """Tell whether a configuration names a Java class, and no Python function."""
+    return ":" not in name
+
+
+def register(spark: SparkSession) -> None:
+    """Make the function that calls classes known to the session; `jars/store` has it."""
+    spark.udf.registerJavaFunction(_FUNCTION, _JAVA, _ANSWER)
+
+
+def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> None:
+    """Check that a class can be used.
+
+    Raises:
+        ConfigError: `jars/store` or the class is not there, or it is no Deserializer, or refuses `config`.
+    """
+    remedy = (
+        "the class's jar in spark.jars (on Databricks: a library of the cluster), and deserializer_config"
+    )
+    try:
+        register(spark)
+        nothing = deserialized_by_class(name, config, F.lit(None).cast("string"), F.lit(None).cast("binary"))
+        spark.range(1).select(nothing.alias("nothing")).collect()
+    except (PySparkException, Py4JJavaError) as error:
+        why = str(error).partition(_TOLD)[2] or str(error)
+        why = why.splitlines()[0][:300]
+        raise ConfigError(f"the deserializer {why}", remedy) from None
+
+
+def deserialized_by_class(name: str, config: Mapping[str, str], topic: Column, value: Column) -> Column:
+    """Deserialize `value BINARY` of `topic STRING` by a Kafka `Deserializer` class; see `require_class`.
+
+    Args:
+        name: Of the class; Spark's workers have its jar.
+        config: What its `configure` gets.
+        topic: For `deserialize(topic, value)`.
+        value: What the record holds.
+
+    Returns:
+        STRUCT<text STRING, error STRING>: the value as JSON, or what the class raised; both null where the
+        value is. A service that the class asks and that does not answer raises.
+    """
+    made = F.call_function(_FUNCTION, F.lit(name), F.lit(json.dumps(dict(config))), topic, value)
+    # Called once for each value, wherever Spark would like to have it twice.
+    return F.when(F.spark_partition_id() >= 0, made)

@@ -1,0 +1,196 @@
+"""JSON Schema (draft-07 to 2020-12) → which columns its values have, as a shape.
+
+A shape is a tree like that of `StructType.json()`. A field of it is nullable where it may be missing or null.
+Its leaves are `long`, `double`, `boolean`, `JSON string`, `date-time`, `full-date` (names of RFC 3339), and
+`string`: any JSON, as its text. What has no column type of its own is that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urljoin
+
+#: A leaf's name, or a tree as `StructType.json()` has it.
+Shape = Any
+
+ANY = "string"
+TEXT = "JSON string"
+_LEAVES = {"integer": "long", "number": "double", "boolean": "boolean"}
+_FORMATS = {"date-time": "date-time", "date": "full-date"}
+#: Keywords that say what a value is; all others only narrow it, or tell people something.
+_SHAPING = ("$ref", "type", "properties", "items", "prefixItems", "additionalProperties")
+_COMBINING = ("oneOf", "anyOf", "allOf")
+#: What Delta takes in no name, and what would end a quoted one.
+_FORBIDDEN = set(" ,;{}()\n\t=`")
+
+
+def shape(schema: str, references: Mapping[str, str]) -> Shape:
+    """Return the shape of the values of a schema, whose fields become columns.
+
+    Args:
+        schema: The text of the schema.
+        references: The schemas that it refers to by their names.
+
+    Raises:
+        ValueError: Its values are no objects with named properties; says why.
+    """
+    reader = _Reader({name: json.loads(text) for name, text in references.items()})
+    document = json.loads(schema)
+    found, _ = reader.read(document, document, (id(document),))
+    if not isinstance(found, dict) or found["type"] != "struct":
+        raise ValueError("its values are no objects with properties whose names a table can have")
+    return found
+
+
+@dataclass(frozen=True)
+class _Reader:
+    references: Mapping[str, Any]
+
+    def read(self, tree: Any, document: Any, above: tuple[int, ...]) -> tuple[Shape, bool]:  # noqa: ANN401
+        """Return the shape of `tree`, and whether it may be null.
+
+        Args:
+            tree: A part of a schema.
+            document: The schema that it is a part of.
+            above: What was referred to on the way: a schema that holds itself has no columns.
+        """
+        if not isinstance(tree, dict):
+            return ANY, True
+        if any(_shapes(member) for word in _COMBINING for member in _members(tree, word)):
+            return self._combined(tree, document, above)
+        if "$ref" in tree:
+            if _shapes({key: value for key, value in tree.items() if key != "$ref"}):
+                return ANY, True
+            target, of = self._resolved(str(tree["$ref"]), document)
+            if target is None or id(target) in above:
+                return ANY, True
+            return self.read(target, of, (*above, id(target)))
+        kinds = _kinds(tree)
+        may_be_null = "null" in kinds or not kinds
+        kinds -= {"null"}
+        if kinds == {"integer", "number"}:
+            kinds = {"number"}
+        return (self._typed(kinds.pop(), tree, document, above) if len(kinds) == 1 else ANY), may_be_null
+
+    def _combined(self, tree: Any, document: Any, above: tuple[int, ...]) -> tuple[Shape, bool]:  # noqa: ANN401
+        """Read `T or null`, and a single member; other combinations have no column type."""
+        words = [word for word in _COMBINING if _members(tree, word)]
+        if _shapes(tree, of_members=False) or len(words) > 1:
+            return ANY, True
+        members = _members(tree, words[0])
+        others = [member for member in members if not _is_null(member)]
+        if len(others) != 1 or (words == ["allOf"] and len(members) > 1):
+            return ANY, True
+        found, may_be_null = self.read(others[0], document, above)
+        return found, may_be_null or len(members) > 1
+
+    def _typed(self, kind: str, tree: Any, document: Any, above: tuple[int, ...]) -> Shape:  # noqa: ANN401
+        if kind == "string":
+            return _FORMATS.get(str(tree.get("format")), TEXT)
+        if kind == "array":
+            return self._array(tree, document, above)
+        if kind == "object":
+            return self._object(tree, document, above)
+        return _LEAVES.get(kind, ANY)
+
+    def _array(self, tree: Any, document: Any, above: tuple[int, ...]) -> Shape:  # noqa: ANN401
+        if not isinstance(tree.get("items"), dict) or "prefixItems" in tree:
+            return ANY
+        items, may_be_null = self.read(tree["items"], document, above)
+        return {"type": "array", "elementType": items, "containsNull": may_be_null}
+
+    def _object(self, tree: Any, document: Any, above: tuple[int, ...]) -> Shape:  # noqa: ANN401
+        properties, more = tree.get("properties"), tree.get("additionalProperties")
+        if not properties and isinstance(more, dict) and _shapes(more) and "patternProperties" not in tree:
+            values, may_be_null = self.read(more, document, above)
+            return {
+                "type": "map",
+                "keyType": "string",
+                "valueType": values,
+                "valueContainsNull": may_be_null,
+            }
+        if not isinstance(properties, dict) or not _are_names(list(properties)):
+            return ANY
+        required = tree.get("required") or []
+        fields = []
+        for name, inner in properties.items():
+            found, may_be_null = self.read(inner, document, above)
+            fields.append(
+                {
+                    "name": name,
+                    "type": found,
+                    "nullable": may_be_null or name not in required,
+                    "metadata": {},
+                }
+            )
+        return {"type": "struct", "fields": fields}
+
+    def _resolved(self, reference: str, document: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        """Return what `$ref` names, and the document that it is in; None for what is not there."""
+        name, _, pointer = reference.partition("#")
+        of = self._named(name, document) if name else document
+        found = of
+        for step in filter(None, pointer.split("/")):
+            key = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+                found = found[int(key)]
+            else:
+                found = found.get(key) if isinstance(found, dict) else None
+        # Whatever does not begin with a slash is the name of an anchor.
+        return (found, of) if not pointer or pointer.startswith("/") else (None, of)
+
+    def _named(self, name: str, document: Any) -> Any:  # noqa: ANN401
+        base = str(document.get("$id", "")) if isinstance(document, dict) else ""
+        whole = urljoin(base, name)
+        for each, text in self.references.items():
+            ids = {each, urljoin(base, each), str(text.get("$id")) if isinstance(text, dict) else each}
+            if ids & {name, whole}:
+                return text
+        return document if whole == base else None
+
+
+def _members(tree: dict[str, Any], word: str) -> list[Any]:
+    found = tree.get(word)
+    return found if isinstance(found, list) else []
+
+
+def _shapes(tree: Any, *, of_members: bool = True) -> bool:  # noqa: ANN401
+    """Tell whether a part of a schema says what a value is."""
+    if not isinstance(tree, dict):
+        return False
+    if any(word in tree for word in _SHAPING):
+        return True
+    members = [member for word in _COMBINING for member in _members(tree, word)] if of_members else []
+    return any(map(_shapes, members))
+
+
+def _is_null(tree: Any) -> bool:  # noqa: ANN401
+    return isinstance(tree, dict) and tree.get("type") in ("null", ["null"])
+
+
+def _kinds(tree: dict[str, Any]) -> set[str]:
+    """Return the types that a value may have; empty: any."""
+    kind = tree.get("type")
+    if isinstance(kind, (str, list)):
+        return {kind} if isinstance(kind, str) else set(map(str, kind))
+    if "properties" in tree:
+        return {"object"}
+    allowed = (
+        tree["enum"] if isinstance(tree.get("enum"), list) else [tree["const"]] if "const" in tree else []
+    )
+    if allowed and all(one is None or isinstance(one, str) for one in allowed):
+        return {"null" if one is None else "string" for one in allowed}
+    return set()
+
+
+def _are_names(names: list[str]) -> bool:
+    """Tell whether a struct can have fields of these names: Spark's differ in more than their case."""
+    distinct = {name.lower() for name in names}
+    return bool(names) and len(distinct) == len(names) and all(_is_name(name) for name in names)
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and not _FORBIDDEN & set(name)

@@ -1,0 +1,127 @@
+"""Decoding values that are JSON with a schema of the registry, exactly; without Python for what is right.
+
+Each record is read by the schema that it names, within the frame of `topiclake.json_values`, checked against
+it, and then made the columns that all versions have together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, ClassVar
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
+
+from topiclake import json_reason, json_schema, json_shape
+from topiclake.avro import END, END_FIELD, OWN, Codec, Registered
+from topiclake.json_values import STRICT
+from topiclake.wire_format import Part, SchemaKey, identifier, payload_of
+
+_CORRUPT = f"{OWN}corrupt"
+_TEXT = f"{OWN}text"
+_PARSED = f"{OWN}parsed"
+
+
+class JsonSchemaCodec(Codec):
+    """What JSON Schemas mean: `reader` is the shape of the rows, `writers` those of the versions, as JSON."""
+
+    schema_type: ClassVar[str] = "JSON"
+
+    @classmethod
+    def of(
+        cls,
+        schemas: Mapping[SchemaKey, Registered],
+        accepts: Callable[[str], str | None] = lambda reader: None,
+    ) -> JsonSchemaCodec:
+        """Unite schemas, oldest first; `accepts` says why a shape of rows is not possible, or None."""
+        reader: Any = None
+        writers: dict[SchemaKey, str] = {}
+        refused = cls.of_other_types(schemas)
+        for key, each in schemas.items():
+            if key in refused:
+                continue
+            try:
+                shape = json_schema.shape(each.schema, dict(each.references))
+                candidate = json_shape.united(reader or shape, shape)
+                why = accepts(json.dumps(candidate)) if candidate != json_schema.ANY else _CASE
+            except (ValueError, RecursionError) as error:
+                why = str(error)
+            if why:
+                refused[key] = "incompatible_schema", why
+            else:
+                reader, writers[key] = candidate, json.dumps(shape)
+        return cls(reader and json.dumps(reader), writers, refused)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether fields are columns: always."""
+        return self.reader is not None
+
+    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
+        """Add `decoded` to records that `avro.identified` has seen, as `avro.decoded` has it."""
+        value, named = F.col(part), F.col(f"{part}_schema")
+        payload = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
+        text = payload.cast("string")
+        parsed = {
+            f"{_PARSED}_{number}": F.when(named == F.lit(identifier(key)), _parsed(text, shape))
+            for number, (key, shape) in enumerate(self._shapes())
+        }
+        rows = records.withColumn(_TEXT, F.is_valid_utf8(text)).withColumns(parsed)
+        # Not deterministic, so that no filter on `end` is pushed below it: it would parse each value twice.
+        decoded = F.when(F.spark_partition_id() >= 0, self._decoded(named))
+        return rows.withColumn("decoded", decoded).drop(_TEXT, *parsed)
+
+    def reason(self, payload: Column, schema: Column) -> Column:
+        """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
+        shapes = [(schema == F.lit(identifier(key)), F.lit(shape)) for key, shape in self.writers.items()]
+        return json_reason.reason(payload, _first_of(shapes) if shapes else F.lit(None).cast("string"))
+
+    def _shapes(self) -> list[tuple[SchemaKey, Any]]:
+        return [(key, json.loads(shape)) for key, shape in self.writers.items()]
+
+    def _decoded(self, named: Column) -> Column:
+        if self.reader is None:
+            return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+        reader = json.loads(self.reader)
+        branches = [
+            (named == F.lit(identifier(key)), _row(F.col(f"{_PARSED}_{number}"), shape, reader))
+            for number, (key, shape) in enumerate(self._shapes())
+        ]
+        return _first_of(branches)
+
+
+_CASE = "its properties and those of earlier versions differ in the case of their names alone"
+
+
+def event_type(reader: str) -> DataType:
+    """Return the type of what is decoded to the shape `reader`."""
+    return json_shape.columns(json.loads(reader))
+
+
+def _first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
+    (condition, value), *others = branches
+    return reduce(lambda case, branch: case.when(*branch), others, F.when(condition, value))
+
+
+def _parsed(text: Column, shape: Any) -> Column:  # noqa: ANN401 (JSON)
+    framed = StructType(
+        [
+            StructField("event", json_shape.parsed(shape)),
+            StructField(END_FIELD, IntegerType()),
+            StructField(_CORRUPT, StringType()),
+        ]
+    )
+    options = STRICT | {"columnNameOfCorruptRecord": _CORRUPT}
+    return F.from_json(F.concat(F.lit('{"event":'), text, F.lit(f',"{END_FIELD}":1}}')), framed, options)
+
+
+def _row(parsed: Column, shape: Any, reader: Any) -> Column:  # noqa: ANN401
+    event = parsed["event"]
+    right = F.equal_null(parsed[END_FIELD], F.lit(1)) & parsed[_CORRUPT].isNull() & F.col(_TEXT)
+    right = right & event.isNotNull() & json_shape.holds(shape, event)
+    fields = json_shape.converted(shape, reader, event)
+    names = [each["name"] for each in reader["fields"]]
+    return F.struct(*(fields[name].alias(name) for name in names), F.when(right, F.lit(END)).alias(END_FIELD))

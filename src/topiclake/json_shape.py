@@ -1,0 +1,206 @@
+"""What shapes (`topiclake.json_schema`) mean in Spark: how values are parsed, checked, and made columns.
+
+`from_json` takes any JSON for a STRING. So what must be a JSON string is parsed as VARIANT, which tells; and
+a time stays text until it is known to have its zone, since without one it would take the session's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
+
+from topiclake.json_schema import ANY, TEXT, Shape
+
+#: Leaves that are JSON strings.
+_TEXTS: dict[str, DataType] = {TEXT: StringType(), "date-time": TimestampType(), "full-date": DateType()}
+_OTHERS: dict[str, DataType] = {
+    "long": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    ANY: StringType(),
+}
+#: Times and dates as RFC 3339 has them.
+PATTERNS = {
+    "date-time": r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$",
+    "full-date": r"^\d{4}-\d\d-\d\d$",
+}
+
+
+def united(one: Shape, other: Shape) -> Shape:
+    """Return the shape that holds values of both: numbers as DOUBLE, what else differs as its JSON's text."""
+    if one == other:
+        return one
+    kinds = [shape if isinstance(shape, str) else shape["type"] for shape in (one, other)]
+    if kinds == ["struct", "struct"]:
+        return _united_structs(one, other)
+    if kinds[0] == kinds[1] == "array":
+        return one | {"elementType": united(one["elementType"], other["elementType"])}
+    if kinds[0] == kinds[1] == "map":
+        return one | {"valueType": united(one["valueType"], other["valueType"])}
+    if set(kinds) == {"long", "double"}:
+        return "double"
+    return TEXT if set(kinds) <= set(_TEXTS) else ANY
+
+
+def _united_structs(one: Shape, other: Shape) -> Shape:
+    fields = {field["name"]: field for field in one["fields"]}
+    for field in other["fields"]:
+        there = fields.get(field["name"])
+        fields[field["name"]] = field | {"type": united(there["type"], field["type"])} if there else field
+    if len({name.lower() for name in fields}) < len(fields):
+        # Names that differ in case alone cannot be two columns.
+        return ANY
+    return {"type": "struct", "fields": list(fields.values())}
+
+
+def columns(shape: Shape) -> DataType:
+    """Return the type of a shape in a table."""
+    return _type(shape, lambda leaf: _TEXTS.get(leaf) or _OTHERS[leaf])
+
+
+def parsed(shape: Shape) -> DataType:
+    """Return the type as which `from_json` reads a shape."""
+    return _type(shape, lambda leaf: VariantType() if leaf in _TEXTS else _OTHERS[leaf])
+
+
+def _type(shape: Shape, of_leaf: Callable[[str], DataType]) -> DataType:
+    if isinstance(shape, str):
+        return of_leaf(shape)
+    if shape["type"] == "struct":
+        return StructType(
+            [StructField(each["name"], _type(each["type"], of_leaf)) for each in shape["fields"]]
+        )
+    if shape["type"] == "array":
+        return ArrayType(_type(shape["elementType"], of_leaf))
+    return MapType(StringType(), _type(shape["valueType"], of_leaf))
+
+
+def holds(shape: Shape, value: Column) -> Column:
+    """Tell whether a parsed `value` that is not null is of its shape; never null."""
+    checks: list[Column] = []
+    if isinstance(shape, str):
+        checks = _leaf_checks(shape, value)
+    elif shape["type"] == "array":
+        if _is_checked(shape["elementType"]) or not shape["containsNull"]:
+            checks = [F.forall(value, _item_check(shape["elementType"], may_be_null=shape["containsNull"]))]
+    elif shape["type"] == "map":
+        if _is_checked(shape["valueType"]) or not shape["valueContainsNull"]:
+            check = _item_check(shape["valueType"], may_be_null=shape["valueContainsNull"])
+            checks = [F.forall(F.map_values(value), check)]
+    else:
+        for each in shape["fields"]:
+            if _is_checked(each["type"]) or not each["nullable"]:
+                checks.append(_item_check(each["type"], may_be_null=each["nullable"])(value[each["name"]]))
+    return reduce(and_, checks, F.lit(True))
+
+
+def _item_check(shape: Shape, *, may_be_null: bool) -> Callable[[Column], Column]:
+    def check(item: Column) -> Column:
+        # JSON's null is no null of VARIANT's.
+        is_null = text_of(item).isNull() if _is_text(shape) else item.isNull()
+        if not _is_checked(shape):
+            return ~is_null
+        right = F.when(item.isNull(), True).otherwise(holds(shape, item))
+        return right if may_be_null else right & ~is_null
+
+    return check
+
+
+def _leaf_checks(leaf: str, value: Column) -> list[Column]:
+    if leaf not in _TEXTS:
+        return []
+    # VOID is JSON's null.
+    kinds = F.schema_of_variant(value).isin("STRING", "VOID")
+    if leaf == TEXT:
+        return [kinds]
+    text = text_of(value)
+    is_time = text.rlike(PATTERNS[leaf]) & _time(leaf, text).isNotNull()
+    return [kinds & F.coalesce(is_time | text.isNull(), F.lit(True))]
+
+
+def _is_text(shape: Shape) -> bool:
+    return isinstance(shape, str) and shape in _TEXTS
+
+
+def _is_checked(shape: Shape) -> bool:
+    """Tell whether `from_json` alone does not see all that a shape asks for."""
+    if isinstance(shape, str):
+        return shape in _TEXTS
+    if shape["type"] == "array":
+        return not shape["containsNull"] or _is_checked(shape["elementType"])
+    if shape["type"] == "map":
+        return not shape["valueContainsNull"] or _is_checked(shape["valueType"])
+    return any(not each["nullable"] or _is_checked(each["type"]) for each in shape["fields"])
+
+
+def text_of(value: Column) -> Column:
+    """Return the text of a VARIANT that holds a JSON string; null for JSON's null."""
+    return F.variant_get(value, "$", "string")
+
+
+def _time(leaf: str, text: Column) -> Column:
+    # Spark knows no small letters in times.
+    return F.upper(text).try_cast(_TEXTS[leaf])
+
+
+def converted(written: Shape, read: Shape, value: Column) -> Column:
+    """Make a parsed `value` of the shape `written` a column of the shape `read`, which holds it."""
+    if isinstance(written, str) or isinstance(read, str):
+        return _converted_leaf(written, read, value)
+    if columns(read) == parsed(written):
+        return value
+    if read["type"] == "array":
+        return F.transform(value, lambda item: converted(written["elementType"], read["elementType"], item))
+    if read["type"] == "map":
+        return F.transform_values(
+            value, lambda _, item: converted(written["valueType"], read["valueType"], item)
+        )
+    there: dict[str, Any] = {each["name"]: each["type"] for each in written["fields"]}
+    fields = [_field(there.get(each["name"]), each, value) for each in read["fields"]]
+    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def _field(written: Shape | None, field: dict[str, Any], value: Column) -> Column:
+    name, read = field["name"], field["type"]
+    if written is None:
+        return F.lit(None).cast(columns(read)).alias(name)
+    return converted(written, read, value[name]).alias(name)
+
+
+def _converted_leaf(written: Shape, read: Shape, value: Column) -> Column:
+    if not isinstance(written, str):
+        return F.to_json(converted(written, _as_texts(written), value), {"ignoreNullFields": "false"})
+    if written in _TEXTS:
+        text = text_of(value)
+        return _time(read, text) if read in PATTERNS else text
+    return value if written == read else value.cast(columns(read))
+
+
+def _as_texts(shape: Shape) -> Shape:
+    """Return a shape whose times are the texts that stood in the JSON."""
+    if isinstance(shape, str):
+        return TEXT if shape in _TEXTS else shape
+    if shape["type"] == "array":
+        return shape | {"elementType": _as_texts(shape["elementType"])}
+    if shape["type"] == "map":
+        return shape | {"valueType": _as_texts(shape["valueType"])}
+    return shape | {"fields": [each | {"type": _as_texts(each["type"])} for each in shape["fields"]]}

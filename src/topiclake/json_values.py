@@ -1,0 +1,205 @@
+"""Values that are text or JSON, or become JSON: DataFrame → DataFrame, nothing is executed.
+
+Spark's `from_json` alone accepts what follows a value (`{"a":1} junk`), takes bytes that are no UTF-8 for
+characters, and tells an empty value from an object of nulls by nothing. So the value stands framed within
+another object, as Avro's does (docs/architecture.md): `{"event":<value>,"_topiclake_end":1}` has an end only
+where the value is one value.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import reduce
+from hashlib import sha256
+from operator import and_
+from typing import Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StringType, StructField, StructType
+
+from topiclake import deserializers, json_reason
+from topiclake.errors import ConfigError
+from topiclake.settings import PipelineSettings
+
+#: Begins the names of columns and fields of our own.
+_OWN = "_topiclake_"
+_CORRUPT = f"{_OWN}corrupt"
+_FRAMED = f"{_OWN}framed"
+_END = f"{_OWN}end"
+_MADE = f"{_OWN}made"
+#: Names of columns that rows have beside those of their values.
+_RESERVED = (_OWN, "_kafka", "_headers")
+#: JSON as RFC 8259 has it.
+STRICT = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+
+
+@dataclass(frozen=True)
+class Values:
+    """What values mean; can be pickled, for Spark Connect.
+
+    Attributes:
+        value_format: `json`, `text` or `custom`.
+        columns: The rows' columns: the fields of JSON objects, of which those that are not nullable must be
+            there; of text `value STRING`.
+        timestamp_format: Spark's pattern for fields of type TIMESTAMP; None: ISO 8601.
+        deserializer: The name of what makes JSON of custom values.
+        deserializer_config: What a class of that name is configured with.
+    """
+
+    value_format: Literal["json", "text", "custom"]
+    columns: StructType
+    timestamp_format: str | None = None
+    deserializer: str | None = None
+    deserializer_config: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def from_settings(pipeline: PipelineSettings) -> Values:
+        """Read what a configuration says; there must be a session.
+
+        Raises:
+            ConfigError: Values name schemas, or `value_schema` or `deserializer` cannot be used.
+        """
+        if pipeline.value_format == "text":
+            return Values("text", StructType([StructField("value", StringType())]))
+        if pipeline.value_schema is None or not (
+            pipeline.value_format == "json" or pipeline.value_format == "custom"
+        ):
+            raise ConfigError(
+                f"values of topic {pipeline.topic} are {pipeline.value_format}",
+                "value_format: json, text or custom",
+            )
+        name, config = pipeline.deserializer, pipeline.deserializer_config
+        if name is not None and deserializers.is_class(name):
+            deserializers.require_class(SparkSession.active(), name, config)
+        elif name is not None:
+            deserializers.load(name)
+        return Values(
+            pipeline.value_format,
+            parsed(pipeline.value_schema),
+            pipeline.timestamp_format,
+            name,
+            tuple(config.items()),
+        )
+
+    @property
+    def meaning(self) -> str:
+        """Name what values mean: another schema has another name."""
+        told = f"{self.value_format}/{self.timestamp_format}/{self.columns.json()}"
+        # Without one, the name that batches of before there were deserializers have.
+        told += f"/{self.deserializer}" if self.deserializer else ""
+        told += f"/{json.dumps(self.deserializer_config)}" if self.deserializer_config else ""
+        return sha256(told.encode()).hexdigest()[:16]
+
+    def judge(self, records: DataFrame) -> DataFrame:
+        """Read each value.
+
+        Args:
+            records: Kafka's columns.
+
+        Returns:
+            Kafka's columns, `event STRUCT<columns>` and `reason STRING`: ok, tombstone or undecodable.
+        """
+        # Non-deterministic, so that no filter is pushed below it, which would read each value twice.
+        text = F.col("value").cast("string")
+        if self.deserializer is not None:
+            if deserializers.is_class(self.deserializer):
+                deserializers.register(records.sparkSession)
+            records = records.withColumn(_MADE, self._made(F.col("value")))
+            text = F.col(f"{_MADE}.text")
+        guarded = F.when(F.spark_partition_id() >= 0, self._framed(text))
+        framed = records.withColumn(_FRAMED, guarded)
+        event = F.col(f"{_FRAMED}.event")
+        right = F.equal_null(F.col(f"{_FRAMED}.{_END}"), F.lit(1)) & F.col(f"{_FRAMED}.{_CORRUPT}").isNull()
+        right = right & event.isNotNull() & F.is_valid_utf8(text)
+        right = reduce(and_, _required(self.columns, event), right)
+        reason = F.when(F.col("value").isNull(), "tombstone").when(right, "ok").otherwise("undecodable")
+        return framed.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
+
+    def detail(self) -> Column:
+        """Say of a judged record that is not right what is wrong with it; runs Python for the undecodable."""
+        # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
+        asked = F.when(F.col("reason") == "undecodable", F.col("value"))
+        schema = F.lit(self.columns.json())
+        if self.deserializer is None:
+            why = json_reason.reason(asked, schema)
+        else:
+            made = self._made(asked)
+            why = F.coalesce(made["error"], json_reason.reason(made["text"].cast("binary"), schema))
+        return F.when(F.col("reason") == "tombstone", "the value is null").otherwise(why)
+
+    def _made(self, value: Column) -> Column:
+        if deserializers.is_class(str(self.deserializer)):
+            config = dict(self.deserializer_config)
+            return deserializers.deserialized_by_class(str(self.deserializer), config, F.col("topic"), value)
+        return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
+
+    def _framed(self, text: Column) -> Column:
+        if self.value_format == "text":
+            event, nothing = F.struct(text.alias("value")), F.lit(None).cast("string")
+            return F.struct(event.alias("event"), F.lit(1).alias(_END), nothing.alias(_CORRUPT))
+        framed = StructType(
+            [
+                StructField("event", self.columns),
+                StructField(_END, IntegerType()),
+                StructField(_CORRUPT, StringType()),
+            ]
+        )
+        options = STRICT | {"columnNameOfCorruptRecord": _CORRUPT}
+        if self.timestamp_format is not None:
+            options["timestampFormat"] = self.timestamp_format
+        return F.from_json(F.concat(F.lit('{"event":'), text, F.lit(f',"{_END}":1}}')), framed, options)
+
+
+def parsed(ddl: str) -> StructType:
+    """Read columns from DDL; Spark does it, so there must be a session.
+
+    Raises:
+        ConfigError: It is no list of columns, has a name twice, or one of our own.
+    """
+    remedy = "value_schema such as `id INT NOT NULL, name STRING, seen TIMESTAMP`"
+    try:
+        columns = StructType.fromDDL(ddl)
+    except (PySparkException, ValueError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ConfigError(f"value_schema {ddl!r} is no list of columns: {why}", remedy) from None
+    if not isinstance(columns, StructType) or not columns.names:
+        raise ConfigError(f"value_schema {ddl!r} has no columns", remedy)
+    if '"byte"' in columns.json():
+        raise ConfigError("value_schema has a TINYINT, which Spark reads from 128 on as negative", "SMALLINT")
+    names = [name.lower() for name in columns.names]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"value_schema has the column {name} twice", remedy)
+        if name.startswith(_RESERVED):
+            raise ConfigError(f"value_schema has a column {name}, which is a name of Topiclake's own", remedy)
+    return columns
+
+
+def _required(kind: DataType, value: Column) -> list[Column]:
+    """Return what must hold of a `value` that is not null, so that what is NOT NULL is there."""
+    if isinstance(kind, ArrayType) and _has_required(kind.elementType):
+        return [F.forall(value, lambda item: _is_whole(kind.elementType, item))]
+    if isinstance(kind, MapType) and _has_required(kind.valueType):
+        return [F.forall(F.map_values(value), lambda item: _is_whole(kind.valueType, item))]
+    if not isinstance(kind, StructType):
+        return []
+    there = [value[each.name].isNotNull() for each in kind.fields if not each.nullable]
+    inner = [each for each in kind.fields if _has_required(each.dataType)]
+    return there + [_is_whole(each.dataType, value[each.name]) for each in inner]
+
+
+def _is_whole(kind: DataType, value: Column) -> Column:
+    return value.isNull() | reduce(and_, _required(kind, value))
+
+
+def _has_required(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_required(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_required(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(not each.nullable or _has_required(each.dataType) for each in kind.fields)
+    return False

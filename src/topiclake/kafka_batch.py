@@ -1,0 +1,79 @@
+"""A bounded range of a topic, or the newest record of each of its keys, as a DataFrame."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import data_loss, kafka, kafka_offsets, source_options
+from topiclake.errors import ConfigError
+from topiclake.session import is_databricks
+from topiclake.settings import Settings
+from topiclake.source_settings import LATEST
+
+
+def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Read the pipeline's topics from `starting_offsets` to `ending_offsets`, as a batch.
+
+    Args:
+        spark: The session.
+        settings: The configuration; rate limits and the trigger don't matter.
+
+    Returns:
+        A DataFrame `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT,
+        timestamp TIMESTAMP, timestampType INT, headers ARRAY<STRUCT<key STRING, value BINARY>>`. Spark
+        settles the end when it is used, each time anew where `ending_offsets` is `latest`.
+
+    Raises:
+        ConfigError: It begins at `latest`, or names partitions that the topic does not have.
+        OffsetsLostError: Kafka no longer holds the offsets to begin with, and `fail_on_data_loss` is set.
+        TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
+    """
+    pipeline = settings.pipeline
+    starts = pipeline.starting_offsets
+    if starts == "latest" or (
+        isinstance(starts, dict) and any(LATEST in one.values() for one in starts.values())
+    ):
+        raise ConfigError(
+            "a batch read that starts at latest holds nothing", "starting_offsets=earliest, offsets or a time"
+        )
+    kafka.require_topics(settings.kafka, pipeline)
+    held = kafka_offsets.held_of(settings.kafka, pipeline, [])
+    kafka_offsets.require_partitions(pipeline, held)
+    data_loss.require_configured(settings, held)
+    options = source_options.of_batch(pipeline) | kafka.range_options(settings.kafka, shaded=is_databricks())
+    return spark.read.format("kafka").options(**options).load()
+
+
+def read_compacted(spark: SparkSession, settings: Settings, *, topic: str) -> DataFrame:
+    """Read the newest record of each key of a topic, as Kafka's compaction would leave it, as a batch.
+
+    Kafka compacts some time later, and never the newest segment: until then a topic holds older records of a
+    key as well. A key whose newest record has no value is deleted, and is left out; so are records without a
+    key.
+
+    Args:
+        spark: The session.
+        settings: How to reach the broker.
+        topic: Which one; read from its begin to its end.
+
+    Returns:
+        A DataFrame `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT,
+        timestamp TIMESTAMP, timestampType INT, headers ARRAY<STRUCT<key STRING, value BINARY>>`.
+
+    Raises:
+        TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
+    """
+    whole = {"starting_offsets": "earliest", "ending_offsets": "latest"}
+    of_topic = settings.for_topic(topic)
+    pipeline = of_topic.pipeline.model_copy(update=whole | {"assign": None})
+    records = read_batch(spark, of_topic.model_copy(update={"pipeline": pipeline}))
+    record = F.struct("*").alias("record")
+    # A key is in one partition, unless a topic was given more of them: then the later time decides.
+    of_partition = (
+        records.where("key IS NOT NULL")
+        .groupBy("key", "partition")
+        .agg(F.max_by(record, "offset").alias("record"))
+    )
+    newest = of_partition.groupBy("key").agg(F.max_by("record", "record.timestamp").alias("record"))
+    return newest.select("record.*").where("value IS NOT NULL")

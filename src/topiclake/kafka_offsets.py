@@ -1,0 +1,163 @@
+"""What Kafka holds of topics: their partitions, first and next offsets, and ids."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.error import KafkaError as ClientError
+
+from topiclake import kafka
+from topiclake.errors import ConfigError
+from topiclake.kafka import TIMEOUT_SECONDS
+from topiclake.settings import KafkaSettings, PipelineSettings
+
+_SPECS: Any = OffsetSpec  # its methods have no types
+
+_ATTEMPTS = 25
+_LEADERLESS = (
+    ClientError.NOT_LEADER_FOR_PARTITION,
+    ClientError.LEADER_NOT_AVAILABLE,
+    ClientError.UNKNOWN_TOPIC_OR_PART,
+    ClientError.OFFSET_NOT_AVAILABLE,
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a broker holds.
+
+    Attributes:
+        offsets: By topic and partition the first offset, and the next to come.
+        ids: By topic the id that Kafka gave it when it was created; without topics whose id it does not tell.
+    """
+
+    offsets: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+
+
+def held_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, int]]:
+    """Return for each partition of `topic` the first offset that Kafka still holds, and the next to come.
+
+    Raises:
+        TopicNotFoundError: The broker does not hold the topic.
+        KafkaError: The broker cannot be reached, or refuses the login or the request.
+    """
+    kafka.require_topic(settings, topic)
+    try:
+        return held(kafka.client_settings(settings), [topic], with_ids=False).offsets[topic]
+    except KafkaException as error:
+        raise kafka.unreachable(settings, [error.args[0]]) from None
+
+
+def held_of(settings: KafkaSettings, pipeline: PipelineSettings, known: Iterable[str]) -> Held:
+    """Return what Kafka holds of the topics of a pipeline, and of those that its checkpoint knows.
+
+    Raises:
+        KafkaError: The broker cannot be reached, or refuses the login or the request.
+    """
+    pattern = pipeline.topic_pattern
+    try:
+        return held(kafka.client_settings(settings), {*known, *pipeline.topics}, pattern=pattern)
+    except KafkaException as error:
+        raise kafka.unreachable(settings, [error.args[0]]) from None
+
+
+def held(
+    client: Mapping[str, Any], topics: Iterable[str], *, pattern: str | None = None, with_ids: bool = True
+) -> Held:
+    """Return what Kafka holds of topics; those that it doesn't hold are left out.
+
+    Args:
+        client: Settings of a confluent-kafka client.
+        topics: Names.
+        pattern: A regular expression: also the topics whose whole names match it.
+        with_ids: Whether ids are asked for.
+
+    Raises:
+        KafkaException: The broker cannot be reached, or refuses the request.
+    """
+    # Held by name while it is asked: a client that is gone never answers.
+    admin = AdminClient(dict(client))
+    there = _topics(admin, set(topics))
+    wanted = {name for name in topics if name in there}
+    wanted |= {name for name in there if pattern and re.fullmatch(pattern, name)}
+    partitions = [TopicPartition(name, one) for name in sorted(wanted) for one in there[name].partitions]
+    if not partitions:
+        return Held()
+    earliest, latest = (_ends(admin, partitions, spec) for spec in (_SPECS.earliest(), _SPECS.latest()))
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for (topic, one), first in sorted(earliest.items()):
+        found.setdefault(topic, {})[one] = (first, latest[topic, one])
+    return Held(found, _ids(admin, wanted) if with_ids else {})
+
+
+def _topics(admin: AdminClient, wanted: set[str]) -> dict[str, Any]:
+    """Return the broker's topics; one without a leader for a moment is listed without its partitions."""
+    for rest in reversed(range(_ATTEMPTS)):
+        found = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+        failed = [topic.error for name, topic in found.items() if name in wanted and topic.error]
+        if not failed:
+            return dict(found)
+        if not rest or failed[0].code() not in _LEADERLESS:
+            raise KafkaException(failed[0])
+        time.sleep(0.2)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _ends(admin: AdminClient, partitions: list[TopicPartition], spec: Any) -> dict[tuple[str, int], int]:  # noqa: ANN401
+    """Return one end of each partition; a new one, or one that moves, has no leader for a moment."""
+    for rest in reversed(range(_ATTEMPTS)):
+        asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS)
+        try:
+            return {(one.topic, one.partition): future.result().offset for one, future in asked.items()}
+        except KafkaException as error:
+            if not rest or error.args[0].code() not in _LEADERLESS:
+                raise
+            time.sleep(0.2)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
+    """Return the ids of topics; a broker before 2.8 gives none, and a login may not be allowed to ask."""
+    asked = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_SECONDS)
+    ids = {}
+    for name, future in asked.items():
+        try:
+            ids[name] = str(future.result().topic_id)
+        except KafkaException:
+            continue
+    return {name: one for name, one in ids.items() if one.strip("A=")}
+
+
+def require_partitions(pipeline: PipelineSettings, held: Held) -> None:
+    """Check that the partitions that a pipeline names are those that Kafka has, which Spark tells late.
+
+    Raises:
+        ConfigError: `assign` names one that is not there, or offsets for each partition leave one out.
+    """
+    named = {"assign": pipeline.assign or {}}
+    for key in ("starting_offsets", "ending_offsets"):
+        offsets = getattr(pipeline, key)
+        if isinstance(offsets, dict):
+            named[key] = {topic: tuple(map(int, found)) for topic, found in offsets.items()}
+    for key, topics in named.items():
+        for topic, partitions in topics.items():
+            there = set(held.offsets.get(topic, {}))
+            wanted = set((pipeline.assign or {}).get(topic, there)) if key != "assign" else there
+            wrong = set(partitions) - there or (key != "assign" and wanted - set(partitions))
+            if wrong:
+                raise ConfigError(
+                    f"{key} names the partitions {_shown(partitions)} of topic {topic}, which has "
+                    f"{_shown(there)}",
+                    f"-p {key}=<JSON with {'some' if key == 'assign' else 'each'} of them>",
+                )
+
+
+def _shown(partitions: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "none"

@@ -1,0 +1,243 @@
+"""Spark as a producer: at least once, each record with an id by which a consumer drops duplicates.
+
+Spark produces again what it does not know to be done: a task, a micro-batch, a job. A record that is produced
+again carries the same id, and two records never do:
+
+- by default the id is a hash of the writer, the batch, and the whole record with a number among equal ones.
+  A batch that is repeated holds the same records, however Spark deals them out; equal ones cannot be told
+  apart, so it does not matter which is the first. The records are shuffled by key for that, and those of one
+  key keep their order.
+- with `id_columns`, whose values the caller knows to be unique, such as topic, partition and offset of the
+  record that this one was made of, it is a hash of the writer and those. Nothing is shuffled, the value may
+  differ when it is made again, and a new checkpoint gives the same ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from topiclake import kafka
+from topiclake.errors import ConfigError, KafkaError
+from topiclake.session import is_databricks
+from topiclake.settings import Settings
+
+#: The header with a record's id: 32 hexadecimal digits.
+ID_HEADER = "topiclake_id"
+
+_SEND_AGAIN = "python -m workbench status, then the same write again: consumers drop what came twice"
+_HEADERS = "array<struct<key:string,value:binary>>"
+_ORDER, _CONTENT, _KEY = "_topiclake_order", "_topiclake_content", "_topiclake_key"
+#: JSON cuts microseconds off by default, and two records would look the same.
+_EXACT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Where records go, and who sends them; can be pickled, for Spark Connect."""
+
+    name: str
+    topic: str | None
+    id_columns: tuple[str, ...]
+    options: dict[str, str] = field(repr=False)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, topic: str | None, id_columns: Sequence[str]) -> Writer:
+        """Return the pipeline's writer.
+
+        Raises:
+            TopicNotFoundError: `topic` is not there.
+            KafkaError: The broker cannot be used.
+        """
+        if topic is not None:
+            kafka.require_topic(settings.kafka, topic)
+        options = kafka.writer_options(settings.kafka, topic, shaded=is_databricks())
+        return cls(settings.name, topic, tuple(id_columns), options)
+
+    def write(self, records: DataFrame, batch: str) -> None:
+        """Produce the records of a batch that `batch` names for ever; raises as `send` does."""
+        place = self.place
+        made = identified(records, f"{place}/{batch}", place, self.id_columns)
+        send(made, self.options, self.topic, _SEND_AGAIN)
+
+    @property
+    def place(self) -> str:
+        """What ids begin with: the same record in two topics is two records."""
+        return self.name if self.topic is None else f"{self.name}/{self.topic}"
+
+
+def write_topic(
+    records: DataFrame,
+    settings: Settings,
+    *,
+    write_id: str,
+    topic: str | None = None,
+    id_columns: Sequence[str] = (),
+) -> None:
+    """Produce the records of a batch DataFrame; all are acknowledged when it returns.
+
+    Args:
+        records: `value`, and where wanted `key`, both STRING or BINARY; `headers ARRAY<STRUCT<key STRING,
+            value BINARY>>`; `topic STRING`, where it is not the argument. Other columns are not sent.
+        settings: The broker, and the pipeline's name.
+        write_id: Names this write: a job that is repeated gives the same, such as the day that it is of, and
+            another write another. With `id_columns` it does not count.
+        topic: Where all go.
+        id_columns: Columns whose values no two records share; see the module.
+
+    Raises:
+        ConfigError: A column is missing or of the wrong type, or the topic is named twice or not at all.
+        TopicNotFoundError: `topic` is not there.
+        KafkaError: The broker cannot be used or does not take all records; what it took stays.
+    """
+    require_columns(records, topic, id_columns)
+    Writer.from_settings(settings, topic, id_columns).write(records, write_id)
+
+
+def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[str]) -> None:
+    """Check that Kafka takes the columns of `records`, see `write_topic`.
+
+    Raises:
+        ConfigError: A column is missing or of the wrong type, or the topic is named twice or not at all.
+    """
+    types = dict(records.dtypes)
+    for name, allowed in {
+        "value": ("string", "binary"),
+        "key": ("string", "binary", None),
+        "headers": (_HEADERS, None),
+    }.items():
+        if types.get(name) not in allowed:
+            wanted = " or ".join(kind for kind in allowed if kind)
+            raise ConfigError(
+                f"column {name} is {types.get(name) or 'missing'}; Kafka takes {wanted}",
+                f"records.withColumn('{name}', …), or drop('{name}') where Kafka need not have it",
+            )
+    if missing := [name for name in id_columns if name.split(".")[0] not in types]:
+        raise ConfigError(
+            f"id_columns names {missing[0]}, which the records don't have", f"some of {', '.join(types)}"
+        )
+    if (topic is None) == ("topic" not in types):
+        how = "nor a column topic" if topic is None else "and a column topic"
+        raise ConfigError(
+            f"the records have {'no topic' if topic is None else 'a topic'} as an argument {how}",
+            "topic='<name>', and records.drop('topic'), or the column alone",
+        )
+
+
+def identified(records: DataFrame, batch: str, writer: str, id_columns: Sequence[str] = ()) -> DataFrame:
+    """Return what Kafka gets of records: their columns for it, and the header with the id.
+
+    Args:
+        records: As for `write_topic`.
+        batch: Names the batch for ever: the same when it is repeated.
+        writer: Names the writer.
+        id_columns: As for `write_topic`.
+
+    Returns:
+        A DataFrame `topic STRING` (where there is one), `key BINARY, value BINARY, headers
+        ARRAY<STRUCT<key STRING, value BINARY>>`.
+    """
+    whole = _whole(records)
+    if id_columns:
+        unique = F.to_json(F.struct(F.struct(*id_columns).alias("id"), *_topic(records)), _EXACT)
+        return whole.select(*_sent(records, F.concat_ws("/", F.lit(writer), unique)))
+    return _numbered(whole, records, batch)
+
+
+def _whole(records: DataFrame) -> DataFrame:
+    """Return the records with each column that Kafka knows, in the type that it has there."""
+    old = F.col("headers") if "headers" in records.columns else F.lit(None)
+    kept = F.filter(
+        F.coalesce(old.cast(_HEADERS), F.array().cast(_HEADERS)), lambda one: one["key"] != ID_HEADER
+    )
+    key = F.col("key") if "key" in records.columns else F.lit(None)
+    return records.withColumns(
+        {"key": key.cast("binary"), "value": F.col("value").cast("binary"), "headers": kept}
+    )
+
+
+def _topic(records: DataFrame) -> list[Column]:
+    return [F.col("topic")] if "topic" in records.columns else []
+
+
+def _numbered(whole: DataFrame, records: DataFrame, batch: str) -> DataFrame:
+    """Identify records by what they hold and a number among equal ones; those of one key keep their order."""
+    hashes = (F.coalesce(F.sha2(name, 256), F.lit("-")) for name in ("key", "value"))
+    content = F.concat_ws("/", *hashes, F.sha2(F.to_json("headers"), 256), *_topic(records))
+    # Without a key there is no order to keep, and nothing to gather in one place.
+    marked = whole.withColumns({_ORDER: F.monotonically_increasing_id(), _CONTENT: content}).withColumn(
+        _KEY, F.coalesce(F.sha2("key", 256), _CONTENT)
+    )
+    among_equals = Window.partitionBy(_KEY, _CONTENT).orderBy(_ORDER)
+    number = F.row_number().over(among_equals)
+    numbered = marked.repartition(_KEY).withColumn(_CONTENT, F.concat_ws("/", _CONTENT, number))
+    return numbered.sortWithinPartitions(_ORDER).select(
+        *_sent(records, F.concat_ws("/", F.lit(batch), _CONTENT))
+    )
+
+
+def _sent(records: DataFrame, unique: Column) -> list[Column]:
+    name = F.substring(F.sha2(unique, 256), 1, 32)
+    header = F.struct(F.lit(ID_HEADER).alias("key"), name.cast("binary").alias("value"))
+    headers = F.concat("headers", F.array(header)).cast(_HEADERS).alias("headers")
+    return [*_topic(records), F.col("key"), F.col("value"), headers]
+
+
+def send(records: DataFrame, options: Mapping[str, str], topic: str | None, remedy: str) -> None:
+    """Produce the records of a batch DataFrame, as `identified` returns them.
+
+    Raises:
+        KafkaError: The broker does not take all of them; its `__context__` is what Spark said.
+    """
+    try:
+        records.write.format("kafka").options(**options).save()
+    except (PySparkException, Py4JError) as error:
+        why = re.findall(r"kafka\.common\.errors\.\w+: .*", str(error)) or [str(error)[:300]]
+        place = f"topic {topic}" if topic else "Kafka"
+        raise KafkaError(f"{place} does not take all records: {' '.join(why[-1].split())}", remedy) from None
+
+
+def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFrame:
+    """Drop records that were produced more than once, by the header that Topiclake's producers add.
+
+    Records without it all stay. Of a stream, an id is remembered for `within` after it was read, so that no
+    record is ever too late; a duplicate that is read later than that stays.
+
+    Args:
+        records: Kafka's columns, `headers` among them; batch or stream.
+        within: An interval such as `1 hour`, longer than a producer may take from a crash to its restart; a
+            stream needs it, of a batch all are compared.
+
+    Returns:
+        A DataFrame with the columns of `records`.
+
+    Raises:
+        ConfigError: A column is missing, or a stream has no `within`.
+    """
+    if missing := [
+        name for name in ("topic", "partition", "offset", "headers") if name not in records.columns
+    ]:
+        raise ConfigError(
+            f"duplicates cannot be told without the column {missing[0]}", "the columns of Kafka's source"
+        )
+    if records.isStreaming and within is None:
+        raise ConfigError("a stream does not remember ids for ever", "within='1 hour'")
+    ours = F.filter("headers", lambda one: one["key"] == ID_HEADER)
+    place = F.concat_ws("/", "topic", "partition", "offset")
+    name = F.coalesce(F.try_element_at(ours, F.lit(-1))["value"].cast("string"), place)
+    marked = records.withColumn(ID_HEADER, name)
+    if not records.isStreaming:
+        return marked.dropDuplicates([ID_HEADER]).drop(ID_HEADER)
+    read_at = marked.withColumn(_ORDER, F.current_timestamp()).withWatermark(_ORDER, within or "")
+    return read_at.dropDuplicatesWithinWatermark([ID_HEADER]).drop(ID_HEADER, _ORDER)

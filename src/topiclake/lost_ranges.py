@@ -1,0 +1,116 @@
+"""Which offsets Kafka has lost of those that are wanted, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from topiclake.kafka_offsets import Held
+
+_WHY = {
+    "aged_out": "Kafka deleted them (retention, or DeleteRecords)",
+    "recreated": "the topic was deleted and created again, and the checkpoint is of the old one",
+    "truncated": "the partition ends before the offset that is asked for",
+    "deleted": "the topic or the partition was deleted",
+}
+
+
+@dataclass(frozen=True)
+class LostRange:
+    """Offsets of a partition that a query never reads.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        first: The first one; of a topic that was created again, in the new one.
+        after: The offset after the last one; None where nobody knows.
+        why: `aged_out`; `recreated`; `truncated`: it ends too early; `deleted`.
+        topic_id: Kafka's id of the topic, where it tells.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    after: int | None
+    why: Literal["aged_out", "recreated", "truncated", "deleted"]
+    topic_id: str = ""
+
+    @property
+    def records(self) -> int | None:
+        """How many; fewer where transactions or compaction left gaps."""
+        return None if self.after is None else self.after - self.first
+
+    def __str__(self) -> str:
+        if self.records is None:
+            what = f"offset {self.first} and what came behind it"
+        else:
+            records = "1 record" if self.records == 1 else f"{self.records:,} records"
+            what = f"offsets {self.first} to before {self.after} ({records})"
+        return f"topic {self.topic}, partition {self.partition}: {what}: {_WHY[self.why]}"
+
+
+def compare(
+    wanted: Mapping[str, Mapping[int, int]],
+    held: Held,
+    *,
+    ids: Mapping[str, str] | None = None,
+    ends: Mapping[str, Mapping[int, int]] | None = None,
+) -> list[LostRange]:
+    """Return what Kafka has lost of what is wanted.
+
+    Args:
+        wanted: By topic and partition the next offset to read.
+        held: What Kafka holds.
+        ids: The ids that the topics had.
+        ends: By topic and partition where reading ends; without it, it never does.
+    """
+    found = []
+    for topic, partitions in wanted.items():
+        for partition, first in partitions.items():
+            lost = _lost(topic, partition, first, held, (ids or {}).get(topic, ""))
+            end = (ends or {}).get(topic, {}).get(partition)
+            if lost is not None and lost.why == "aged_out" and end is not None:
+                lost = replace(lost, after=min(end, lost.after or 0)) if end > first else None
+            if lost is not None:
+                found.append(lost)
+    return found
+
+
+def _lost(topic: str, partition: int, first: int, held: Held, known_id: str) -> LostRange | None:
+    there, topic_id = held.offsets.get(topic, {}).get(partition), held.ids.get(topic, "")
+    if there is None:
+        return LostRange(topic, partition, first, None, "deleted")
+    earliest, end = there
+    if earliest > first:
+        return LostRange(topic, partition, first, earliest, "aged_out", topic_id)
+    can_tell = bool(known_id and topic_id)
+    is_other = known_id != topic_id if can_tell else end < first
+    if is_other and first > earliest:
+        # Spark goes on at the checkpoint's offset, or at the end where that comes before.
+        return LostRange(topic, partition, earliest, min(first, end), "recreated", topic_id)
+    if end < first:
+        return LostRange(topic, partition, end, end, "truncated", topic_id)
+    return None
+
+
+def joined(ranges: Iterable[LostRange]) -> list[LostRange]:
+    """Return the ranges without overlaps, those that touch as one: a loss is found more than once."""
+    return list(_joined(sorted(ranges, key=lambda one: (*_name(one), one.first))))
+
+
+def _joined(ranges: Iterable[LostRange]) -> Iterator[LostRange]:
+    last: LostRange | None = None
+    for one in ranges:
+        if last is None or _name(one) != _name(last) or (last.after is not None and one.first > last.after):
+            if last is not None:
+                yield last
+            last = one
+        elif last.after is not None:
+            last = replace(last, after=None if one.after is None else max(last.after, one.after))
+    if last is not None:
+        yield last
+
+
+def _name(one: LostRange) -> tuple[str, str, int, str]:
+    return one.topic, one.topic_id, one.partition, one.why

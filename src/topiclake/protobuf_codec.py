@@ -1,0 +1,136 @@
+"""Decoding values that are Protobuf in Confluent's framing: a message, as JSON, as columns."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from subprocess import SubprocessError
+from typing import Any, ClassVar
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from topiclake import protobuf_schema, protobuf_values
+from topiclake.avro import END, END_FIELD, OWN, Codec, Registered
+from topiclake.protobuf_values import Described
+from topiclake.wire_format import (
+    GUID_HEADER_LENGTH,
+    GUID_MAGIC_BYTE,
+    HEADER_LENGTH,
+    Part,
+    SchemaKey,
+    identifier,
+    payload_of,
+)
+
+_CORRUPT = f"{OWN}corrupt"
+_MADE = f"{OWN}made"
+_PARSED = f"{OWN}parsed"
+
+
+class ProtobufCodec(Codec):
+    """What Protobuf schemas mean.
+
+    `reader` is the type of the rows, as `StructType.json()` has it; `writers` are descriptors, as JSON.
+    """
+
+    schema_type: ClassVar[str] = "PROTOBUF"
+
+    @classmethod
+    def of_messages(
+        cls,
+        schemas: Mapping[SchemaKey, Registered],
+        accepts: Callable[[str], str | None],
+        names: tuple[str, ...],
+    ) -> ProtobufCodec:
+        """Unite schemas, oldest first.
+
+        Args:
+            schemas: Those of the registry.
+            accepts: Says why a type of rows is not possible; None: it is.
+            names: Full names of the messages that values may be; empty: the first one of each schema.
+        """
+        reader: Any = None
+        writers: dict[SchemaKey, str] = {}
+        refused = cls.of_other_types(schemas)
+        for key, each in schemas.items():
+            if key in refused:
+                continue
+            try:
+                files = protobuf_schema.compiled(each.schema, tuple(each.references))
+                found = protobuf_schema.messages(files, names)
+                shapes = [protobuf_schema.shape(message) for message in found]
+                candidate = reduce(protobuf_schema.united, shapes, reader or shapes[0])
+                why = accepts(json.dumps(candidate)) if candidate["fields"] else "its message has no fields"
+            except (ValueError, TypeError, RecursionError, SubprocessError) as error:
+                why = str(error)
+            if why:
+                refused[key] = "incompatible_schema", why
+            else:
+                described = base64.b64encode(files).decode("ascii"), [each.full_name for each in found]
+                reader, writers[key] = candidate, json.dumps(described)
+        return cls(reader and json.dumps(reader), writers, refused)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether fields are columns: always."""
+        return self.reader is not None
+
+    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
+        """Add `decoded` to records that `avro.identified` has seen, as `avro.decoded` has it.
+
+        A header names the message behind the schema, which leaves its column `<part>_schema` here.
+        """
+        named = F.col(f"{part}_named")
+        guid = F.substring(named, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
+        length = F.when(guid, GUID_HEADER_LENGTH).otherwise(HEADER_LENGTH)
+        schema = F.coalesce(F.substring(named, F.lit(1), length), F.col(f"{part}_schema"))
+        records = records.withColumn(f"{part}_schema", schema)
+        if self.reader is None:
+            nothing = F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+            return records.withColumn("decoded", F.when(F.spark_partition_id() >= 0, nothing))
+        reader = event_type(self.reader)
+        made = records.withColumn(_MADE, self._made(F.col(f"{part}_schema"), _message(part)))
+        parsed = F.when(F.spark_partition_id() >= 0, _parsed(F.col(f"{_MADE}.text"), reader))
+        right = F.col(f"{_MADE}.text").isNotNull() & F.col(f"{_PARSED}.{_CORRUPT}").isNull()
+        fields = [F.col(_PARSED)[name].alias(name) for name in reader.names]
+        decoded = F.struct(*fields, F.when(right, F.lit(END)).alias(END_FIELD))
+        rows = made.withColumn(_PARSED, parsed)
+        return rows.withColumn("decoded", F.when(F.spark_partition_id() >= 0, decoded)).drop(_MADE, _PARSED)
+
+    def reason(self, payload: Column, schema: Column) -> Column:
+        """Say why a value that is not right is none; runs Python. `payload` tells which are asked for."""
+        made = self._made(schema, F.when(payload.isNotNull(), _message("value")))
+        return F.coalesce(made["error"], F.lit("a value does not fit the type of its column"))
+
+    def _made(self, schema: Column, message: Column) -> Column:
+        return protobuf_values.as_json(message, schema, dict(self._described()))
+
+    def _described(self) -> Iterator[tuple[bytes, Described]]:
+        for key, text in self.writers.items():
+            files, names = json.loads(text)
+            yield identifier(key), (base64.b64decode(files), names)
+
+
+def event_type(reader: str) -> StructType:
+    """Return the type of what is decoded with `reader`."""
+    return StructType.fromJson(json.loads(reader))
+
+
+def _message(part: Part) -> Column:
+    """Return message indexes and message: what stands behind the schema in the value, or in its header."""
+    value, named = F.col(part), F.col(f"{part}_named")
+    guid = F.substring(named, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
+    behind = F.when(guid, GUID_HEADER_LENGTH + 1).otherwise(HEADER_LENGTH + 1)
+    in_header = F.concat(F.substring(named, behind, F.lit(2**31 - 1)), value)
+    return F.when(named.isNull(), payload_of(value)).otherwise(in_header)
+
+
+def _parsed(text: Column, reader: StructType) -> Column:
+    framed = StructType([*reader.fields, StructField(_CORRUPT, StringType())])
+    # What is no number stands in doubles; a cluster's time zone changes nothing, since each time has its own.
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowNonNumericNumbers": "true"}
+    return F.from_json(text, framed, options)

@@ -1,0 +1,246 @@
+"""Protobuf schemas of the registry → descriptors, and which columns their messages have."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from google.protobuf import (
+    any_pb2,
+    api_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    source_context_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    type_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+
+#: What a schema may import without a reference.
+_OWN_FILES: dict[str, FileDescriptor] = {
+    module.DESCRIPTOR.name: module.DESCRIPTOR
+    for module in (
+        *(any_pb2, api_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2),
+        *(source_context_pb2, struct_pb2, timestamp_pb2, type_pb2, wrappers_pb2),
+    )
+}
+#: What the file of a schema is called, which the registry does not tell.
+MAIN = "topiclake_value.proto"
+#: Seconds; the compiler takes a fraction of one.
+_TIMEOUT = 60
+
+_SCALARS = {
+    FieldDescriptor.TYPE_INT32: "integer",
+    FieldDescriptor.TYPE_SINT32: "integer",
+    FieldDescriptor.TYPE_SFIXED32: "integer",
+    FieldDescriptor.TYPE_INT64: "long",
+    FieldDescriptor.TYPE_SINT64: "long",
+    FieldDescriptor.TYPE_SFIXED64: "long",
+    FieldDescriptor.TYPE_UINT32: "long",
+    FieldDescriptor.TYPE_FIXED32: "long",
+    FieldDescriptor.TYPE_UINT64: "decimal(20,0)",
+    FieldDescriptor.TYPE_FIXED64: "decimal(20,0)",
+    FieldDescriptor.TYPE_FLOAT: "float",
+    FieldDescriptor.TYPE_DOUBLE: "double",
+    FieldDescriptor.TYPE_BOOL: "boolean",
+    FieldDescriptor.TYPE_STRING: "string",
+    FieldDescriptor.TYPE_ENUM: "string",
+    FieldDescriptor.TYPE_BYTES: "binary",
+}
+#: Messages that are one value. Struct, Value and ListValue hold themselves: they are JSON, as text.
+_VALUES = {
+    "google.protobuf.Timestamp": "timestamp",
+    "google.protobuf.Struct": "string",
+    "google.protobuf.Value": "string",
+    "google.protobuf.ListValue": "string",
+}
+
+
+@lru_cache(maxsize=1000)
+def compiled(schema: str, references: tuple[tuple[str, str], ...]) -> bytes:
+    """Compile a schema, and return it with all it needs as a `FileDescriptorSet`, what is used first.
+
+    Args:
+        schema: A .proto file, or a `FileDescriptorProto` in base64, as which Confluent's client for Python
+            registers it.
+        references: Name and text of each file that it imports.
+
+    Raises:
+        ValueError: It does not compile; says why.
+    """
+    described = {name: _described(text, name) for name, text in (*references, (MAIN, schema))}
+    texts = {name: text for name, text in (*references, (MAIN, schema)) if described[name] is None}
+    files = {name: file for name, file in described.items() if file is not None}
+    if texts and files and MAIN in texts:
+        raise ValueError("it is text, and imports schemas that are no text")
+    if texts:
+        files |= {file.name: file for file in _protoc(texts).file}
+    ordered = descriptor_pb2.FileDescriptorSet(file=_ordered(MAIN, files))
+    return bytes(ordered.SerializeToString(deterministic=True))
+
+
+def _described(text: str, name: str) -> descriptor_pb2.FileDescriptorProto | None:
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, DecodeError):
+        return None
+    file.name = name
+    return file
+
+
+def _protoc(texts: Mapping[str, str]) -> descriptor_pb2.FileDescriptorSet:
+    import grpc_tools
+
+    with tempfile.TemporaryDirectory(prefix="topiclake-protobuf-") as folder:
+        for name, text in texts.items():
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or not name:
+                raise ValueError(f"it imports a file of the name {name!r}")
+            file = Path(folder, "in", name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
+        out, own = Path(folder, "out"), Path(grpc_tools.__file__).parent / "_proto"
+        command = [
+            sys.executable,
+            "-m",
+            "grpc_tools.protoc",
+            f"--proto_path={folder}/in",
+            f"--proto_path={own}",
+        ]
+        command += ["--include_imports", f"--descriptor_set_out={out}", *texts]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        if done.returncode:
+            told = " ".join(done.stderr.replace(f"{folder}/in/", "").split())
+            raise ValueError(f"it does not compile: {told[:500]}")
+        return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+
+
+def _ordered(
+    name: str, files: Mapping[str, descriptor_pb2.FileDescriptorProto]
+) -> list[descriptor_pb2.FileDescriptorProto]:
+    """Return the file `name` and all it imports, what is imported first."""
+    found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+
+    def visit(name: str) -> None:
+        if name in found:
+            return
+        file = files.get(name)
+        if file is None:
+            if name not in _OWN_FILES:
+                raise ValueError(f"it imports {name}, which is no reference of its version in the registry")
+            file = descriptor_pb2.FileDescriptorProto()
+            _OWN_FILES[name].CopyToProto(file)
+        for imported in file.dependency:
+            visit(imported)
+        found[name] = file
+
+    visit(name)
+    return list(found.values())
+
+
+def messages(files: bytes, names: Iterable[str]) -> list[Descriptor]:
+    """Return the messages that values may be: those of `names`, or the first one of the main file.
+
+    Raises:
+        ValueError: There is none.
+    """
+    pool, described = DescriptorPool(), descriptor_pb2.FileDescriptorSet.FromString(files).file
+    for file in described:
+        pool.Add(file)
+    main, wanted = described[-1], set(names)
+    there = [f"{main.package}.{message.name}".lstrip(".") for message in main.message_type]
+    found = [name for name in there if name in wanted] if wanted else there[:1]
+    if not found:
+        raise ValueError(
+            f"its messages are {', '.join(there) or 'none'}, and not {' or '.join(sorted(wanted)) or 'one'}"
+        )
+    return [pool.FindMessageTypeByName(name) for name in found]
+
+
+def shape(message: Descriptor, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the columns of a message, as `StructType.json()` has them.
+
+    Raises:
+        ValueError: It holds itself, or has no fields, or names that a table cannot tell apart.
+    """
+    if message.full_name in above:
+        raise ValueError(f"message {message.full_name} holds itself, and a table's columns end somewhere")
+    if len({field.name.lower() for field in message.fields}) < len(message.fields):
+        raise ValueError(f"fields of message {message.full_name} differ in the case of their names alone")
+    inner = (*above, message.full_name)
+    fields = [
+        {"name": field.name, "type": _of_field(field, inner), "nullable": True, "metadata": {}}
+        for field in message.fields
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+def _of_field(field: FieldDescriptor, above: tuple[str, ...]) -> Any:  # noqa: ANN401 (JSON)
+    message = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        values = _of_value(message.fields_by_name["value"], above)
+        return {"type": "map", "keyType": "string", "valueType": values, "valueContainsNull": True}
+    if field.is_repeated:
+        return {"type": "array", "elementType": _of_value(field, above), "containsNull": True}
+    return _of_value(field, above)
+
+
+def _of_value(field: FieldDescriptor, above: tuple[str, ...]) -> Any:  # noqa: ANN401
+    message = field.message_type
+    if message is None:
+        return _SCALARS[field.type]
+    if message.full_name in _VALUES:
+        return _VALUES[message.full_name]
+    if message.file.name == "google/protobuf/wrappers.proto":
+        return _SCALARS[message.fields_by_name["value"].type]
+    # Delta stores no struct without fields: there it is true, or null.
+    return shape(message, above) if message.fields else "boolean"
+
+
+#: What holds the values of another type as well.
+_WIDER = {("integer", "long"): "long", ("float", "double"): "double"}
+
+
+def united(one: Any, other: Any, path: str = "") -> Any:  # noqa: ANN401
+    """Return the columns that hold values of both.
+
+    Raises:
+        ValueError: There are none; names the field.
+    """
+    if one == other:
+        return one
+    kinds = {each if isinstance(each, str) else each["type"] for each in (one, other)}
+    if len(kinds) == 1 and not isinstance(one, str):
+        if kinds == {"struct"}:
+            return _united_structs(one, other, path)
+        inner = "elementType" if kinds == {"array"} else "valueType"
+        return one | {inner: united(one[inner], other[inner], path)}
+    for pair, wider in _WIDER.items():
+        if kinds == set(pair):
+            return wider
+    shown = [each if isinstance(each, str) else each["type"] for each in (one, other)]
+    raise ValueError(f"{path} is {shown[0]} in earlier versions and would become {shown[1]}")
+
+
+def _united_structs(one: Any, other: Any, path: str) -> Any:  # noqa: ANN401
+    fields = {field["name"]: field for field in one["fields"]}
+    for field in other["fields"]:
+        there = fields.get(field["name"])
+        inner = f"{path}.{field['name']}".lstrip(".")
+        kind = united(there["type"], field["type"], inner) if there else field["type"]
+        fields[field["name"]] = field | {"type": kind}
+    if len({name.lower() for name in fields}) < len(fields):
+        raise ValueError(f"fields of {path or 'it'} and earlier versions differ in the case of their names")
+    return {"type": "struct", "fields": list(fields.values())}

@@ -1,0 +1,132 @@
+"""Starting streaming queries: what an earlier run began first, then the trigger, with the store kept open."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, cast
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from topiclake import checkpoint, progress, storage_renewal
+from topiclake.errors import ConfigError, IngestError
+from topiclake.settings import Settings
+from topiclake.storage_refusals import refusals_named
+from topiclake.storage_renewal import WriteBatch
+
+OUTPUT_MODES = ("append", "update", "complete")
+#: What the NullPointerException says.
+KAFKA_METRICS_BUG = re.compile(
+    r'Cannot invoke .*because the return value of "scala\.Option\.get\(\)" is null'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuerySink:
+    """What writes the micro-batches of one query; can be pickled, for Spark Connect.
+
+    Attributes:
+        checkpoint: That of the query, as Spark reads it.
+        start: Names one start of the query, set by it. None: there was none yet.
+    """
+
+    checkpoint: str
+    start: str | None = None
+
+    def query_id(self, spark: SparkSession) -> str:
+        """Return the id of the query; its file is read once a start."""
+        return checkpoint.query_id(spark, self.checkpoint, self.start)
+
+
+def begun(write_batch: WriteBatch) -> WriteBatch:
+    """Return what writes the batches of a start: it knows nothing of an earlier one with the same sink."""
+    if isinstance(write_batch, QuerySink):
+        return cast(WriteBatch, replace(write_batch, start=uuid4().hex))
+    return write_batch
+
+
+def start_batches(
+    records: DataFrame,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    write_batch: WriteBatch,
+    *,
+    name: str,
+    location: str,
+    output_mode: str = "append",
+) -> StreamingQuery:
+    """Start a query that hands each micro-batch to `write_batch`.
+
+    Args:
+        records: A streaming DataFrame.
+        settings: The trigger, and the store.
+        dbutils: The platform's, for mount points.
+        write_batch: Called with each batch and its number, in an order without gaps; a batch that a crash
+            interrupted comes again. Can be pickled, for Spark Connect.
+        name: Of the query.
+        location: The checkpoint, as Spark reads it.
+        output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
+
+    Raises:
+        StorageError: The checkpoint cannot be written.
+        TopiclakeError: The batch that was begun failed.
+    """
+    stream = (
+        records.writeStream.queryName(name)
+        .outputMode(output_mode)
+        .option("checkpointLocation", location)
+        .foreachBatch(storage_renewal.kept_open(begun(write_batch), settings.storage.source))
+    )
+    return start(stream, settings, dbutils, records.sparkSession, location)
+
+
+def start(
+    stream: DataStreamWriter,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    spark: SparkSession,
+    location: str,
+) -> StreamingQuery:
+    """Finish the batch that an earlier run began, start the query, and keep its store open.
+
+    Raises:
+        StorageError: The checkpoint cannot be written.
+        TopiclakeError: The batch that was begun failed.
+    """
+    with refusals_named(settings.storage, location):
+        if checkpoint.is_interrupted(spark, location):
+            _finish_interrupted(stream)
+        query = triggered(stream, settings.pipeline.trigger).start()
+    storage_renewal.follow(query, spark, settings.storage, dbutils)
+    return query
+
+
+def require_output_mode(output_mode: str, *, usual: str = "append") -> None:
+    """Raise a ConfigError for what is no output mode; it proposes the `usual` one."""
+    if output_mode not in OUTPUT_MODES:
+        raise ConfigError(
+            f"output_mode is {output_mode!r}; allowed: {', '.join(OUTPUT_MODES)}", f"output_mode='{usual}'"
+        )
+
+
+def triggered(stream: DataStreamWriter, trigger: str) -> DataStreamWriter:
+    """Set the trigger of a configuration."""
+    if trigger == "availableNow":
+        return stream.trigger(availableNow=True)
+    return stream.trigger(processingTime=trigger)
+
+
+def _finish_interrupted(stream: DataStreamWriter) -> None:
+    """Finish the batch that an earlier run began, in a query of its own.
+
+    Spark 4.1's Kafka source ends with a NullPointerException after such a batch is done (SPARK-55271): it
+    reports how far behind it is before it has asked. The batch is committed then; the next start goes on.
+    """
+    query = stream.trigger(availableNow=True).start()
+    try:
+        progress.await_caught_up(query, "availableNow")
+    except IngestError as error:
+        if not KAFKA_METRICS_BUG.search(str(error)):
+            raise

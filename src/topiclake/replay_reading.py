@@ -1,0 +1,109 @@
+"""How a replay reads quarantined records: as the ingest of the same pipeline would today."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from topiclake import rows, value_batch
+from topiclake.avro import Codecs
+from topiclake.json_values import Values
+from topiclake.micro_batch import Target
+from topiclake.rows import Layout
+from topiclake.schemas import Schemas
+from topiclake.settings import PipelineSettings
+from topiclake.wire_format import schema_key
+
+
+class Reading(Protocol):
+    """What a replay asks of a value format."""
+
+    def named(self, records: DataFrame) -> DataFrame:
+        """Return rows of the quarantine table, ready to be read."""
+
+    def right(self, records: DataFrame) -> DataFrame:
+        """Return those of `records` that are rows of the table now."""
+
+    def lost(self, records: DataFrame) -> list[str]:
+        """Say in words what is not right of records that were right before; at most ten."""
+
+    def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
+        """Return right records as rows of the table, and what its history keeps of how they were read."""
+
+    def forget(self) -> None:
+        """Look at the table anew: another writer was faster."""
+
+
+def reading(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> Reading:
+    """Return how the values of a pipeline are read."""
+    if pipeline.is_registered:
+        return _Registered(spark, target, target.schemas())
+    return _Fixed(Values.from_settings(pipeline), target.layout)
+
+
+@dataclass(frozen=True)
+class _Registered:
+    spark: SparkSession
+    target: Target
+    schemas: Schemas
+
+    def named(self, records: DataFrame) -> DataFrame:
+        return self.schemas.named(records)
+
+    def right(self, records: DataFrame) -> DataFrame:
+        codecs = self._learn(records)
+        return rows.judge(records, codecs).where(rows.is_right(codecs))
+
+    def lost(self, records: DataFrame) -> list[str]:
+        # Claimed by another replay, rows may name schemas that this one has not learnt.
+        return _wrong(records, self.schemas.current(self.spark)) and _wrong(records, self._learn(records))
+
+    def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
+        codecs = self.schemas.current(self.spark)
+        flat = rows.flat(rows.judge(records, codecs), codecs, self.target.layout)
+        return rows.placed(flat), {"schemas": codecs.keys}
+
+    def forget(self) -> None:
+        self.schemas.forget()
+
+    def _learn(self, records: DataFrame) -> Codecs:
+        """Return the schemas of today, with those that the records name."""
+        known = self.schemas.current(self.spark)
+        late = rows.tally(records, known, self.target.layout).late
+        for keys in late.values():
+            # Asked for once by a person, so more than by a stream: none may hide behind ids that are noise.
+            self.target.registry.by_ids(keys, rows.KEYS_OF_A_BATCH)
+        self.schemas.look_up(late)
+        return self.schemas.current(self.spark)
+
+
+def _wrong(claimed: DataFrame, codecs: Codecs) -> list[str]:
+    """Return the schemas of records that are not right, in words; at most ten."""
+    wrong = rows.judge(claimed, codecs).where(~rows.is_right(codecs))
+    found = wrong.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
+    named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in codecs.parts}
+    return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    values: Values
+    layout: Layout
+
+    def named(self, records: DataFrame) -> DataFrame:
+        return records
+
+    def right(self, records: DataFrame) -> DataFrame:
+        return self.values.judge(records).where("reason = 'ok'")
+
+    def lost(self, records: DataFrame) -> list[str]:
+        wrong = self.values.judge(records).where("reason <> 'ok'").limit(10).collect()
+        return [f"partition {row['partition']}, offset {row['offset']}" for row in wrong]
+
+    def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
+        return value_batch.placed(self.values.judge(records), self.layout), {}
+
+    def forget(self) -> None:
+        """Nothing was learnt."""

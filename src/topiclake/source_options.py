@@ -1,0 +1,71 @@
+"""What Spark's Kafka source is told of topics, offsets and rates."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from topiclake.settings import PipelineSettings
+from topiclake.source_settings import Offsets, SourceSettings
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600}
+
+
+def of_stream(pipeline: PipelineSettings) -> dict[str, str]:
+    """Return the options of a stream."""
+    return _of_both(pipeline) | _limits(pipeline)
+
+
+def of_batch(pipeline: PipelineSettings) -> dict[str, str]:
+    """Return the options of a batch read, which has an end and no rate."""
+    return _of_both(pipeline) | _bound("ending", pipeline.ending_offsets)
+
+
+def _of_both(source: SourceSettings) -> dict[str, str]:
+    options = _topics(source) | _bound("starting", source.starting_offsets)
+    if any(name for name in options if "Timestamp" in name):
+        strategy = source.starting_offsets_by_timestamp_strategy
+        options["startingOffsetsByTimestampStrategy"] = strategy
+    options["failOnDataLoss"] = "true" if source.fail_on_data_loss else "false"
+    if source.min_partitions is not None:
+        options["minPartitions"] = str(source.min_partitions)
+    return options
+
+
+def _topics(source: SourceSettings) -> dict[str, str]:
+    if source.assign:
+        return {"assign": json.dumps(source.assign)}
+    if source.topic_pattern:
+        return {"subscribePattern": source.topic_pattern}
+    return {"subscribe": source.topic}
+
+
+def _bound(end: str, offsets: Offsets) -> dict[str, str]:
+    """Return where all partitions, or each of them, begin or end (`starting`, `ending`)."""
+    if isinstance(offsets, str):
+        return {f"{end}Offsets": offsets}
+    if isinstance(offsets, datetime):
+        return {f"{end}Timestamp": str(_millis(offsets))}
+    told = {
+        topic: {one: _millis(at) if isinstance(at, datetime) else at for one, at in found.items()}
+        for topic, found in offsets.items()
+    }
+    is_time = any(isinstance(at, datetime) for found in offsets.values() for at in found.values())
+    return {f"{end}OffsetsByTimestamp" if is_time else f"{end}Offsets": json.dumps(told)}
+
+
+def _millis(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def _limits(pipeline: PipelineSettings) -> dict[str, str]:
+    options = {}
+    if pipeline.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(pipeline.max_offsets_per_trigger)
+    # With availableNow nothing more is waited for: Spark would end, and leave the last records unread.
+    if pipeline.min_offsets_per_trigger is not None and pipeline.trigger != "availableNow":
+        options["minOffsetsPerTrigger"] = str(pipeline.min_offsets_per_trigger)
+        if pipeline.max_trigger_delay is not None:
+            number, unit = pipeline.max_trigger_delay.split()
+            options["maxTriggerDelay"] = f"{int(number) * _SECONDS[unit.removesuffix('s')]}s"
+    return options

@@ -1,0 +1,139 @@
+"""Which schemas a static plan decodes with: those that were known when its query started.
+
+A plan that is no micro-batch of our own looks nothing up. A record with another schema raises within it, and
+whoever started the query learns the schema here and starts it again. docs/architecture.md, "Parquet files".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from topiclake import avro_form, evolution, quarantine, rows, schemas
+from topiclake.avro import Codecs, Registered
+from topiclake.errors import DecodeError
+from topiclake.rows import Layout
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.value_formats import AVRO, Format
+from topiclake.wire_format import Part, SchemaKey
+
+#: What `rows.or_fail` tells of a record.
+_RECORD = re.compile(r"schema id (?P<id>-?\d+|none), reason (?P<reason>\w+)")
+
+
+@dataclass
+class StaticSchemas:
+    """The schemas of one topic that a plan for Parquet files decodes with.
+
+    Attributes:
+        spark: The session.
+        registry: Where they come from.
+        subjects: Subjects with the schemas, by part.
+        layout: The rows' columns beside those of the schema.
+        plain_versions: See `Schemas.plain_versions`.
+        format: What the schemas of values are; those of keys are Avro.
+        known: What was found, oldest first, by id and, where they have one, by GUID.
+        codecs: What it means.
+    """
+
+    spark: SparkSession
+    registry: SchemaRegistry
+    subjects: Mapping[Part, Sequence[str]]
+    layout: Layout
+    plain_versions: tuple[int, ...] | None = None
+    format: Format = AVRO
+    known: dict[Part, dict[SchemaKey, Registered]] = field(default_factory=dict)
+    codecs: Codecs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._list(refresh=False)
+        self._unite()
+
+    def rows(self, records: DataFrame) -> DataFrame:
+        """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
+        if self.plain_versions is not None:
+            keys = schemas.plain_keys(self.registry, self.subjects, self.plain_versions)
+            records = avro_form.named(records, self.codecs.value, keys)
+        judged = rows.or_fail(rows.judge(records, self.codecs), self.codecs, self.layout, is_static=True)
+        return rows.placed(rows.flat(judged, self.codecs, self.layout))
+
+    def columns(self) -> StructType:
+        """Return the columns of `rows`."""
+        return rows.columns(self.spark, self.codecs, self.layout, quarantine.RECORD_SCHEMA)
+
+    def learn(self, error: DecodeError) -> None:
+        """Learn the schema that a record lacked; whoever calls it again and again learns each only once.
+
+        Args:
+            error: What the plan raised.
+
+        Raises:
+            DecodeError: No schema is new, so that the same plan would meet the same record.
+            SchemaRegistryError: The registry cannot be used.
+        """
+        before = self._keys()
+        self._list(refresh=True)
+        record = _RECORD.search(error.cause)
+        if record and record["reason"] == "unknown_schema_id" and record["id"] != "none":
+            asked: list[SchemaKey] = [int(record["id"])]
+            found, _, _ = self.registry.by_ids(asked)
+            self.known["value"].update(found)
+        if self._keys() == before:
+            raise DecodeError(error.cause + self._why(record), _remedy(record)) from None
+        self._unite()
+
+    def _keys(self) -> dict[Part, set[SchemaKey]]:
+        return {part: set(known) for part, known in self.known.items()}
+
+    def _list(self, *, refresh: bool) -> None:
+        for part, subjects in self.subjects.items():
+            known = self.known.setdefault(part, {})
+            for subject in subjects:
+                for version in self.registry.versions(subject, refresh=refresh):
+                    for key in (version.schema_id, version.guid):
+                        if key is not None:
+                            known.setdefault(key, version)
+
+    def _unite(self) -> None:
+        codecs = {}
+        for part, known in self.known.items():
+            of = self.format if part == "value" else AVRO
+            codecs[part] = of.codec(known, _Additions(self.spark, part, self.layout, of).refusal)
+        self.codecs = Codecs(codecs["value"], codecs.get("key"))
+
+    def _why(self, record: re.Match[str] | None) -> str:
+        if record is None or record["id"] == "none":
+            return ""
+        _, why = self.codecs.value.refused.get(int(record["id"]), ("", ""))
+        return f" ({why})" if why else ""
+
+
+@dataclass
+class _Additions:
+    """What Parquet files allow of further versions: columns, and no other types."""
+
+    spark: SparkSession
+    part: Part
+    layout: Layout
+    format: Format
+    columns: StructType = field(default_factory=StructType)
+
+    def refusal(self, reader: str) -> str | None:
+        return schemas.refusal(
+            self.spark, reader, self.part, self.layout, self._refusal_of_columns, self.format
+        )
+
+    def _refusal_of_columns(self, columns: StructType) -> str | None:
+        refused = evolution.parquet_refusal(self.columns, columns)
+        self.columns = self.columns if refused else columns
+        return refused
+
+
+def _remedy(record: re.Match[str] | None) -> str:
+    if record and record["reason"] == "tombstone":
+        return "tombstones: skip"
+    return "register the schema that the record has; or ingest into a Delta table, which has a quarantine"

@@ -1,0 +1,134 @@
+"""One micro-batch of text or JSON: every record into exactly one place, exactly once.
+
+What a value means is fixed when the query starts, so a batch that Spark repeats after a crash comes out as it
+did the first time. Two commits, each with Delta's transaction id: the table, then the quarantine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from topiclake import delta, quarantine
+from topiclake.errors import IngestError
+from topiclake.json_values import Values
+from topiclake.micro_batch import Target, writer_name
+from topiclake.rows import HEADERS_COLUMN, Layout, refused_record
+
+#: Starts of queries that have written a batch: those that come after it are no repeated ones.
+_begun: set[str] = set()
+
+
+def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> None:
+    """Write one micro-batch of Kafka's records.
+
+    Args:
+        target: Where to.
+        values: What values mean.
+        records: Kafka's columns.
+        batch_id: Spark's number of the batch.
+
+    Raises:
+        DecodeError: A record is not right, in mode FAILFAST; raised by whoever waits for the query.
+    """
+    told, attempt, layout = Observation(), uuid4().hex, target.layout
+    judged = values.judge(records)
+    if target.mode == "FAILFAST":
+        judged = or_fail(judged, values, layout)
+    # Above the judgement: Spark pushes no filter below what is counted.
+    counted = judged.observe(told, F.count_if(is_left(layout)).alias("left"))
+    writer = writer_name(target, records.sparkSession)
+    kept = {"pipeline": target.pipeline, "run": target.run, "values": values.meaning}
+    delta.append_once(
+        placed(counted, layout),
+        target.table,
+        writer=writer,
+        batch_id=batch_id,
+        commit=kept | {"attempt": attempt},
+    )
+    # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
+    # a copy repeats more than one.
+    is_counted = target.start in _begun or delta.is_committed(records.sparkSession, target.table, attempt)
+    if not is_counted:
+        _require_same(records.sparkSession, target, values, writer, batch_id)
+    if not is_counted or told.get["left"]:
+        write_left(target, values, judged, writer, batch_id)
+    if is_counted:
+        _begun.add(target.start)
+
+
+def _require_same(spark: SparkSession, target: Target, values: Values, writer: str, batch_id: int) -> None:
+    """Check that a batch which was written in part is finished as it was begun: each record in one place."""
+    commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
+    if commit is not None and commit.get("values") != values.meaning:
+        raise IngestError(
+            f"batch {commit['batch_id']} of pipeline {target.pipeline} was written in part with another "
+            "value_schema, value_format, timestamp_format or deserializer; with these, records would be lost "
+            "or doubled",
+            "put them back until that batch is done, then change them",
+        )
+
+
+def write_left(target: Target, values: Values, judged: DataFrame, writer: str, batch_id: int) -> None:
+    """Write the records of a batch that are no rows of the table to the quarantine."""
+    left = judged.where(is_left(target.layout))
+    if left.isEmpty():
+        return
+    bad = left.select(
+        *quarantine.RECORD_COLUMNS, "reason", values.detail().alias("detail"), F.lit(None).alias("schema_id")
+    )
+    delta.append_once(
+        quarantine.kept(bad, pipeline=target.pipeline, batch_id=batch_id),
+        target.quarantine,
+        writer=writer,
+        batch_id=batch_id,
+        commit={"pipeline": target.pipeline, "run": target.run},
+    )
+
+
+def write_left_alone(
+    target: Target, values: Values, checkpoint: str, records: DataFrame, batch_id: int
+) -> None:
+    """Write what is no row of a table to the quarantine, in a query with a `checkpoint` of its own."""
+    writer = writer_name(replace(target, checkpoint=checkpoint), records.sparkSession)
+    write_left(target, values, values.judge(records), writer, batch_id)
+
+
+def read(records: DataFrame, values: Values, layout: Layout, *, mode: str) -> DataFrame:
+    """Return the rows of Kafka's records, a stream's or a batch's; see `streams.read_values`."""
+    judged = values.judge(records)
+    if mode == "FAILFAST":
+        judged = or_fail(judged, values, layout)
+    return placed(judged, layout)
+
+
+def is_left(layout: Layout) -> Column:
+    """Tell whether a judged record belongs into no table; a skipped tombstone belongs nowhere."""
+    nowhere = ["ok", "tombstone"] if layout.skips_tombstones else ["ok"]
+    return ~F.col("reason").isin(nowhere)
+
+
+def placed(judged: DataFrame, layout: Layout) -> DataFrame:
+    """Return the rows that belong into the table: the values' columns, then those of the layout."""
+    columns = [F.col("event.*")]
+    if layout.kafka:
+        columns.append(F.struct(*layout.kafka).alias(delta.KAFKA_COLUMN))
+    if layout.headers:
+        columns.append(F.col("headers").alias(HEADERS_COLUMN))
+    return judged.where(F.col("reason") == "ok").select(*columns)
+
+
+def columns(spark: SparkSession, values: Values, layout: Layout) -> StructType:
+    """Return the table's columns; each may be null."""
+    return delta.nullable(placed(values.judge(spark.createDataFrame([], quarantine.RECORD_SCHEMA)), layout))
+
+
+def or_fail(judged: DataFrame, values: Values, layout: Layout) -> DataFrame:
+    """Raise at the first record that is not right; inside the plan, so nothing of its batch is written."""
+    why = F.lit(f": the value is no {values.value_format} of its schema")
+    refused = refused_record(F.lit(", reason "), F.col("reason"), why)
+    return judged.withColumn("reason", F.when(is_left(layout), refused).otherwise(F.col("reason")))

@@ -1,0 +1,122 @@
+"""What the schemas of the registry mean for values, by their type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructType
+
+from topiclake import avro_event, json_schema_codec, protobuf_codec
+from topiclake.avro import Codec, Registered
+from topiclake.avro_schema import is_record
+from topiclake.errors import ConfigError
+from topiclake.json_schema_codec import JsonSchemaCodec
+from topiclake.protobuf_codec import ProtobufCodec
+from topiclake.settings import PipelineSettings
+from topiclake.wire_format import SchemaKey
+
+#: Says why nothing can be decoded with the reader schema that it is given, and stored; None: it can.
+Accepts = Callable[[str], str | None]
+
+
+class Format(Protocol):
+    """A type of schemas; can be pickled, for Spark Connect."""
+
+    def codec(self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts) -> Codec:
+        """Unite schemas, oldest first."""
+
+    def event_type(self, spark: SparkSession, reader: str) -> DataType:
+        """Return the type of what is decoded with a codec's reader schema.
+
+        Raises:
+            ImpossibleSchemaError: Nothing can be decoded with it, or not be stored.
+        """
+
+    def is_row(self, reader: str) -> bool:
+        """Tell whether the fields of what is decoded are columns; else it is one column `value`."""
+
+
+@dataclass(frozen=True)
+class AvroFormat:
+    """Avro; also that of keys."""
+
+    def codec(self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts) -> Codec:
+        """Unite schemas, oldest first."""
+        return Codec.of(schemas, accepts)
+
+    def event_type(self, spark: SparkSession, reader: str) -> DataType:
+        """Return the type of what is decoded; raises as `Format.event_type` says."""
+        return avro_event.event_type(spark, reader)
+
+    def is_row(self, reader: str) -> bool:
+        """Tell whether it is a record."""
+        return is_record(reader)
+
+
+@dataclass(frozen=True)
+class JsonSchemaFormat:
+    """JSON Schema."""
+
+    def codec(self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts) -> Codec:
+        """Unite schemas, oldest first."""
+        return JsonSchemaCodec.of(schemas, accepts)
+
+    def event_type(self, spark: SparkSession, reader: str) -> DataType:
+        """Return the type of what is decoded."""
+        return json_schema_codec.event_type(reader)
+
+    def is_row(self, reader: str) -> bool:
+        """Values are objects."""
+        return True
+
+
+@dataclass(frozen=True)
+class ProtobufFormat:
+    """Protobuf.
+
+    Attributes:
+        messages: Full names of the messages that values may be; empty: the first one of each schema.
+    """
+
+    messages: tuple[str, ...] = ()
+
+    def codec(self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts) -> Codec:
+        """Unite schemas, oldest first."""
+        return ProtobufCodec.of_messages(schemas, accepts, self.messages)
+
+    def event_type(self, spark: SparkSession, reader: str) -> DataType:
+        """Return the type of what is decoded."""
+        return protobuf_codec.event_type(reader)
+
+    def is_row(self, reader: str) -> bool:
+        """Values are messages."""
+        return True
+
+
+AVRO = AvroFormat()
+
+
+def format_of(pipeline: PipelineSettings) -> Format:
+    """Return the format of a pipeline's values.
+
+    Raises:
+        ConfigError: They name no schemas of the registry.
+    """
+    if pipeline.value_format == "avro":
+        return AVRO
+    if pipeline.value_format == "json_schema":
+        return JsonSchemaFormat()
+    if pipeline.value_format == "protobuf":
+        return ProtobufFormat(pipeline.record_names)
+    raise ConfigError(
+        f"values of topic {pipeline.topic} are {pipeline.value_format}",
+        "value_format: avro, json_schema or protobuf",
+    )
+
+
+def columns(event: DataType, *, is_row: bool) -> StructType:
+    """Return the columns of decoded rows: the fields of an event, or `value`."""
+    return event if is_row and isinstance(event, StructType) else StructType().add("value", event)
