@@ -18,7 +18,7 @@
 
 # DBTITLE 1,Parameters
 dbutils.widgets.dropdown("on_wrong", "fail", ["fail", "report"])
-dbutils.widgets.dropdown("env", "local", ["local", "azure"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")
 dbutils.widgets.text("table_path", "")
@@ -37,7 +37,7 @@ parameters = {
     "checkpoint_path": dbutils.widgets.get("checkpoint_path"),
 }
 settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
-tl.mount(dbutils, settings.storage)
+tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 

@@ -15,14 +15,14 @@
 # MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}`; counts on the first run only | from conf |
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
-# MAGIC | `storage` | what is mounted: `wasbs://<container>@<account>.blob.core.windows.net/<folder>` or `file:///<folder>` | from conf |
+# MAGIC | `storage` | where tables and checkpoints live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
 # MAGIC | `table_path` | where the Delta table lives | from conf |
 # MAGIC | `checkpoint_path` | where the stream keeps its place; one for each table | from conf |
 
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
-dbutils.widgets.dropdown("env", "local", ["local", "azure"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("starting_offsets", "")
 dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
@@ -49,7 +49,7 @@ print(*schemas, sep="\n\n")
 # COMMAND ----------
 
 # DBTITLE 1,3. Blob storage, mounted
-tl.mount(dbutils, settings.storage)
+tl.mount(dbutils, settings.storage, spark)
 display(dbutils.fs.mounts())
 
 # COMMAND ----------

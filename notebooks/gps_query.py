@@ -14,7 +14,7 @@
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
-dbutils.widgets.dropdown("env", "local", ["local", "azure"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
 dbutils.widgets.text("storage", "")
 dbutils.widgets.text("table_path", "")
 dbutils.widgets.text("version", "0")
@@ -30,7 +30,7 @@ parameters = {
     "table_path": dbutils.widgets.get("table_path"),
 }
 settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
-tl.mount(dbutils, settings.storage)
+tl.mount(dbutils, settings.storage, spark)
 gps = tl.create_view(spark, settings, dbutils)
 
 # COMMAND ----------

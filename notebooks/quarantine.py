@@ -20,7 +20,7 @@
 # DBTITLE 1,Parameters
 dbutils.widgets.dropdown("action", "list", ["list", "show", "replay"])
 dbutils.widgets.text("reason", "")
-dbutils.widgets.dropdown("env", "local", ["local", "azure"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")
 dbutils.widgets.text("table_path", "")
@@ -37,7 +37,7 @@ parameters = {
     "table_path": dbutils.widgets.get("table_path"),
 }
 settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
-tl.mount(dbutils, settings.storage)
+tl.mount(dbutils, settings.storage, spark)
 reason = dbutils.widgets.get("reason")
 
 # COMMAND ----------

@@ -9,9 +9,11 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import fastavro
 from confluent_kafka import KafkaException, Producer
@@ -22,6 +24,7 @@ from pyspark.sql.window import Window
 
 from topiclake import kafka, wire_format
 from topiclake.errors import ConfigError, KafkaError, SchemaRegistryError
+from topiclake.kafka_writer import ID_HEADER
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
 from topiclake.wire_format import SchemaKey
@@ -199,11 +202,14 @@ def produce(settings: Settings, topic: str, schema: SchemaKey, events: Iterable[
         kafka.client_settings(settings.kafka)
         | {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 30_000}
     )
-    sent = 0
+    sent, call = 0, uuid4().hex
     for event in events:
         payload = io.BytesIO()
         fastavro.schemaless_writer(payload, avro_schema, event)
         message = {"key": str(event["deviceId"])} | _message(schema, payload.getvalue())
+        # Each call sends what it sends once: librdkafka numbers what it repeats, and this names it.
+        one = sha256(f"{call}/{sent}".encode()).hexdigest()[:32]
+        message["headers"] = [*message.get("headers", []), (ID_HEADER, one.encode())]
         _send(producer, topic, message, failures)
         sent += 1
     unsent = producer.flush(60)

@@ -1,0 +1,193 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Hits by zip code, counted while they arrive
+# MAGIC
+# MAGIC Reads JSON hits from a Kafka topic, counts them by zip code, and in windows of 10 minutes that begin every 5 minutes
+# MAGIC from 2 minutes past the hour. A value that is no JSON of the schema goes to a quarantine table, with what is wrong
+# MAGIC with it. A hit more than an hour ahead of its arrival is in no window.
+# MAGIC
+# MAGIC Then the hits go into Parquet files, partitioned by zip code and day, with a table over them; the counts from one
+# MAGIC read into a Delta table and a topic, and all of them with each micro-batch into another topic; closed windows into
+# MAGIC a Delta table, and what comes too late for its window into another one; closed windows are printed. What each of
+# MAGIC them promises: `docs/sinks.md`. Publish a second time, and hits come late.
+# MAGIC
+# MAGIC **Run it**: cell by cell; as the job `isp_hits`; on a laptop, after `isp_publish`, with
+# MAGIC `python -m workbench run notebooks/isp_hits.py`.
+# MAGIC
+# MAGIC | parameter | meaning | empty |
+# MAGIC |---|---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `topic` | Kafka topic with JSON values | from conf |
+# MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}` | from conf |
+# MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the streams go on | from conf |
+# MAGIC | `storage` | where tables and checkpoints live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | the quarantine table is this with `_quarantine` behind; files, counts and late hits with `_files`, `_per_zip`, `_windows`, `_late` | from conf |
+# MAGIC | `checkpoint_path` | where streams keep their places, with `_quarantine`, `_files`, `_per_zip`, `_all_zips`, `_windows`, `_database` behind | from conf |
+# MAGIC | `live` | `yes`: the counts by zip code, drawn anew with each micro-batch. On Databricks that keeps a job running | |
+# MAGIC
+# MAGIC Topics that it makes: `<topic>-per-zip` and `<topic>-all-zips`.
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.text("starting_offsets", "")
+dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
+dbutils.widgets.text("trigger", "")
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+dbutils.widgets.text("checkpoint_path", "")
+dbutils.widgets.dropdown("live", "no", ["no", "yes"])
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration and storage
+import topiclake as tl
+
+parameters = dbutils.widgets.getAll()
+live = parameters.pop("live")
+settings = tl.load_settings("isp", parameters, secrets=dbutils.secrets.get)
+trigger = settings.pipeline.trigger
+tl.mount(dbutils, settings.storage, spark)
+tl.set_state(spark, settings)
+print(settings.pipeline.value_schema)
+
+# COMMAND ----------
+
+# DBTITLE 1,The hits
+hits = tl.read_values(spark, settings)
+hits.printSchema()
+
+# COMMAND ----------
+
+# DBTITLE 1,What is no hit, with its reason
+left = tl.start_quarantine(spark, settings, dbutils)
+tl.await_caught_up(left, trigger)
+display(tl.quarantine_reasons(spark, settings, dbutils))
+
+# COMMAND ----------
+
+# DBTITLE 1,Hits by zip code while they arrive, for whoever looks at it
+if live == "yes":
+    display(tl.hits_per_zip(hits))
+
+# COMMAND ----------
+
+# DBTITLE 1,Hits by zip code
+per_zip = tl.start_memory(tl.hits_per_zip(hits), "hits_per_zip", trigger=trigger)
+tl.await_caught_up(per_zip, trigger)
+display(spark.sql("SELECT * FROM hits_per_zip ORDER BY count DESC"))
+
+# COMMAND ----------
+
+# DBTITLE 1,Hits by zip code and window
+per_window = tl.start_memory(tl.hits_per_window(hits), "hits_per_window", trigger=trigger)
+tl.await_caught_up(per_window, trigger)
+display(spark.sql("SELECT * FROM hits_per_window ORDER BY start, zip"))
+
+# COMMAND ----------
+
+# DBTITLE 1,Hits in Parquet files by zip code and day
+files_path = f"{settings.pipeline.table_path}_files"
+dated = tl.dated_hits(hits)
+to_files = tl.start_files(
+    dated,
+    settings,
+    dbutils,
+    path=files_path,
+    checkpoint_path=f"{settings.pipeline.checkpoint_path}_files",
+    partition_by=["zip", "day"],
+)
+tl.await_caught_up(to_files, trigger)
+
+# COMMAND ----------
+
+# DBTITLE 1,A table over them, which shows new partitions by itself
+tl.create_files_table(spark, settings, dbutils, path=files_path, name="hits_files", columns=dated.schema)
+display(spark.sql("SELECT zip, day, count(*) AS hits FROM hits_files GROUP BY zip, day ORDER BY day, zip"))
+
+# COMMAND ----------
+
+# DBTITLE 1,Its plan: only the files of these partitions are read
+spark.sql("SELECT * FROM hits_files WHERE zip = '00501' AND day = DATE'2026-01-02'").explain()
+
+# COMMAND ----------
+
+# DBTITLE 1,One read, two sinks: what changed, into a Delta table and into a topic
+changed_topic, counts_path = f"{settings.pipeline.topic}-per-zip", f"{settings.pipeline.table_path}_per_zip"
+place = f"{settings.pipeline.checkpoint_path}_per_zip"
+tl.ensure_topic(settings.kafka, changed_topic, 4)
+sinks = {
+    "table": tl.delta_batches(
+        settings, dbutils, spark, path=counts_path, checkpoint_path=place, mode="merge", keys=["zip"]
+    ),
+    "topic": tl.topic_batches(
+        settings, dbutils, topic=changed_topic, checkpoint_path=place, records=tl.count_records
+    ),
+}
+to_both = tl.start_sinks(
+    tl.hits_per_zip(hits), settings, dbutils, sinks, checkpoint_path=place, output_mode="update"
+)
+tl.await_caught_up(to_both, trigger)
+
+# COMMAND ----------
+
+# DBTITLE 1,All counts with each micro-batch, into a topic
+whole_topic = f"{settings.pipeline.topic}-all-zips"
+tl.ensure_topic(settings.kafka, whole_topic, 4)
+to_topic = tl.start_topic_writer(
+    tl.count_records(tl.hits_per_zip(hits)),
+    settings,
+    dbutils,
+    checkpoint_path=f"{settings.pipeline.checkpoint_path}_all_zips",
+    topic=whole_topic,
+    output_mode="complete",
+)
+tl.await_caught_up(to_topic, trigger)
+
+# COMMAND ----------
+
+# DBTITLE 1,What changed, into a database, where the configuration has one
+if settings.database:
+    to_database = tl.start_upsert(
+        tl.hits_per_zip(hits).where("zip IS NOT NULL"),
+        settings,
+        dbutils,
+        table="hits_per_zip",
+        keys=["zip"],
+        checkpoint_path=f"{settings.pipeline.checkpoint_path}_database",
+    )
+    tl.await_caught_up(to_database, trigger)
+
+# COMMAND ----------
+
+# DBTITLE 1,Windows as they are closed, into a table; and what came too late for them, into another
+windows, windows_place = tl.hit_windows(), f"{settings.pipeline.checkpoint_path}_windows"
+closed_path, late_path = f"{settings.pipeline.table_path}_windows", f"{settings.pipeline.table_path}_late"
+window_sinks = {
+    "closed": tl.delta_batches(settings, dbutils, spark, path=closed_path, checkpoint_path=windows_place),
+    "late": tl.late_batches(settings, dbutils, spark, windows, path=late_path, checkpoint_path=windows_place),
+}
+to_windows = tl.start_sinks(
+    tl.window_counts(hits, windows), settings, dbutils, window_sinks, checkpoint_path=windows_place
+)
+tl.await_caught_up(to_windows, trigger)
+display(tl.late_counts(spark, settings, dbutils, path=late_path))
+
+# COMMAND ----------
+
+# DBTITLE 1,Windows as they are closed, printed
+closed = tl.start_console(tl.hits_per_window(hits), "closed_windows", trigger=trigger)
+tl.await_caught_up(closed, trigger)
+
+# COMMAND ----------
+
+import json
+
+counted = spark.sql(
+    "SELECT sum(count) AS hits, (SELECT count(*) FROM hits_per_window) AS windows, "
+    "(SELECT count(*) FROM hits_files) AS in_files FROM hits_per_zip"
+)
+dbutils.notebook.exit(json.dumps(counted.first().asDict()))

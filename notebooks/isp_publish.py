@@ -1,0 +1,55 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Hits of an internet provider's customers to a Kafka topic
+# MAGIC
+# MAGIC Makes hits from a seed and sends each as JSON, keyed by zip code. The topic is created where it is missing.
+# MAGIC
+# MAGIC **Run it** before `isp_hits`; as the job `isp_publish`. On a laptop, with a million hits:
+# MAGIC `python -m workbench run notebooks/isp_publish.py -p hits=1000000`.
+# MAGIC
+# MAGIC | parameter | meaning |
+# MAGIC |---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `topic` | Kafka topic; empty: from conf |
+# MAGIC | `hits` | how many |
+# MAGIC | `seed` | the same seed makes the same hits |
+# MAGIC | `start` | the earliest hit, in ISO 8601 with its zone |
+# MAGIC | `minutes` | the hits are spread over so many |
+# MAGIC | `damaged` | how many of the hits are cut off, for the quarantine |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.text("hits", "10000")
+dbutils.widgets.text("seed", "1")
+dbutils.widgets.text("start", "2026-01-02T03:00:00Z")
+dbutils.widgets.text("minutes", "60")
+dbutils.widgets.text("damaged", "0")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration
+import topiclake as tl
+
+parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
+settings = tl.load_settings("isp", parameters, secrets=dbutils.secrets.get)
+
+# COMMAND ----------
+
+# DBTITLE 1,Send the hits
+published = tl.publish_hits(
+    spark,
+    settings,
+    hits=dbutils.widgets.get("hits"),
+    seed=dbutils.widgets.get("seed"),
+    start=dbutils.widgets.get("start"),
+    minutes=dbutils.widgets.get("minutes"),
+    damaged=dbutils.widgets.get("damaged"),
+)
+print(f"{published.records} hits, {published.damaged} of them damaged, sent to topic {published.topic}")
+
+# COMMAND ----------
+
+dbutils.notebook.exit(published.to_json())

@@ -1,0 +1,168 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Who Nest's cameras saw, and which of them are offline
+# MAGIC
+# MAGIC Reads JSON logs of Nest devices from a Kafka topic and takes the cameras out of them. All that the cameras told goes
+# MAGIC into an archive of Parquet files and into a Delta table. What they saw with a person in it is counted by zip code and
+# MAGIC hour, into a compacted topic, and reported from there. Cameras that are offline are listed, and told once each.
+# MAGIC
+# MAGIC A log that is no JSON of the schema goes to a quarantine table with its reason. Where a camera is comes from lines of an old
+# MAGIC system, which a function reads (`topiclake/pipelines/nest_locations.py`). What each sink promises: `docs/sinks.md`.
+# MAGIC
+# MAGIC **Run it**: cell by cell; as the job `nest_cameras`; on a laptop, after `nest_publish`, with
+# MAGIC `python -m workbench run notebooks/nest_cameras.py`.
+# MAGIC
+# MAGIC | parameter | meaning | empty |
+# MAGIC |---|---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `topic` | Kafka topic with JSON values | from conf |
+# MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the streams go on | from conf |
+# MAGIC | `storage` | where tables and checkpoints live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | with `_locations`, `_archive`, `_cameras`, `_states`, `_notices` and `_quarantine` behind | from conf |
+# MAGIC | `checkpoint_path` | where streams keep their places, with names like these behind | from conf |
+# MAGIC | `more_than` | hours with more sightings than this are reported | |
+# MAGIC
+# MAGIC Other topics: `<topic>-device-locations`, and `<topic>-camera-stats`, which it makes. Notices also go to a webhook where
+# MAGIC the configuration has one.
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
+dbutils.widgets.text("trigger", "")
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+dbutils.widgets.text("checkpoint_path", "")
+dbutils.widgets.text("more_than", "1000")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration and storage
+import topiclake as tl
+
+parameters = dbutils.widgets.getAll()
+more_than = parameters.pop("more_than")
+settings = tl.load_settings("nest", parameters, secrets=dbutils.secrets.get)
+topic, trigger = settings.pipeline.topic, settings.pipeline.trigger
+table_path, checkpoint_path = settings.pipeline.table_path, settings.pipeline.checkpoint_path
+tl.mount(dbutils, settings.storage, spark)
+tl.set_state(spark, settings)
+
+# COMMAND ----------
+
+# DBTITLE 1,The static table: where the cameras are, read by a function of our own
+of_locations = {
+    "topic": f"{topic}-device-locations",
+    "table_path": f"{table_path}_locations",
+    "checkpoint_path": f"{checkpoint_path}_locations",
+}
+location_settings = tl.load_settings("nest_locations", parameters | of_locations, secrets=dbutils.secrets.get)
+tl.await_caught_up(tl.start_ingest(spark, location_settings, dbutils), trigger)
+device_locations = tl.device_locations(spark, location_settings, dbutils)
+display(
+    spark.sql("SELECT zip_code, city, count(*) AS cameras FROM device_locations GROUP BY ALL ORDER BY ALL")
+)
+
+# COMMAND ----------
+
+# DBTITLE 1,The cameras, one row for each in each log
+cameras = tl.nest_cameras(tl.read_values(spark, settings))
+cameras.printSchema()
+
+# COMMAND ----------
+
+# DBTITLE 1,What is no log, with its reason
+left = tl.start_quarantine(spark, settings, dbutils)
+tl.await_caught_up(left, trigger)
+display(tl.quarantine_reasons(spark, settings, dbutils))
+
+# COMMAND ----------
+
+# DBTITLE 1,Archive: Parquet files by day, and a Delta table
+archive_path = f"{table_path}_archive"
+dated = tl.dated_cameras(cameras)
+to_files = tl.start_files(
+    dated,
+    settings,
+    dbutils,
+    path=archive_path,
+    checkpoint_path=f"{checkpoint_path}_archive",
+    partition_by=["year", "month", "day"],
+)
+place = f"{checkpoint_path}_cameras"
+sinks = {
+    "table": tl.delta_batches(settings, dbutils, spark, path=f"{table_path}_cameras", checkpoint_path=place)
+}
+to_table = tl.start_sinks(dated, settings, dbutils, sinks, checkpoint_path=place, name="cameras")
+tl.await_caught_up(to_files, trigger)
+tl.await_caught_up(to_table, trigger)
+tl.create_files_table(spark, settings, dbutils, path=archive_path, name="nest_archive", columns=dated.schema)
+display(spark.sql("SELECT year, month, day, count(*) AS told FROM nest_archive GROUP BY ALL ORDER BY ALL"))
+
+# COMMAND ----------
+
+# DBTITLE 1,Sightings of persons by zip code and hour, into a compacted topic
+stats_topic = f"{topic}-camera-stats"
+tl.ensure_topic(settings.kafka, stats_topic, 4, compacted=True)
+to_stats = tl.start_topic_writer(
+    tl.sighting_records(tl.sightings_per_hour(cameras, device_locations)),
+    settings,
+    dbutils,
+    checkpoint_path=f"{checkpoint_path}_stats",
+    topic=stats_topic,
+    output_mode="complete",
+)
+tl.await_caught_up(to_stats, trigger)
+
+# COMMAND ----------
+
+# DBTITLE 1,Report: the newest count of each zip code and hour
+report = tl.sightings_report(tl.read_compacted(spark, settings, topic=stats_topic), more_than=more_than)
+display(report)
+
+# COMMAND ----------
+
+# DBTITLE 1,The same as a chart
+displayHTML(tl.sightings_chart(report))
+
+# COMMAND ----------
+
+# DBTITLE 1,Which cameras are offline: kept in a table, told once
+place, states_path = f"{checkpoint_path}_states", f"{table_path}_states"
+sinks = {
+    "states": tl.delta_batches(
+        settings, dbutils, spark, path=states_path, checkpoint_path=place, mode="merge", keys=["device_id"]
+    ),
+    "notices": tl.notice_batches(
+        settings,
+        dbutils,
+        spark,
+        path=f"{table_path}_notices",
+        checkpoint_path=place,
+        notices=tl.camera_notices,
+    ),
+}
+camera_states = tl.camera_states(cameras)
+to_states = tl.start_sinks(
+    camera_states, settings, dbutils, sinks, checkpoint_path=place, output_mode="update", name="states"
+)
+tl.await_caught_up(to_states, trigger)
+
+# COMMAND ----------
+
+states = tl.create_view(
+    spark, settings, dbutils, path=states_path, name="camera_states", columns=camera_states.schema
+)
+offline = spark.sql("SELECT * FROM camera_states WHERE NOT is_online ORDER BY since, device_id")
+display(offline)
+
+# COMMAND ----------
+
+import json
+
+told = spark.table("nest_archive").count()
+ended = {"told": told, "reported": report.count(), "offline": offline.count(), "cameras": states.count()}
+dbutils.notebook.exit(json.dumps(ended))

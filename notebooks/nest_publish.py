@@ -1,0 +1,72 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Logs of Nest devices to a Kafka topic
+# MAGIC
+# MAGIC Makes logs from a seed and sends each as JSON, keyed by home: the state of its thermostat, smoke alarm, meter and one
+# MAGIC to three cameras. Where the cameras are goes to a topic of its own, as lines of an old system. Both topics are created
+# MAGIC where they are missing.
+# MAGIC
+# MAGIC **Run it** before `nest_cameras`; as the job `nest_publish`. On a laptop, with a later start, so that cameras that were
+# MAGIC offline are online again: `python -m workbench run notebooks/nest_publish.py -p start=2026-01-02T06:00:00Z -p offline=0`.
+# MAGIC
+# MAGIC | parameter | meaning |
+# MAGIC |---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `topic` | Kafka topic; empty: from conf. Locations go to `<topic>-device-locations` |
+# MAGIC | `logs` | how many |
+# MAGIC | `homes` | whose they are |
+# MAGIC | `seed` | the same seed makes the same logs |
+# MAGIC | `start` | the earliest log, in ISO 8601 with its zone |
+# MAGIC | `minutes` | the logs are spread over so many |
+# MAGIC | `offline` | in so many homes a camera is offline from the middle of that time on |
+# MAGIC | `damaged` | how many of the logs are cut off, for the quarantine |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.text("logs", "10000")
+dbutils.widgets.text("homes", "50")
+dbutils.widgets.text("seed", "1")
+dbutils.widgets.text("start", "2026-01-02T03:00:00Z")
+dbutils.widgets.text("minutes", "90")
+dbutils.widgets.text("offline", "3")
+dbutils.widgets.text("damaged", "0")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration
+import topiclake as tl
+
+env = dbutils.widgets.get("env")
+settings = tl.load_settings(
+    "nest", {"env": env, "topic": dbutils.widgets.get("topic")}, secrets=dbutils.secrets.get
+)
+locations = tl.load_settings(
+    "nest_locations",
+    {"env": env, "topic": f"{settings.pipeline.topic}-device-locations"},
+    secrets=dbutils.secrets.get,
+)
+
+# COMMAND ----------
+
+# DBTITLE 1,Send the logs, and where the cameras are
+published = tl.publish_nest_logs(
+    spark,
+    settings,
+    locations,
+    logs=dbutils.widgets.get("logs"),
+    homes=dbutils.widgets.get("homes"),
+    seed=dbutils.widgets.get("seed"),
+    start=dbutils.widgets.get("start"),
+    minutes=dbutils.widgets.get("minutes"),
+    offline=dbutils.widgets.get("offline"),
+    damaged=dbutils.widgets.get("damaged"),
+)
+print(f"{published.records} logs, {published.damaged} of them damaged, sent to topic {published.topic}")
+print(f"where {published.cameras} cameras are, sent to topic {locations.pipeline.topic}")
+
+# COMMAND ----------
+
+dbutils.notebook.exit(published.to_json())

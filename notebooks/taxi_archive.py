@@ -1,0 +1,106 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Taxi trips from Kafka into Parquet files, or a Delta table
+# MAGIC
+# MAGIC Reads Avro from a Kafka topic, decodes each record by its own writer schema and archives it, exactly once. A
+# MAGIC schema version that is registered while it runs adds its columns. A record that does not decode, or has the other
+# MAGIC form of Avro, ends the Parquet stream with its topic, partition, offset and reason, and none of its batch is
+# MAGIC written; the Delta table has a quarantine beside it.
+# MAGIC
+# MAGIC **Run it**: cell by cell; as a job (`trigger=availableNow` ends when the topic is drained); on a laptop with
+# MAGIC `python -m workbench run notebooks/taxi_archive.py`. Running it again reads only what is new.
+# MAGIC
+# MAGIC | parameter | meaning | empty |
+# MAGIC |---|---|---|
+# MAGIC | `format` | `parquet` (pipeline `taxi` of conf) or `delta` (pipeline `taxi_delta`) | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `topic` | Kafka topic; the schemas are those of subject `<topic>-value` | from conf |
+# MAGIC | `avro_form` | `confluent`: values name their schema; `plain`: they don't, as in the article | from conf |
+# MAGIC | `plain_versions` | for `plain`: versions that values may have, such as `1` or `1,2` | all |
+# MAGIC | `starting_offsets` | `latest`, `earliest` or offsets as JSON; counts on the first run only | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `1 second` | from conf |
+# MAGIC | `keep_running_seconds` | with an interval: how long the stream goes on behind what was there | 0 |
+# MAGIC | `storage` | what is mounted: see `gps_ingest` | from conf |
+# MAGIC | `table_path` | where files or table live: below the mount, or a URI such as `s3a://<bucket>/<folder>` | from conf |
+# MAGIC | `checkpoint_path` | where the stream keeps its place; one for each `table_path` | from conf |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.dropdown("format", "parquet", ["parquet", "delta"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.dropdown("avro_form", "from conf", ["from conf", "confluent", "plain"])
+dbutils.widgets.text("plain_versions", "")
+dbutils.widgets.text("starting_offsets", "")
+dbutils.widgets.text("trigger", "")
+dbutils.widgets.text("keep_running_seconds", "0")
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+dbutils.widgets.text("checkpoint_path", "")
+
+# COMMAND ----------
+
+# DBTITLE 1,1. Configuration
+import topiclake as tl
+
+parameters = dbutils.widgets.getAll()
+seconds = parameters.pop("keep_running_seconds")
+is_parquet = parameters.pop("format") == "parquet"
+pipeline = "taxi" if is_parquet else "taxi_delta"
+settings = tl.load_settings(pipeline, parameters, secrets=dbutils.secrets.get)
+print(settings.model_dump_json(indent=2))
+
+# COMMAND ----------
+
+# DBTITLE 1,2. The schema of the topic's values, from the registry
+registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
+schemas = registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
+print(*schemas, sep="\n\n")
+
+# COMMAND ----------
+
+# DBTITLE 1,3. Storage, mounted
+tl.mount(dbutils, settings.storage, spark)
+display(dbutils.fs.mounts())
+
+# COMMAND ----------
+
+# DBTITLE 1,4. The stream: Kafka → decode → archive
+if is_parquet:
+    archive = tl.start_archive(spark, settings, dbutils)
+    archive.await_caught_up()
+    archive.keep_running(seconds)
+else:
+    query = tl.start_ingest(spark, settings, dbutils)
+    tl.await_caught_up(query, settings.pipeline.trigger)
+    tl.keep_running(query, seconds)
+
+# COMMAND ----------
+
+# DBTITLE 1,5. The archive as a view
+if is_parquet:
+    archive.create_view()
+else:
+    tl.create_view(spark, settings, dbutils)
+display(spark.sql("SELECT * FROM taxi LIMIT 100"))
+
+# COMMAND ----------
+
+# DBTITLE 1,Trips and fares a day
+display(
+    spark.sql(
+        "SELECT to_date(tpep_pickup_datetime) AS day, count(*) AS trips, round(avg(total_amount), 2) AS dollars "
+        "FROM taxi GROUP BY ALL ORDER BY day"
+    )
+)
+
+# COMMAND ----------
+
+# DBTITLE 1,What is there
+summary = archive.summary() if is_parquet else tl.summarize(spark, settings, dbutils, query)
+print(summary.to_json(indent=2))
+
+# COMMAND ----------
+
+dbutils.notebook.exit(summary.to_json())

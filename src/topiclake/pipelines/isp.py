@@ -1,0 +1,223 @@
+"""Hits of an internet provider's customers: made from a seed, published as JSON, and counted by zip code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from uuid import uuid4
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import kafka, kafka_writer
+from topiclake.errors import ConfigError
+from topiclake.made_rows import drawn
+from topiclake.parameters import moment, whole_number
+from topiclake.settings import Settings
+from topiclake.windows import Windows, not_ahead, window_counts
+
+#: City, state, zip code; made-up hits come from these.
+_PLACES = (
+    ("San Francisco", "CA", "94103"),
+    ("Daly City", "CA", "94016-1021"),
+    ("New York", "NY", "10001"),
+    ("Brooklyn", "NY", "11201"),
+    ("Boston", "MA", "02108-1518"),
+    ("Chicago", "IL", "60601"),
+    ("Austin", "TX", "78701"),
+    ("Seattle", "WA", "98101"),
+    ("Holtsville", "NY", "00501"),
+)
+_PROVIDERS = ("Northern Fiber", "Bay Cable", "Prairie Wireless", "Harbor DSL")
+_AGENTS = ("Firefox/142.0", "Chrome/139.0", "Safari/18.5")
+#: One hit in so many has another status than 200.
+_ERRORS = 50
+
+
+@dataclass(frozen=True)
+class PublishedHits:
+    """What a publishing run sent, acknowledged by the broker.
+
+    Attributes:
+        topic: Where to.
+        partitions: How many the topic has.
+        records: Hits, damaged ones among them.
+        damaged: Those that are cut off, for the quarantine.
+    """
+
+    topic: str
+    partitions: int
+    records: int
+    damaged: int
+
+    def to_json(self) -> str:
+        """Return it as the exit value of a notebook."""
+        return json.dumps(self.__dict__)
+
+
+def make_hits(spark: SparkSession, hits: int, *, seed: int = 1, start: str, minutes: int = 60) -> DataFrame:
+    """Make hits within Spark, the same each time for the same seed.
+
+    Args:
+        spark: The session.
+        hits: How many.
+        seed: Another one makes other hits.
+        start: The earliest time, in ISO 8601 with its zone.
+        minutes: They are spread over so many.
+
+    Returns:
+        `ip STRING, isp STRING, city STRING, state STRING, zipcode STRING, hittime TIMESTAMP, url STRING,
+        status INT, bytes BIGINT, agent STRING`; the zip code has five digits, or nine with a hyphen.
+    """
+    return _numbered(spark, hits, seed, start, minutes).drop("id")
+
+
+def _numbered(spark: SparkSession, hits: int, seed: int, start: str, minutes: int) -> DataFrame:
+    place = _one_of(_PLACES, drawn("place", seed, len(_PLACES)), "city STRING, state STRING, zipcode STRING")
+    later = drawn("time", seed, minutes * 60_000_000)
+    # Networks that RFC 5737 keeps for documentation.
+    network = F.element_at(F.split(F.lit("192.0.2.,198.51.100.,203.0.113."), ","), _nth("network", seed, 3))
+    made = spark.range(hits).select("id", place.alias("place"))
+    return made.select(
+        "id",
+        F.concat(network, drawn("host", seed, 256)).alias("ip"),
+        _text_of(_PROVIDERS, "isp", seed),
+        "place.*",
+        F.timestamp_micros(F.unix_micros(F.lit(start).cast("timestamp")) + later).alias("hittime"),
+        F.concat(F.lit("/page/"), drawn("url", seed, 200)).alias("url"),
+        F.when(drawn("status", seed, _ERRORS) == 0, 503).otherwise(200).alias("status"),
+        (drawn("bytes", seed, 100_000) + 200).alias("bytes"),
+        _text_of(_AGENTS, "agent", seed),
+    )
+
+
+def publish_hits(
+    spark: SparkSession,
+    settings: Settings,
+    *,
+    hits: int | str = 10_000,
+    seed: int | str = 1,
+    start: str = "2026-01-02T03:00:00Z",
+    minutes: int | str = 60,
+    damaged: int | str = 0,
+    partitions: int = 4,
+) -> PublishedHits:
+    """Create the topic where it is missing, and send made hits as JSON, keyed by zip code.
+
+    Args:
+        spark: The session.
+        settings: Broker and topic.
+        hits: How many; text, as widgets hold it, will do.
+        seed: See `make_hits`.
+        start: See `make_hits`.
+        minutes: See `make_hits`.
+        damaged: How many of the hits are cut off.
+        partitions: Of the topic, when it is created.
+
+    Raises:
+        ConfigError: A number or the time is none. Nothing was sent.
+        KafkaError: The broker cannot be used or does not take all hits.
+    """
+    amount, seeded, spread, cut = (
+        whole_number(name, value)
+        for name, value in (("hits", hits), ("seed", seed), ("minutes", minutes), ("damaged", damaged))
+    )
+    if moment(start) is None:
+        raise ConfigError(f"start is {start!r}, no time with its zone", "-p start=2026-01-02T03:00:00Z")
+    topic = settings.pipeline.topic
+    there = kafka.ensure_topic(settings.kafka, topic, partitions)
+    made = _numbered(spark, amount, seeded, start, max(spread, 1))
+    fields = [name for name in made.columns if name != "id"]
+    text = F.to_json(F.struct(*fields), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
+    value = F.when(F.col("id") < cut, F.left(text, F.lit(20))).otherwise(text)
+    records = made.select(F.col("zipcode").alias("key"), value.alias("value"))
+    # Hits that are made again are other hits.
+    kafka_writer.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
+    return PublishedHits(topic, there, amount, min(cut, amount))
+
+
+def zip_hits(hits: DataFrame) -> DataFrame:
+    """Add `zip STRING`, the five digits of `zipcode`, null where it is none; leading zeros stay."""
+    digits = F.regexp_extract("zipcode", r"^\s*(\d{5})(?:-?\d{4})?\s*$", 1)
+    return hits.withColumn("zip", F.nullif(digits, F.lit("")))
+
+
+def dated_hits(hits: DataFrame) -> DataFrame:
+    """Add `zip STRING`, as `zip_hits` does, and `day DATE`, the day of `hittime` in UTC.
+
+    Files are partitioned by them, so they don't depend on the session's time zone.
+    """
+    days = F.floor(F.unix_seconds("hittime") / 86_400).cast("int")
+    return zip_hits(hits).withColumn("day", F.date_from_unix_date(days))
+
+
+def count_records(counts: DataFrame) -> DataFrame:
+    """Make Kafka records of counts by zip code.
+
+    Args:
+        counts: `zip STRING, count BIGINT`.
+
+    Returns:
+        `key STRING, value STRING`: the zip code, null where there is none, and the count as text. Counts of
+        one zip code are in one partition, in their order; those of none are in any.
+    """
+    return counts.select(F.col("zip").alias("key"), F.col("count").cast("string").alias("value"))
+
+
+def hits_per_zip(hits: DataFrame) -> DataFrame:
+    """Count hits by zip code.
+
+    Returns:
+        `zip STRING, count BIGINT`.
+    """
+    return zip_hits(hits).groupBy("zip").count()
+
+
+def hit_windows(*, watermark: str = "10 minutes", idle_timeout: str | None = None) -> Windows:
+    """Return windows of 10 minutes, one every 5 minutes from 2 minutes past the hour, by zip code.
+
+    Args:
+        watermark: How much later than the latest hit one may come and still be counted.
+        idle_timeout: See `Windows`.
+
+    Returns:
+        Windows of hits: columns of `make_hits`, and `_kafka` with `timestamp`. A hit more than an hour ahead
+        of its arrival is in none.
+    """
+    return Windows(
+        "hittime",
+        keys=("zip",),
+        start="2 minutes",
+        watermark=watermark,
+        idle_timeout=idle_timeout,
+        counted=_zips_not_ahead,
+    )
+
+
+def hits_per_window(
+    hits: DataFrame, *, watermark: str = "10 minutes", idle_timeout: str | None = None
+) -> DataFrame:
+    """Count hits by zip code in the windows of `hit_windows`, with its arguments.
+
+    Returns:
+        `start TIMESTAMP, end TIMESTAMP, zip STRING, count BIGINT`.
+    """
+    return window_counts(hits, hit_windows(watermark=watermark, idle_timeout=idle_timeout))
+
+
+def _zips_not_ahead(hits: DataFrame) -> DataFrame:
+    return not_ahead(zip_hits(hits), "hittime", "_kafka.timestamp")
+
+
+def _nth(purpose: str, seed: int, of: int) -> Column:
+    return (drawn(purpose, seed, of) + 1).cast("int")
+
+
+def _text_of(texts: tuple[str, ...], name: str, seed: int) -> Column:
+    return F.element_at(F.array(*map(F.lit, texts)), _nth(name, seed, len(texts))).alias(name)
+
+
+def _one_of(rows: tuple[tuple[str, ...], ...], drawn: Column, ddl: str) -> Column:
+    structs = F.array(*(F.struct(*map(F.lit, row)) for row in rows))
+    kind = ", ".join(": ".join(part.split()) for part in ddl.split(","))
+    return F.element_at(structs, (drawn + 1).cast("int")).cast(f"STRUCT<{kind}>")

@@ -1,0 +1,183 @@
+"""Nest's cameras: logs sent to Kafka; who was seen where, and which cameras are offline."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import kafka, kafka_writer
+from topiclake.errors import ConfigError
+from topiclake.parameters import moment, whole_number
+from topiclake.pipelines.nest_logs import NestLogs, location_lines
+from topiclake.settings import Settings
+
+#: More characters than a log has.
+_WHOLE = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class PublishedLogs:
+    """What a publishing run sent, acknowledged by the broker.
+
+    Attributes:
+        topic: Where the logs went.
+        partitions: How many it has.
+        records: Logs, damaged ones among them.
+        damaged: Those that are cut off, for the quarantine.
+        cameras: Whose places went to the topic of locations.
+    """
+
+    topic: str
+    partitions: int
+    records: int
+    damaged: int
+    cameras: int
+
+    def to_json(self) -> str:
+        """Return it as the exit value of a notebook."""
+        return json.dumps(self.__dict__)
+
+
+def publish_nest_logs(
+    spark: SparkSession,
+    settings: Settings,
+    locations: Settings,
+    *,
+    logs: int | str = 10_000,
+    homes: int | str = 50,
+    seed: int | str = 1,
+    start: str = "2026-01-02T03:00:00Z",
+    minutes: int | str = 90,
+    offline: int | str = 3,
+    damaged: int | str = 0,
+    partitions: int = 4,
+) -> PublishedLogs:
+    """Create the topics where they are missing; send made logs, keyed by home, and where the cameras are.
+
+    Args:
+        spark: The session.
+        settings: The pipeline `nest`: the broker, the topic of the logs and their form.
+        locations: The pipeline `nest_locations`, whose topic takes lines.
+        logs: How many; text, as widgets hold it, will do.
+        homes: How many; each has one to three cameras, a thermostat, a smoke alarm and a meter.
+        seed: The same seed makes the same logs.
+        start: Of the earliest log, in ISO 8601 with its zone.
+        minutes: The logs are spread evenly over so many.
+        offline: In so many homes the first camera is offline from the middle of that time on.
+        damaged: How many of the logs are cut off.
+        partitions: Of the logs' topic, when it is created.
+
+    Raises:
+        ConfigError: A number or the time is none. Nothing was sent.
+        KafkaError: The broker cannot be used or does not take all logs.
+    """
+    given = {"logs": logs, "homes": homes, "seed": seed, "minutes": minutes, "offline": offline}
+    numbers = {name: whole_number(name, value) for name, value in given.items()}
+    cut, began = whole_number("damaged", damaged), moment(start)
+    if began is None:
+        raise ConfigError(f"start is {start!r}, no time with its zone", "-p start=2026-01-02T03:00:00Z")
+    for name in ("homes", "minutes"):
+        if not numbers[name]:
+            raise ConfigError(f"{name} is 0", f"-p {name}=50")
+    made = NestLogs(settings.pipeline, start=began, **numbers)
+    topic, of_lines = settings.pipeline.topic, locations.pipeline.topic
+    there = kafka.ensure_topic(settings.kafka, topic, partitions)
+    # One partition: of two lines about a camera, the later one counts.
+    kafka.ensure_topic(locations.kafka, of_lines, 1)
+    lines = location_lines(spark, made.homes)
+    kafka_writer.write_topic(lines, locations, write_id=uuid4().hex, topic=of_lines)
+    value = F.left(made.text(), F.when(F.col("id") < cut, 40).otherwise(_WHOLE))
+    records = spark.range(made.logs).select(made.home.alias("key"), value.alias("value"))
+    # Logs that are made again are other logs.
+    kafka_writer.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
+    return PublishedLogs(topic, there, made.logs, min(cut, made.logs), lines.count())
+
+
+def nest_cameras(logs: DataFrame) -> DataFrame:
+    """Take the cameras out of logs, one row for each camera of each log.
+
+    Args:
+        logs: `devices STRUCT<cameras: MAP<STRING, STRUCT<…>>, …>` and `_kafka`, as pipeline `nest` has them.
+
+    Returns:
+        The fields of a camera, then `_kafka`.
+    """
+    each = logs.select(F.explode("devices.cameras").alias("device", "camera"), "_kafka")
+    return each.select("camera.*", "_kafka")
+
+
+def dated_cameras(cameras: DataFrame) -> DataFrame:
+    """Add `year INT, month INT, day INT` in UTC of what a camera saw last; null where it saw nothing yet."""
+    date = F.date_from_unix_date(F.floor(F.unix_seconds("last_event.start_time") / 86_400).cast("int"))
+    parts = {"year": F.year(date), "month": F.month(date), "day": F.day(date)}
+    return cameras.withColumns(parts)
+
+
+def sightings(cameras: DataFrame) -> DataFrame:
+    """Return what cameras saw with a person in it: `device_id STRING, start_time TIMESTAMP`."""
+    seen = cameras.where("last_event.has_person")
+    return seen.select("device_id", "last_event.start_time")
+
+
+def sightings_per_hour(cameras: DataFrame, locations: DataFrame) -> DataFrame:
+    """Count sightings by zip code and hour.
+
+    Args:
+        cameras: As `nest_cameras` gives them; a log tells what a camera saw last, so each log counts.
+        locations: `device_id STRING, zip_code STRING`, one row a device, and no stream. A camera that is not
+            in it counts for the zip code null.
+
+    Returns:
+        `zip_code STRING, start TIMESTAMP, end TIMESTAMP, count BIGINT`.
+    """
+    placed = sightings(cameras).join(locations.select("device_id", "zip_code"), "device_id", "left")
+    # Hours of UTC are hours in most zones, and the count of each is final when the hour is over.
+    counts = placed.groupBy("zip_code", F.window("start_time", "1 hour")).count()
+    return counts.select("zip_code", "window.start", "window.end", "count")
+
+
+def sighting_records(counts: DataFrame) -> DataFrame:
+    """Make Kafka records of counts by zip code and hour.
+
+    Returns:
+        `key STRING, value STRING`: JSON `{"zip_code": …, "start": …, "end": …}`, with times in UTC, and the
+        count as text.
+    """
+    options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ssX", "timeZone": "UTC", "ignoreNullFields": "false"}
+    key = F.to_json(F.struct("zip_code", "start", "end"), options)
+    return counts.select(key.alias("key"), F.col("count").cast("string").alias("value"))
+
+
+def camera_states(cameras: DataFrame) -> DataFrame:
+    """Return the newest state of each camera; of a stream in output mode update.
+
+    Returns:
+        `device_id STRING, name STRING, structure_id STRING, is_online BOOLEAN, since TIMESTAMP`: online or
+        offline since then, as the camera says. The newest state is the one with the latest such time; logs
+        may come out of order.
+    """
+    state = F.struct(
+        F.col("name_long").alias("name"),
+        "structure_id",
+        "is_online",
+        F.col("last_is_online_change").alias("since"),
+    )
+    order = F.struct("last_is_online_change", "_kafka.timestamp", "_kafka.offset")
+    newest = cameras.groupBy("device_id").agg(F.max_by(state, order).alias("newest"))
+    return newest.select("device_id", "newest.*")
+
+
+def camera_notices(states: DataFrame) -> DataFrame:
+    """Make notices of the states of cameras, for `notice_batches`."""
+    since = F.date_format(F.to_utc_timestamp("since", F.current_timezone()), "yyyy-MM-dd HH:mm:ss")
+    said = F.when(F.col("is_online"), "is online again").otherwise("is offline")
+    begun = F.concat(F.lit("since "), since, F.lit(" UTC"))
+    text = F.concat_ws(" ", F.lit("camera"), "device_id", "name", said, begun)
+    wrong = ~F.coalesce("is_online", F.lit(True))
+    return states.select(
+        F.col("device_id").alias("subject"), wrong.alias("is_wrong"), "since", text.alias("text")
+    )

@@ -1,0 +1,51 @@
+"""Where Nest's cameras are: lines of an old system, `device_id;zip code;city` in Latin-1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta, tables
+from topiclake.deserializers import deserializer
+from topiclake.errors import StorageError
+from topiclake.settings import Settings
+
+
+@deserializer
+def read_locations(values: Sequence[bytes]) -> Iterable[dict[str, str]]:
+    """Read lines; one that has not three parts is in the quarantine, with that as its reason."""
+    for value in values:
+        parts = value.decode("latin-1").split(";")
+        if len(parts) != 3:
+            raise ValueError(f"a line has {len(parts)} parts, no device_id;zip_code;city")
+        yield dict(zip(("device_id", "zip_code", "city"), parts, strict=True))
+
+
+def device_locations(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+    """Return where each device is, by the newest line about it; a stream that joins it sees new lines.
+
+    Args:
+        spark: The session.
+        settings: The pipeline `nest_locations`.
+        dbutils: The platform's, for mount points.
+
+    Returns:
+        `device_id STRING, zip_code STRING, city STRING`, one row a device; also as the pipeline's view.
+
+    Raises:
+        StorageError: No location has come yet.
+    """
+    place = tables.table_path(settings, dbutils)
+    if not delta.is_table(spark, place):
+        raise StorageError(
+            f"topic {settings.pipeline.topic} has told no location yet: there is no table {place}",
+            "python -m workbench run notebooks/nest_publish.py",
+        )
+    lines = delta.read(spark, place)
+    newest = F.max_by(F.struct("device_id", "zip_code", "city"), "_kafka.offset").alias("newest")
+    places = lines.groupBy(F.col("device_id").alias("of")).agg(newest).select("newest.*")
+    places.createOrReplaceTempView(settings.pipeline.view)
+    return places

@@ -1,0 +1,203 @@
+"""Logs of Nest devices, made from a seed: each tells the state of all devices of one home.
+
+What does not differ between logs stands in `nest_log.json`, one device of each kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from importlib import resources
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake.json_values import parsed
+from topiclake.made_rows import drawn
+from topiclake.settings import PipelineSettings
+
+#: Zip code, city, time zone. A home is in one of them, every second one in the first.
+_PLACES = (
+    ("94103", "San Francisco", "America/Los_Angeles"),
+    ("10001", "New York", "America/New_York"),
+    ("94103", "San Francisco", "America/Los_Angeles"),
+    ("02108", "Boston", "America/New_York"),
+)
+#: Where a home's cameras are: it has one, two or three.
+_ROOMS = ("Hallway", "Kitchen", "Garden")
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class NestLogs:
+    """What logs are to be made; columns are those of one log, whose number is `id BIGINT`.
+
+    Attributes:
+        pipeline: Its `value_schema` and `timestamp_format` are the logs'.
+        seed: The same seed makes the same logs.
+        logs: How many.
+        homes: Whose.
+        start: Of the earliest log.
+        minutes: They are spread evenly over so many.
+        offline: In so many homes the first camera is offline from the middle of that time on.
+    """
+
+    pipeline: PipelineSettings
+    seed: int
+    logs: int
+    homes: int
+    start: datetime
+    minutes: int
+    offline: int
+
+    @property
+    def home(self) -> Column:
+        """The home's id."""
+        return _home_id(self._home)
+
+    def text(self) -> Column:
+        """Return the log as JSON."""
+        options = {"timestampFormat": str(self.pipeline.timestamp_format), "timeZone": "UTC"}
+        one = F.from_json(F.lit(_template()), parsed(str(self.pipeline.value_schema)), options)
+        devices = one["devices"]
+        log = F.struct(
+            one["metadata"].alias("metadata"),
+            F.struct(
+                F.create_map(self._device("thermostat"), self._thermostat(devices)).alias("thermostats"),
+                F.create_map(self._device("alarm"), self._alarm(devices)).alias("smoke_co_alarms"),
+                self._cameras(devices).alias("cameras"),
+                F.create_map(self._device("meter"), self._meter(devices)).alias("companyName"),
+            ).alias("devices"),
+            F.create_map(self.home, self._structure(one)).alias("structures"),
+        )
+        return F.to_json(log, options)
+
+    @property
+    def _home(self) -> Column:
+        return drawn("home", self.seed, self.homes).cast("int")
+
+    @property
+    def _at(self) -> Column:
+        """Return when the log was written."""
+        return self._later(F.floor(F.col("id") * self.minutes * 60 * _SECOND / max(self.logs, 1)))
+
+    @property
+    def _half(self) -> Column:
+        return self._later(F.lit(self.minutes * 30 * _SECOND))
+
+    def _later(self, micros: Column) -> Column:
+        return F.timestamp_micros(F.lit(round(self.start.timestamp() * _SECOND)) + micros)
+
+    def _device(self, kind: str) -> Column:
+        return F.concat(self.home, F.lit(f"-{kind}"))
+
+    def _camera_id(self, number: Column) -> Column:
+        return F.concat(self._device("camera-"), number)
+
+    def _thermostat(self, devices: Column) -> Column:
+        tenths = drawn("temperature", self.seed, 60) + 180
+        fields = {
+            "device_id": self._device("thermostat"),
+            "structure_id": self.home,
+            "last_connection": self._at,
+            "ambient_temperature_c": tenths / 10,
+            "ambient_temperature_f": F.round(tenths * 0.18 + 32),
+            "humidity": (drawn("humidity", self.seed, 40) + 30).cast("double"),
+            "hvac_state": F.when(tenths < 215, "heating").otherwise("off"),
+        }
+        return _changed(devices["thermostats"]["one"], fields)
+
+    def _alarm(self, devices: Column) -> Column:
+        fields = {
+            "device_id": self._device("alarm"),
+            "structure_id": self.home,
+            "last_connection": self._at,
+        }
+        return _changed(devices["smoke_co_alarms"]["one"], fields)
+
+    def _meter(self, devices: Column) -> Column:
+        fields = {
+            "identification.device_id": self._device("meter"),
+            "identification.serial_number": F.upper(F.left(F.md5(self.home), F.lit(8))),
+            "location.structure_id": self.home,
+            "resource_use.electricity.value": drawn("used", self.seed, 5_000).cast("double"),
+            "resource_use.electricity.measurement_time": self._at,
+        }
+        return _changed(devices["companyName"]["one"], fields)
+
+    def _cameras(self, devices: Column) -> Column:
+        def entry(number: Column) -> Column:
+            return F.struct(self._camera_id(number), self._camera(devices, number))
+
+        return F.map_from_entries(F.transform(_camera_numbers(self._home), entry))
+
+    def _camera(self, devices: Column, number: Column) -> Column:
+        has_failed = (self._home < self.offline) & (number == 1) & (self._at >= self._half)
+        room = F.get(F.array(*map(F.lit, _ROOMS)), number - 1)
+        fields = {
+            "device_id": self._camera_id(number),
+            "structure_id": self.home,
+            "where_id": F.concat(F.lit("where-"), F.lower(room)),
+            "where_name": room,
+            "name": room,
+            "name_long": F.concat(room, F.lit(" Camera")),
+            "is_online": ~has_failed,
+            "is_streaming": ~has_failed,
+            "last_is_online_change": F.when(has_failed, self._half).otherwise(self._later(F.lit(0))),
+            "last_event.has_sound": drawn("sound", self.seed, 3, number) == 0,
+            "last_event.has_person": (drawn("person", self.seed, 2, number) == 0) & ~has_failed,
+            # Within the minute before the log.
+            "last_event.start_time": self._at - F.make_dt_interval(secs=drawn("seen", self.seed, 60, number)),
+            "last_event.end_time": self._at,
+        }
+        return _changed(devices["cameras"]["one"], fields)
+
+    def _structure(self, one: Column) -> Column:
+        place = _place(self._home)
+        fields = {
+            "structure_id": self.home,
+            "postal_code": place["zip"],
+            "time_zone": place["zone"],
+            "away": F.when(drawn("away", self.seed, 2) == 0, "away").otherwise("home"),
+            "thermostats": F.array(self._device("thermostat")),
+            "smoke_co_alarms": F.array(self._device("alarm")),
+            "cameras": F.transform(_camera_numbers(self._home), self._camera_id),
+        }
+        return _changed(one["structures"]["home"], fields)
+
+
+def location_lines(spark: SparkSession, homes: int) -> DataFrame:
+    """Return where the cameras of so many homes are.
+
+    Returns:
+        `key STRING, value BINARY`: the camera's id, and a line as `nest_locations` reads it.
+    """
+    home, place = F.col("id").cast("int"), _place(F.col("id"))
+    camera = F.explode(_camera_numbers(home)).alias("camera")
+    each = spark.range(homes).select(_home_id(home).alias("home"), place.alias("place"), camera)
+    device = F.concat("home", F.lit("-camera-"), "camera")
+    line = F.concat_ws(";", device, "place.zip", "place.city")
+    return each.select(device.alias("key"), F.encode(line, "ISO-8859-1").alias("value"))
+
+
+def _template() -> str:
+    return resources.files(__package__).joinpath("nest_log.json").read_text(encoding="utf-8")
+
+
+def _home_id(home: Column) -> Column:
+    return F.format_string("home-%04d", home)
+
+
+def _camera_numbers(home: Column) -> Column:
+    return F.sequence(F.lit(1), home % len(_ROOMS) + 1)
+
+
+def _place(home: Column) -> Column:
+    places = [F.struct(*map(F.lit, one)) for one in _PLACES]
+    found = F.get(F.array(*places), (home % len(_PLACES)).cast("int"))
+    return found.cast("STRUCT<zip: STRING, city: STRING, zone: STRING>")
+
+
+def _changed(one: Column, fields: dict[str, Column]) -> Column:
+    return reduce(lambda changed, field: changed.withField(*field), fields.items(), one)

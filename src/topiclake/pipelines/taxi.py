@@ -1,0 +1,142 @@
+"""New York's yellow taxis, published as Avro: Confluent's form or plain, 17 columns or 18."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import to_avro
+
+from topiclake import kafka, kafka_writer, storage, wire_format
+from topiclake.errors import KafkaError, StorageError
+from topiclake.parameters import whole_number
+from topiclake.pipelines.taxi_trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.session import is_databricks
+from topiclake.settings import Settings
+from topiclake.storage_refusals import refusal, refusals_named, secret_names
+from topiclake.storage_settings import StorageSettings
+
+#: What Spark says where it cannot read its input.
+_READING = re.compile(r"FAILED_READ_FILE|org\.apache\.hadoop\.fs\.")
+
+
+@dataclass(frozen=True)
+class PublishedTrips:
+    """What a publishing run sent.
+
+    Attributes:
+        topic: Where to.
+        partitions: How many the topic has.
+        records: Trips, acknowledged by the broker.
+        columns: How many each has.
+        schema_id: The schema that they were written with.
+        avro_form: `confluent`: in front of each value stands its id; `plain`: nothing does.
+    """
+
+    topic: str
+    partitions: int
+    records: int
+    columns: int
+    schema_id: int
+    avro_form: str
+
+    def to_json(self) -> str:
+        """Return it as the exit value of a notebook."""
+        return json.dumps(self.__dict__)
+
+
+def publish_trips(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    source: str,
+    *,
+    columns: int | str = 17,
+    trips: int | str = "",
+    seed: int | str = 1,
+    partitions: int = 10,
+) -> PublishedTrips:
+    """Register the schema of trips, create the topic where it is missing, send the trips, keyed by zone.
+
+    Args:
+        spark: The session.
+        settings: Broker, registry, topic and `avro_form`.
+        dbutils: The platform's, for mount points.
+        source: CSV files: a path from the working directory, below a mount, or a URI such as `s3a://…`.
+        columns: 17, as in the article, or 18, with `congestion_surcharge`. Text, as widgets hold it, will do.
+        trips: How many to make of those in the files (`generate_trips`); empty: those in the files.
+        seed: For `trips`.
+        partitions: Of the topic, when it is created.
+
+    Raises:
+        ConfigError: A number is none or not allowed, or a line of the files is no trip. Nothing was sent.
+        KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
+    """
+    width, amount = whole_number("columns", columns, [17, 18]), whole_number("trips", trips or 0)
+    address = _address(dbutils, settings.storage, source)
+    with refusals_named(settings.storage, address):
+        found = read_trips(spark, address, _elsewhere(settings.storage, address))
+        if amount:
+            found = generate_trips(found, amount, whole_number("seed", seed))
+        # Spark's Kafka sink tells nobody what an Observation counted.
+        amount = amount or found.count()
+    topic, form = settings.pipeline.topic, settings.pipeline.avro_form
+    there = kafka.ensure_topic(settings.kafka, topic, partitions)
+    schema = json.dumps(TRIP_SCHEMAS[width])
+    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    schema_id = registry.register(f"{topic}-value", schema)
+    header = wire_format.header(schema_id) if form == "confluent" else b""
+    records = kafka_writer.identified(
+        found.select(_key(), _value(schema, header)),
+        f"{settings.name}/{topic}/{settings.run_id}",
+        f"{settings.name}/{topic}",
+    )
+    _send(settings, records, address)
+    return PublishedTrips(topic, there, amount, width, schema_id, form)
+
+
+def _key() -> Column:
+    return F.col("PULocationID").cast("string").alias("key")
+
+
+def _value(schema: str, header: bytes) -> Column:
+    fields = [field["name"] for field in json.loads(schema)["fields"]]
+    encoded = to_avro(F.struct(*fields), schema)
+    return F.concat(F.lit(header), encoded).alias("value") if header else encoded.alias("value")
+
+
+def _send(settings: Settings, records: DataFrame, address: str) -> None:
+    topic = settings.pipeline.topic
+    options = kafka.writer_options(settings.kafka, topic, shaded=is_databricks())
+    stays = "what was sent before stays in the topic"
+    try:
+        kafka_writer.send(records, options, topic, f"python -m workbench status; {stays}")
+    except KafkaError as error:
+        # The trips are read anew while they are sent.
+        cause = error.__context__
+        is_kafkas = "kafka.common.errors" in str(cause) or not _READING.search(str(cause))
+        if is_kafkas or not isinstance(cause, Exception):
+            raise
+        refused = refusal(settings.storage, address, cause)
+        raise StorageError(refused.cause, f"{refused.remedy}; {stays}") from None
+
+
+def _address(dbutils: Any, lake: StorageSettings, source: str) -> str:  # noqa: ANN401
+    """Return what Spark reads: its own working directory is not the notebook's."""
+    if re.match(r"[a-zA-Z][\w+.-]*:|/mnt/|/Volumes/", source):
+        return storage.resolve(dbutils, lake, source)
+    return Path(source).resolve().as_uri()
+
+
+def _elsewhere(lake: StorageSettings, address: str) -> str:
+    """Return what to try where there are no trips at an address."""
+    if not lake.credentials or address.startswith("file:"):
+        return SAMPLE
+    # Some stores say so to a key that they do not know.
+    return f"a path that is there; or renew the secret {secret_names(lake)}, to which nothing is shown"

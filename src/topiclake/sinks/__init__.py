@@ -1,0 +1,1 @@
+"""Where streams go beside Delta tables: a streaming DataFrame in, a StreamingQuery out."""

@@ -1,0 +1,55 @@
+"""A stream's micro-batches as text, where a notebook or a terminal shows it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import queries
+from topiclake.errors import ConfigError
+from topiclake.sinks.several import computed_once
+
+#: As many as `DataFrame.show` has.
+MOST_ROWS = 20
+
+
+def start_console(
+    rows: DataFrame,
+    name: str,
+    *,
+    output_mode: str = "append",
+    trigger: str = "availableNow",
+    most_rows: int = MOST_ROWS,
+) -> StreamingQuery:
+    """Print each micro-batch of a stream: its number, how many rows it has, and the first of them.
+
+    Python prints them: what Spark's own console sink prints goes to the JVM's log, which no notebook shows.
+    Nothing is kept; each start reads from the stream's starting offsets.
+
+    Args:
+        rows: A streaming DataFrame.
+        name: Of the query.
+        output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
+        trigger: `availableNow`, or an interval such as `10 seconds`.
+        most_rows: What is printed of a batch at most; long values are cut.
+
+    Returns:
+        The running query. `await_caught_up` in the same cell waits for it, and what it prints stands there.
+
+    Raises:
+        ConfigError: The mode is another one, or there is no row to print.
+    """
+    queries.require_output_mode(output_mode)
+    if most_rows < 1:
+        raise ConfigError(f"most_rows is {most_rows}", f"most_rows={MOST_ROWS}")
+    stream = rows.writeStream.queryName(name).outputMode(output_mode)
+    return queries.triggered(stream.foreachBatch(partial(_print, name, most_rows)), trigger).start()
+
+
+def _print(name: str, most_rows: int, batch: DataFrame, batch_id: int) -> None:
+    with computed_once(batch) as count:
+        print(f"{name}, batch {batch_id}: {count} rows")  # noqa: T201 (what it is for)
+        if count:
+            batch.show(most_rows)

@@ -1,0 +1,115 @@
+"""Micro-batches into a Delta table, each once: the table itself keeps the number of the newest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta, platform_check, queries, storage
+from topiclake.errors import ConfigError
+from topiclake.settings import Settings
+
+_MODES = ("append", "merge", "replace")
+#: Delta's settings for what its commands commit; writers have options of these names.
+_COMMAND = "spark.databricks.delta.write."
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True)
+class DeltaBatches(queries.QuerySink):
+    """Writes micro-batches into a Delta table; can be pickled, for Spark Connect.
+
+    Attributes:
+        pipeline: Its name.
+        place: The table, as Spark reads it.
+        mode: `append`, `merge` or `replace`.
+        keys: What `merge` goes by.
+    """
+
+    pipeline: str
+    place: str
+    mode: str
+    keys: tuple[str, ...]
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write a batch, unless the table has it."""
+        writer = f"{self.pipeline}/{self.query_id(rows.sparkSession)}"
+        if self.mode == "append":
+            delta.append_once(rows, self.place, writer=writer, batch_id=batch_id, commit={})
+        elif self.mode == "replace":
+            delta.replace_once(rows, self.place, writer=writer, batch_id=batch_id)
+        else:
+            self._merge(rows, writer, batch_id)
+
+    def _merge(self, rows: DataFrame, writer: str, batch_id: int) -> None:
+        # Null is a key like others.
+        same = [F.col(f"old.`{key}`").eqNullSafe(F.col(f"new.`{key}`")) for key in self.keys]
+        delta.ensure_table(rows.sparkSession, self.place, delta.nullable(rows), {})
+        with _committed_as(rows.sparkSession, writer, batch_id):
+            merge = DeltaTable.forPath(rows.sparkSession, self.place).alias("old")
+            (
+                merge.merge(rows.alias("new"), reduce(Column.__and__, same))
+                .withSchemaEvolution()
+                .whenMatchedUpdateAll()
+                .whenNotMatchedInsertAll()
+                .execute()
+            )
+
+
+def delta_batches(
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    spark: SparkSession,
+    *,
+    path: str,
+    checkpoint_path: str,
+    mode: str = "append",
+    keys: Sequence[str] = (),
+) -> DeltaBatches:
+    """Return a sink of `start_sinks` that writes each micro-batch into a Delta table, exactly once.
+
+    Args:
+        settings: The store and the pipeline's name.
+        dbutils: The platform's, for mount points.
+        spark: The session.
+        path: The table; made by its first batch, and given new columns.
+        checkpoint_path: That of `start_sinks`.
+        mode: `append`; `merge`, for output mode `update`: a row takes the place of the one with the same
+            keys; `replace`, for `complete`: the batch takes the place of the whole table.
+        keys: Columns that `merge` goes by; a batch has one row for each of their values, null among them.
+
+    Raises:
+        ConfigError: The mode is another one, or keys belong to `merge` and are missing.
+        PlatformError: The table's log is not safe from a second driver.
+        StorageError: The path cannot be used.
+    """
+    if mode not in _MODES:
+        raise ConfigError(f"mode is {mode!r}; allowed: {', '.join(_MODES)}", "mode='append'")
+    if (mode == "merge") != bool(keys):
+        raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
+    place, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    platform_check.require_log_store(spark, place)
+    storage.require_writable(place)
+    return DeltaBatches(settings.name, place, mode, tuple(keys), checkpoint=location)
+
+
+@contextmanager
+def _committed_as(spark: SparkSession, writer: str, batch_id: int) -> Iterator[None]:
+    """Let Delta's commands commit as batch `batch_id` of `writer`, or skip it; in the query's own session."""
+    told = json.dumps({"writer": writer, "batch_id": batch_id})
+    settings = {f"{_COMMAND}txnAppId": writer, f"{_COMMAND}txnVersion": str(batch_id), _METADATA: told}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)

@@ -1,0 +1,135 @@
+"""Streams into folders of Parquet files, each row once, and tables over them that list the files anew.
+
+Spark's own file sink: `_spark_metadata` in the folder says which files count, so a file that a killed task
+left behind is never read. Nothing is renamed, which suits object stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
+from topiclake import delta, parquet_folder, queries, storage
+from topiclake.errors import ConfigError, PlatformError
+from topiclake.session import LISTED_ANEW
+from topiclake.settings import Settings
+from topiclake.sinks.names import require_name
+
+
+def start_files(
+    rows: DataFrame,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    *,
+    path: str,
+    checkpoint_path: str,
+    partition_by: Sequence[str],
+    name: str = "files",
+) -> StreamingQuery:
+    """Start writing a stream into Parquet files, each row exactly once, with the pipeline's trigger.
+
+    A micro-batch writes one file for each partition that it has rows of. Windows are written when they are
+    closed, that is when the watermark has passed their end. A partition column that is empty text is read
+    back as null.
+
+    Args:
+        rows: A streaming DataFrame; its output mode is `append`.
+        settings: The trigger, the store and the pipeline's name.
+        dbutils: The platform's, for mount points.
+        path: The folder; a new checkpoint wants a new one.
+        checkpoint_path: A folder of its own.
+        partition_by: Columns that are folders, such as `zip` and `day`, not files' columns.
+        name: Of the query, behind the pipeline's.
+
+    Raises:
+        ConfigError: A column is missing, or none or all are `partition_by`.
+        StorageError: A folder cannot be used, is a Delta table, or holds another checkpoint's files.
+        TopiclakeError: The batch that an earlier run began failed.
+    """
+    _require_columns(rows, partition_by)
+    folder, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    for place in (folder, location):
+        storage.require_writable(place)
+    parquet_folder.require_own(rows.sparkSession, settings.storage, folder, location, key="path")
+    # Else each task writes a file of its own into each partition.
+    gathered = rows.repartition(*(F.col(delta.quoted(one)) for one in partition_by))
+    writer = gathered.writeStream.queryName(f"{settings.name}_{name}").format("parquet")
+    writer = writer.partitionBy(*partition_by).option("path", folder).option("checkpointLocation", location)
+    return queries.start(writer, settings, dbutils, rows.sparkSession, location)
+
+
+def create_files_table(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    *,
+    path: str,
+    name: str,
+    columns: StructType,
+) -> DataFrame:
+    """Create the table `name` over a folder of `start_files`, where it is missing, and return it.
+
+    Each query lists the files anew, as `_spark_metadata` has them then: a new partition is seen at once, in
+    each session. The folder may be empty still. Dropping the table leaves the files.
+
+    Args:
+        spark: The session.
+        settings: The store.
+        dbutils: The platform's, for mount points.
+        path: The folder.
+        name: Of the table, in the session's current schema.
+        columns: Those of the rows that are written; given and not inferred, so that the zip code "02108"
+            stays text.
+
+    Raises:
+        ConfigError: The name is none, or another table's.
+        PlatformError: Spark was started with a setting that keeps lists of files.
+    """
+    require_name(name)
+    if spark.conf.get(LISTED_ANEW, None) != "0":
+        raise PlatformError(
+            f"Spark keeps the list of a table's files, and {name} would not show new partitions",
+            f"start Spark with {LISTED_ANEW}=0, which topiclake.session.local_session does",
+        )
+    folder = storage.resolve(dbutils, settings.storage, path)
+    if not spark.catalog.tableExists(name):
+        # Over a folder with partitions Spark would forget the columns' types, and guess them anew each time.
+        spark.catalog.createTable(name, path=f"{folder}/_empty", source="parquet", schema=columns)
+        spark.sql(f"ALTER TABLE `{name}` SET LOCATION {_literal(folder)}")
+    elif (_location(spark, name), _types(spark.table(name).schema)) != (_plain(folder), _types(columns)):
+        raise ConfigError(
+            f"there is a table or view {name} of another folder, or with other columns than {path}",
+            f"another name, or DROP TABLE {name}, which leaves the files",
+        )
+    return spark.table(name)
+
+
+def _require_columns(rows: DataFrame, partition_by: Sequence[str]) -> None:
+    missing = [name for name in partition_by if name not in rows.columns]
+    if missing or not 0 < len(partition_by) < len(rows.columns):
+        told = f"names {missing[0]}, which the rows don't have" if missing else f"is {list(partition_by)}"
+        raise ConfigError(f"partition_by {told}", f"some, not all, of {', '.join(rows.columns)}")
+
+
+def _location(spark: SparkSession, name: str) -> str:
+    told = spark.sql(f"DESCRIBE TABLE EXTENDED `{name}`").where("col_name = 'Location'").collect()
+    return _plain(told[0]["data_type"]) if told else ""
+
+
+def _plain(path: str) -> str:
+    """Return a folder as it is told from others: Databricks writes `dbfs:` in front of some."""
+    return path.removeprefix("dbfs:").rstrip("/")
+
+
+def _types(columns: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in columns]
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,200 @@
+"""Rows into a table of MariaDB, MySQL or PostgreSQL, by their keys, each micro-batch exactly once.
+
+A micro-batch is one transaction: it locks the writer's row in `topiclake_batches`, upserts the rows, puts
+what the database refuses into `<table>_quarantine`, and sets the number of the batch. A batch that comes
+again, after a crash or from a second driver, finds its number there and is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+from sqlalchemy import Connection, delete, select, update
+from sqlalchemy.dialects import mysql, postgresql
+
+from topiclake import checkpoint, queries, storage
+from topiclake.settings import Settings
+from topiclake.sinks import jdbc_checks, jdbc_errors, jdbc_tables
+from topiclake.sinks.jdbc_connection import Database, transaction
+from topiclake.sinks.jdbc_rows import Writing
+from topiclake.sinks.jdbc_tables import Shape
+
+#: A writer's name holds so much of its pipeline's; its query's id makes it unique.
+_PIPELINE_CHARACTERS = 100
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class UpsertBatches(queries.QuerySink):
+    """Writes micro-batches into a table of a database; can be pickled, for Spark Connect.
+
+    Attributes:
+        pipeline: Its name.
+        database: Where the table is, with the login.
+        shape: The table and its columns.
+        replaces: Whether a batch replaces all rows of the table.
+    """
+
+    pipeline: str
+    database: Database
+    shape: Shape
+    replaces: bool
+
+    @property
+    def what(self) -> str:
+        """What errors call it."""
+        return f"pipeline {self.pipeline}, table {self.shape.table}"
+
+    @property
+    def place(self) -> str:
+        """Where it writes to, told from other places."""
+        return f"{self.database.place}, table {self.shape.table}"
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write a batch, unless the database has it."""
+        query = self.query_id(rows.sparkSession)
+        writer = f"{self.pipeline[:_PIPELINE_CHARACTERS]}/{query}/{self.shape.table}"
+
+        def once() -> bool:
+            with transaction(self.database) as connection:
+                return _write_once(connection, self, Writing(connection, self.shape, writer, batch_id), rows)
+
+        patience = self.database.retry_seconds
+        if not jdbc_errors.persist(self.database, self.what, once, patience=patience):
+            _LOG.info("%s: batch %d is there already", self.what, batch_id)
+            # Spark commits the state of a count only where all of it was computed, and fails the query
+            # otherwise.
+            rows.write.format("noop").mode("overwrite").save()
+
+
+def start_upsert(
+    rows: DataFrame,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    *,
+    table: str,
+    keys: Sequence[str],
+    checkpoint_path: str,
+    output_mode: str = "update",
+) -> StreamingQuery:
+    """Start keeping a stream's rows in a database, with the pipeline's trigger; see docs/sinks.md.
+
+    Args:
+        rows: A streaming DataFrame of plain columns, such as `zip STRING, count BIGINT`; a micro-batch has
+            one row for the same keys.
+        settings: Its section `database`, the trigger and the pipeline's name.
+        dbutils: The platform's, for mount points.
+        table: Created where it is missing, with the rows' columns and `keys` as its primary key. One that is
+            there needs these columns, and a unique index over exactly `keys`.
+        keys: Columns that tell rows apart. A row whose keys are there updates it.
+        checkpoint_path: A folder of its own.
+        output_mode: `update`, or `append`: rows are added and updated. `complete`: each batch of a count
+            replaces all rows of the table.
+
+    Returns:
+        The running query; `await_caught_up` waits for it.
+
+    Raises:
+        ConfigError: There is no section `database`; a name, type, key or mode cannot be used; or the table
+            that is there does not fit. Within a micro-batch: two of its rows have the same keys.
+        DatabaseError: The database cannot be used; within a micro-batch not before `retry_seconds`, where
+            that may help.
+        StorageError: The checkpoint cannot be written.
+    """
+    queries.require_output_mode(output_mode, usual="update")
+    write_batch = upsert_batches(
+        rows,
+        settings,
+        dbutils,
+        table=table,
+        keys=keys,
+        checkpoint_path=checkpoint_path,
+        replaces=output_mode == "complete",
+    )
+    return queries.start_batches(
+        rows,
+        settings,
+        dbutils,
+        write_batch,
+        name=f"{settings.name}_to_{table}",
+        location=write_batch.checkpoint,
+        output_mode=output_mode,
+    )
+
+
+def upsert_batches(
+    rows: DataFrame,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    *,
+    table: str,
+    keys: Sequence[str],
+    checkpoint_path: str,
+    replaces: bool = False,
+) -> UpsertBatches:
+    """Return what writes one micro-batch, once its tables are there and checked.
+
+    Args:
+        rows: As for `start_upsert`, for its columns.
+        settings: As for `start_upsert`.
+        dbutils: As for `start_upsert`.
+        table: As for `start_upsert`.
+        keys: As for `start_upsert`.
+        checkpoint_path: Of the query that calls it.
+        replaces: Whether a batch replaces all rows of the table.
+
+    Raises:
+        ConfigError, DatabaseError, StorageError: As `start_upsert`.
+    """
+    database = Database.from_settings(settings)
+    shape = Shape.of(database.kind, table, rows.schema, keys)
+    place = storage.resolve(dbutils, settings.storage, checkpoint_path)
+    storage.require_writable(place)
+    target = UpsertBatches(settings.name, database, shape, replaces, checkpoint=place)
+
+    def prepare() -> None:
+        for needed in (jdbc_tables.batches(shape.kind), jdbc_tables.quarantine(shape.kind, table)):
+            jdbc_tables.create(database, needed)
+        if not jdbc_tables.create(database, shape.typed()):
+            with transaction(database) as connection:
+                jdbc_checks.require_fitting(connection, shape)
+
+    # A person waits: one try.
+    jdbc_errors.persist(database, target.what, prepare, patience=0)
+    return target
+
+
+def _write_once(connection: Connection, target: UpsertBatches, writing: Writing, rows: DataFrame) -> bool:
+    """Write a batch within a transaction; tell whether it was not there already."""
+    batches = jdbc_tables.batches(target.shape.kind)
+    its_own = batches.c.writer == writing.writer
+    _enter(connection, target.shape.kind, writing.writer)
+    # Locked until the end, so that a second driver with this checkpoint waits, and then finds the batch done.
+    done = connection.execute(select(batches.c.batch_id).where(its_own).with_for_update()).scalar_one()
+    if done >= writing.batch_id:
+        return False
+    if target.replaces:
+        connection.execute(delete(target.shape.plain()))
+    writing.write(rows)
+    connection.execute(update(batches).where(its_own).values(batch_id=writing.batch_id))
+    if writing.refused:
+        _LOG.warning(
+            "%s: batch %d has %d rows in the quarantine", target.what, writing.batch_id, writing.refused
+        )
+    return True
+
+
+def _enter(connection: Connection, kind: str, writer: str) -> None:
+    """Make sure that a writer has a row; two at once wait for each other."""
+    batches = jdbc_tables.batches(kind)
+    first = {"writer": writer, "batch_id": checkpoint.NONE}
+    if kind == "postgresql":
+        connection.execute(postgresql.insert(batches).values(first).on_conflict_do_nothing())
+    else:
+        entered = mysql.insert(batches).values(first)
+        connection.execute(entered.on_duplicate_key_update(writer=entered.inserted.writer))

@@ -1,0 +1,81 @@
+"""The user's own table: whether rows can be upserted into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, inspect
+from sqlalchemy.engine.interfaces import ReflectedColumn
+
+from topiclake.errors import ConfigError
+from topiclake.sinks.jdbc_tables import Shape
+
+
+def require_fitting(connection: Connection, shape: Shape) -> None:
+    """Check a table that is there.
+
+    Raises:
+        ConfigError: It lacks a column, has one that needs a value, or knows rows apart by something else.
+    """
+    same = str if shape.kind == "postgresql" else _same_in_mysql
+    found = inspect(connection)
+    _require_columns(found.get_columns(shape.table), shape, same)
+    unique = [{same(name) for name in one} for one in _unique(found, shape.table)]
+    keys, names = {same(key) for key in shape.keys}, {same(name) for name, _ in shape.columns}
+    if keys not in unique:
+        raise ConfigError(
+            f"table {shape.table} has no primary key or unique index over {', '.join(shape.keys)} alone, by "
+            "which rows are updated",
+            "CREATE UNIQUE INDEX over exactly these, or other keys",
+        )
+    if shape.kind == "postgresql":
+        return
+    # MariaDB and MySQL would update whichever row they find by any of them.
+    if others := [one for one in unique if one & names and not keys <= one]:
+        raise ConfigError(
+            f"table {shape.table} has another unique index, over {', '.join(sorted(others[0]))}, by which "
+            f"{shape.kind} would update another row",
+            "keys of that index, or drop it",
+        )
+    options = found.get_table_options(shape.table)
+    engine = str(options.get(f"{shape.kind}_engine") or options.get("mysql_engine"))
+    if engine.lower() != "innodb":
+        raise ConfigError(
+            f"table {shape.table} has engine {engine}, without transactions", "ALTER TABLE … ENGINE=InnoDB"
+        )
+
+
+def _require_columns(columns: Sequence[ReflectedColumn], shape: Shape, same: Callable[[str], str]) -> None:
+    there = {same(one["name"]): one for one in columns}
+    names = {same(name) for name, _ in shape.columns}
+    if missing := [name for name, _ in shape.columns if same(name) not in there]:
+        raise ConfigError(
+            f"table {shape.table} has no column {missing[0]}", "ALTER TABLE … ADD it, or rows without it"
+        )
+    if needed := [one["name"] for name, one in there.items() if name not in names and _needs_value(one)]:
+        raise ConfigError(
+            f"table {shape.table} needs a value for {needed[0]}, which the rows don't have",
+            "a default for it, or the column in the rows",
+        )
+
+
+def _same_in_mysql(name: str) -> str:
+    """Return what names of one column have in common: case is nothing, and SQLAlchemy leaves ` doubled."""
+    return name.replace("``", "`").lower()
+
+
+def _needs_value(column: ReflectedColumn) -> bool:
+    made = column.get("computed") or column.get("identity") or column.get("autoincrement") is True
+    return not column["nullable"] and column["default"] is None and not made
+
+
+def _unique(found: Any, table: str) -> list[list[str]]:  # noqa: ANN401 (SQLAlchemy's Inspector)
+    """Return the columns of each unique key; none that holds for some rows, or parts of values, only."""
+    keys = [found.get_pk_constraint(table)["constrained_columns"]]
+    for one in found.get_indexes(table):
+        limits = ("postgresql_where", "mysql_length", "mariadb_length")
+        limited = any(one.get("dialect_options", {}).get(name) for name in limits)
+        if one["unique"] and not limited and "expressions" not in one:
+            keys.append(one["column_names"])
+    return [one for one in keys if one]

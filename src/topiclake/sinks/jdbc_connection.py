@@ -1,0 +1,181 @@
+"""Databases: the login, what sessions hold to, and one pool for a process."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine
+
+from topiclake.errors import ConfigError
+from topiclake.settings import Settings
+
+DRIVERS = {"mariadb": "mariadb+pymysql", "mysql": "mysql+pymysql", "postgresql": "postgresql+psycopg"}
+#: So long after the last use connections are closed.
+IDLE_SECONDS = 60.0
+_CONNECT_SECONDS = 10
+#: So long a statement waits for another transaction; then all of it is tried again.
+_LOCK_SECONDS = 50
+#: A driver whose machine is gone has its transaction ended, and its locks, after so long without a word.
+_SILENT_SECONDS = 3600
+#: What sessions hold to, whatever the server's defaults are. Without strict mode values are cut silently.
+_MYSQL_SESSION = (
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
+    "ERROR_FOR_DIVISION_BY_ZERO', SESSION time_zone = '+00:00', "
+    f"SESSION innodb_lock_wait_timeout = {_LOCK_SECONDS}, SESSION wait_timeout = {_SILENT_SECONDS}"
+)
+_POSTGRESQL_SESSION = {
+    "TimeZone": "UTC",
+    "lock_timeout": f"{_LOCK_SECONDS}s",
+    "idle_in_transaction_session_timeout": f"{_SILENT_SECONDS}s",
+}
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database and the login to it; can be pickled, for Spark Connect."""
+
+    kind: str
+    host: str
+    port: int
+    name: str
+    username: str = field(repr=False)
+    password: str = field(repr=False)
+    tls: bool
+    ca_file: str | None
+    pool_size: int
+    retry_seconds: float
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Database:
+        """Return the configured one.
+
+        Raises:
+            ConfigError: There is none, a secret cannot be read, or `ca_file` is not there.
+        """
+        found = settings.database
+        if found is None:
+            raise ConfigError(
+                "the configuration has no section database", "database.url, username and password in conf"
+            )
+        if found.ca_file and not found.ca_file.is_file():
+            raise ConfigError(f"database.ca_file {found.ca_file} is not there", "the path of a PEM file")
+        return cls(
+            found.kind,
+            found.host,
+            found.port,
+            found.name,
+            found.username.reveal(),
+            found.password.reveal(),
+            found.tls,
+            str(found.ca_file) if found.ca_file else None,
+            found.pool_size,
+            found.retry_seconds,
+        )
+
+    @property
+    def is_postgresql(self) -> bool:
+        """Whether it is none of MariaDB and MySQL."""
+        return self.kind == "postgresql"
+
+    @property
+    def place(self) -> str:
+        """What errors call it."""
+        return f"{self.kind} database {self.name} on {self.host}:{self.port}"
+
+    def without_login(self, text: str) -> str:
+        """Return a text on one line, without user and password."""
+        for secret in filter(None, (self.password, self.username)):
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[REDACTED]", text)
+        return " ".join(text.split())
+
+
+@dataclass
+class _Pool:
+    engine: Engine
+    users: int = 0
+    timer: threading.Timer | None = None
+
+
+#: By login, in the process that runs the micro-batches.
+_pools: dict[Database, _Pool] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def transaction(database: Database) -> Iterator[Connection]:
+    """Take a connection from the pool, and commit at the end; an error rolls back."""
+    with _lock:
+        pool = _pools.get(database)
+        if pool is None:
+            pool = _pools[database] = _Pool(_engine(database))
+        pool.users += 1
+        if pool.timer:
+            pool.timer.cancel()
+    try:
+        with pool.engine.begin() as connection:
+            yield connection
+    finally:
+        with _lock:
+            pool.users -= 1
+            pool.timer = threading.Timer(IDLE_SECONDS, _close_idle, [database])
+            pool.timer.daemon = True
+            pool.timer.start()
+
+
+def _close_idle(database: Database) -> None:
+    with _lock:
+        pool = _pools.get(database)
+        if pool is not None and not pool.users:
+            _pools.pop(database).engine.dispose()
+
+
+def _engine(database: Database) -> Engine:
+    return create_engine(
+        URL.create(DRIVERS[database.kind], None, None, database.host, database.port, database.name),
+        connect_args=_postgresql(database) if database.is_postgresql else _mysql(database),
+        isolation_level="READ COMMITTED",
+        hide_parameters=True,
+        pool_size=database.pool_size,
+        max_overflow=0,
+        pool_pre_ping=True,
+    )
+
+
+def _mysql(database: Database) -> dict[str, Any]:
+    tls = (
+        {"ssl": ssl.create_default_context(cafile=database.ca_file)}
+        if database.tls
+        else {"ssl_disabled": True}
+    )
+    return tls | {
+        "user": database.username,
+        # As text it would have to be Latin-1.
+        "password": database.password.encode(),
+        "charset": "utf8mb4",
+        "init_command": _MYSQL_SESSION,
+        "connect_timeout": _CONNECT_SECONDS,
+        "read_timeout": 600,
+        "write_timeout": 600,
+    }
+
+
+def _postgresql(database: Database) -> dict[str, Any]:
+    # Without a file, the system's authorities; only together with verify-full.
+    tls = {"sslmode": "verify-full", "sslrootcert": database.ca_file or "system"}
+    return (tls if database.tls else {"sslmode": "disable"}) | {
+        "user": database.username,
+        "password": database.password,
+        "client_encoding": "utf8",
+        "options": " ".join(f"-c {name}={value}" for name, value in _POSTGRESQL_SESSION.items()),
+        "connect_timeout": _CONNECT_SECONDS,
+        "gssencmode": "disable",
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }

@@ -1,0 +1,124 @@
+"""What a database's error means: a row that it refuses, another try, or the end."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential_jitter
+
+from topiclake.errors import DatabaseError
+from topiclake.sinks.jdbc_connection import Database
+
+#: Deadlock, lock wait, too many connections, shutdown, lost or no connection, killed: MariaDB, MySQL.
+_MYSQL_TRANSIENT = frozenset(
+    {"1020", "1040", "1053", "1152", "1158", "1159", "1160", "1161", "1205", "1213", "1317", "1927"}
+    | {"2002", "2003", "2006", "2013", "2055", "4031"}
+)
+#: Connection, resources, shutdown (classes 08, 53, 57P); deadlock, serialization, lock timeout: PostgreSQL.
+_POSTGRESQL_TRANSIENT = ("08", "53", "57P", "40P01", "40001", "55P03", "25P03")
+#: What a PostgreSQL that is on its way up or down answers to a login; such an answer has no code.
+_COMING_BACK = re.compile(r"the database system is|too many clients|connection slots|administrator command")
+#: A null, a length, a range, a character, a constraint or a trigger refuses a row: MariaDB, MySQL.
+_MYSQL_ROW = frozenset(
+    {"1048", "1062", "1216", "1217", "1264", "1265", "1292", "1300", "1366", "1367", "1406", "1411"}
+    | {"1441", "1451", "1452", "1644", "1690", "3140", "3819", "4025"}
+)
+#: Data exceptions, integrity, a key too long for the index, RAISE in a trigger: PostgreSQL.
+_POSTGRESQL_ROW = ("22", "23", "54000", "P0001")
+#: By what the code or text of an error holds: what to do about it.
+_REMEDIES = {
+    r"^(1045|1698|28\w+)$|FATAL: +(password|no pg_hba|role)": "the right database.username and "
+    "database.password among the secrets",
+    r"^(1049|1044|3D000)$|FATAL: +database": "CREATE DATABASE, GRANT, or another database in database.url",
+    r"^(1142|1143|1227|1290|1370|42501|25006)$": "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE on it, on a "
+    "server that may be written to",
+    r"^(1146|42P01)$": "the same start again, which creates what is missing",
+    r"(?i)certificate|ssl": "database.ca_file with the authority of the server's certificate",
+}
+
+Answer = TypeVar("Answer")
+_LOG = logging.getLogger(__name__)
+
+
+def code(error: BaseException) -> str:
+    """Return PostgreSQL's SQLSTATE or MariaDB's number; "" where there is none."""
+    original = getattr(error, "orig", None)
+    first = next(iter(getattr(original, "args", ())), None)
+    # PyMySQL's errors have an SQLSTATE too, which says less than the number.
+    return str(first if isinstance(first, int) else getattr(original, "sqlstate", None) or "")
+
+
+def text(error: BaseException) -> str:
+    """Return what the database said, without the statement and its values."""
+    said = getattr(error, "orig", None) or error
+    return str(said.args[-1] if said.args else said)
+
+
+def is_of_a_row(error: DBAPIError) -> bool:
+    """Tell whether a database refuses values, not the statement."""
+    found = code(error)
+    return isinstance(error, DataError) or found in _MYSQL_ROW or _has_class(found, _POSTGRESQL_ROW)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Tell whether the same transaction may succeed later."""
+    if isinstance(error, PoolTimeoutError):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    found = code(error)
+    if error.connection_invalidated or found in _MYSQL_TRANSIENT or _has_class(found, _POSTGRESQL_TRANSIENT):
+        return True
+    # psycopg gives no code to what happens while it connects; a server that answers says FATAL.
+    connects = not found and type(error.orig).__name__ in ("OperationalError", "ConnectionTimeout")
+    return connects and ("FATAL" not in text(error) or bool(_COMING_BACK.search(text(error))))
+
+
+def _has_class(found: str, classes: tuple[str, ...]) -> bool:
+    return len(found) == 5 and found.startswith(classes)
+
+
+def persist(database: Database, what: str, once: Callable[[], Answer], *, patience: float) -> Answer:
+    """Call `once`, a whole transaction, until the database takes it.
+
+    Args:
+        database: Whose errors are understood.
+        what: Which pipeline and table, for the error.
+        once: Called again after deadlocks and outages.
+        patience: Seconds until the last try; 0 for one try.
+
+    Raises:
+        DatabaseError: It is still away when `patience` is over, or refuses login, rights or statement.
+    """
+
+    def log(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        said = database.without_login(text(error)) if error else ""
+        _LOG.warning("%s, %s: %s; next try in %.1f s", what, database.place, said, state.upcoming_sleep)
+
+    repeated = Retrying(
+        retry=retry_if_exception(is_transient),
+        wait=wait_exponential_jitter(multiplier=0.2, max=15, jitter=1),
+        stop=stop_before_delay(patience),
+        before_sleep=log,
+        reraise=True,
+    )
+    try:
+        return repeated(once)
+    except (DBAPIError, PoolTimeoutError) as error:
+        raise failed(database, what, error, patience) from None
+
+
+def failed(database: Database, what: str, error: BaseException, patience: float) -> DatabaseError:
+    """Say what a database refuses, and what helps."""
+    said, found = text(error), code(error)
+    fitting = (remedy for one, remedy in _REMEDIES.items() if re.search(one, found) or re.search(one, said))
+    remedy = next(fitting, "the same start again once it is mended: what was not written comes again")
+    gave_up = f"; gave up after {patience:.0f} s" if patience and is_transient(error) else ""
+    shown = database.without_login(said)[:500] + (f" ({found})" if found else "")
+    return DatabaseError(f"{what}, {database.place}: {shown}{gave_up}", remedy)

@@ -1,0 +1,162 @@
+"""Rows on their way from Spark into a table: in chunks, and what is refused into the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame
+from sqlalchemy import Connection, Executable, column, func, insert, text
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.exc import DBAPIError
+
+from topiclake.errors import ConfigError
+from topiclake.sinks import jdbc_errors, jdbc_tables, jdbc_values
+from topiclake.sinks.jdbc_tables import Shape
+from topiclake.sinks.jdbc_values import RefusedError, Values
+
+#: One statement holds so many rows, values, and bytes of them at most; PostgreSQL takes 65,535 values.
+CHUNK_ROWS, _CHUNK_VALUES, _CHUNK_BYTES = 500, 30_000, 1_000_000
+#: PostgreSQL's limit of a message is 1 GB; MariaDB and MySQL tell theirs.
+_LARGEST_ROW = 100_000_000
+_LONGEST_REASON = 2_000
+
+
+@dataclass
+class Writing:
+    """One micro-batch that is written within a transaction.
+
+    Attributes:
+        connection: The transaction's.
+        shape: The table and its columns.
+        writer: Whose batch it is.
+        batch_id: Spark's number.
+        refused: How many rows went into the quarantine.
+    """
+
+    connection: Connection
+    shape: Shape
+    writer: str
+    batch_id: int
+    refused: int = 0
+    _held: list[dict[str, Any]] = field(default_factory=list)
+
+    def write(self, rows: DataFrame) -> None:
+        """Upsert the rows; those that the database refuses by themselves go into the quarantine.
+
+        Raises:
+            ConfigError: Two rows have the same keys.
+            DBAPIError: The database refuses more than rows.
+        """
+        chunk: list[Values] = []
+        size, most = 0, min(CHUNK_ROWS, _CHUNK_VALUES // len(self.shape.columns))
+        largest = self._largest_row()
+        for values in self._accepted(jdbc_values.read(rows, self.shape)):
+            bytes_of = sum(map(jdbc_values.size, values))
+            if bytes_of > largest:
+                self._refuse(values, f"it has {bytes_of} bytes; the database takes {largest} at once")
+                continue
+            if chunk and (len(chunk) == most or size + bytes_of > _CHUNK_BYTES):
+                self._upsert(chunk)
+                chunk, size = [], 0
+            chunk.append(values)
+            size += bytes_of
+        if chunk:
+            self._upsert(chunk)
+        self._flush()
+
+    def _largest_row(self) -> int:
+        if self.shape.kind == "postgresql":
+            return _LARGEST_ROW
+        # Escaping may double it.
+        packet = int(self.connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+        return packet // 2 - 65_536
+
+    def _accepted(self, rows: Iterator[Values]) -> Iterator[Values]:
+        """Pass on rows whose values can be sent; equal keys come one after the other."""
+        names = [name for name, _ in self.shape.columns]
+        at = [names.index(key) for key in self.shape.keys]
+        takers = [jdbc_values.taker(kind, self.shape.kind) for _, kind in self.shape.columns]
+        before: Values | None = None
+        for row in rows:
+            keys = tuple(row[one] for one in at)
+            if keys == before:
+                raise ConfigError(
+                    f"two rows of batch {self.batch_id} have the same {', '.join(self.shape.keys)}",
+                    "keys that tell the rows apart, such as all columns of the groupBy",
+                )
+            before = keys
+            try:
+                values = tuple(take(value) for take, value in zip(takers, row, strict=True))
+            except RefusedError as error:
+                self._refuse(row, str(error))
+                continue
+            # A unique index of the user's own would take any number of them.
+            if None in keys:
+                self._refuse(values, f"key {self.shape.keys[keys.index(None)]} is null")
+                continue
+            yield values
+
+    def _upsert(self, chunk: list[Values]) -> None:
+        """Upsert a chunk; where it is refused, its halves, down to the row."""
+        savepoint = self.connection.begin_nested()
+        try:
+            self.connection.execute(upsert(self.shape, chunk))
+        except DBAPIError as error:
+            # After a deadlock there is no savepoint any more: the transaction is gone.
+            if not jdbc_errors.is_of_a_row(error):
+                raise
+            savepoint.rollback()
+            if len(chunk) == 1:
+                self._refuse(chunk[0], jdbc_errors.text(error))
+                return
+            self._upsert(chunk[: len(chunk) // 2])
+            self._upsert(chunk[len(chunk) // 2 :])
+        else:
+            savepoint.commit()
+
+    def _refuse(self, values: Values, reason: str) -> None:
+        named = dict(zip((name for name, _ in self.shape.columns), values, strict=True))
+        self._held.append(
+            {
+                "writer": self.writer,
+                "batch_id": self.batch_id,
+                "number": self.refused,
+                "reason": reason.replace("\0", "\\0")[:_LONGEST_REASON],
+                "row_json": jdbc_values.as_json(named),
+                # MariaDB's and MySQL's times have no zone; these are UTC.
+                "at": datetime.now(timezone.utc).replace(tzinfo=jdbc_values.zone_of(self.shape.kind)),
+            }
+        )
+        self.refused += 1
+        if len(self._held) == CHUNK_ROWS or sum(len(one["row_json"]) for one in self._held) > _CHUNK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            table = jdbc_tables.quarantine(self.shape.kind, self.shape.table)
+            self.connection.execute(insert(table).values(self._held))
+            self._held = []
+
+
+def upsert(shape: Shape, chunk: list[Values]) -> Executable:
+    """Return the statement that inserts rows, or updates those whose keys are there."""
+    table = shape.plain()
+    rows = [{f"c{at}": value for at, value in enumerate(values)} for values in chunk]
+    keys = [one for one in table.columns if one.name in shape.keys]
+    others = [one for one in table.columns if one.name not in shape.keys]
+    if shape.kind == "postgresql":
+        statement = postgresql.insert(table).values(rows)
+        if not others:
+            return statement.on_conflict_do_nothing(index_elements=keys)
+        excluded = {one: statement.excluded[one.key] for one in others}
+        return statement.on_conflict_do_update(index_elements=keys, set_=excluded)
+    inserted = mysql.insert(table).values(rows)
+    # Where there are keys only, one of them is set to what it is.
+    changed = others or keys[:1]
+    if shape.kind == "mysql":
+        return inserted.on_duplicate_key_update({one.key: inserted.inserted[one.key] for one in changed})
+    # SQLAlchemy's own form of it quotes a % twice.
+    return inserted.on_duplicate_key_update({one.key: func.values(column(one.name)) for one in changed})

@@ -1,0 +1,213 @@
+"""Tables in a database, created from the rows' schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import types as T
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Date,
+    DateTime,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    inspect,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import NullType, TypeEngine
+
+from topiclake.errors import ConfigError
+from topiclake.sinks.jdbc_connection import Database, transaction
+
+BATCHES, QUARANTINE = "topiclake_batches", "_quarantine"
+#: PostgreSQL cuts a longer name silently: bytes of UTF-8.
+LONGEST_NAME = 63
+#: MariaDB's and MySQL's indexes hold 3072 bytes, PostgreSQL's 2704, four a character.
+_KEY_CHARACTERS, _INDEX_CHARACTERS = 255, 660
+#: Types that have equal values if and only if the database takes them for equal.
+_KEY_TYPES = (
+    *(T.StringType, T.BooleanType, T.IntegralType, T.DecimalType),
+    *(T.DateType, T.TimestampType, T.TimestampNTZType),
+)
+#: Which text is equal: each character counts, case, accents and spaces at the end.
+_EXACT = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table and the columns that rows have; can be pickled, for Spark Connect.
+
+    Attributes:
+        kind: The database's, one of `DRIVERS`.
+        table: Its name.
+        columns: Names and types of the rows' columns.
+        keys: Names of the columns that tell rows apart.
+    """
+
+    kind: str
+    table: str
+    columns: tuple[tuple[str, T.DataType], ...]
+    keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, kind: str, table: str, schema: T.StructType, keys: Sequence[str]) -> Shape:
+        """Return the shape of rows, when a database can hold them.
+
+        Raises:
+            ConfigError: A name, a type or a key cannot be used.
+        """
+        columns = tuple((one.name, one.dataType) for one in schema.fields)
+        names = [name for name, _ in columns]
+        for name in (f"{table}{QUARANTINE}", *names):
+            _check_name(name)
+        if twice := {name for name in names if [one.lower() for one in names].count(name.lower()) > 1}:
+            raise ConfigError(f"the rows have {min(twice)} twice", "select('<each name once>')")
+        if not keys or len(set(keys)) < len(keys) or (missing := [key for key in keys if key not in names]):
+            wrong = (
+                f"names {missing[0]}, which the rows don't have" if keys and missing else "is empty or twice"
+            )
+            raise ConfigError(f"keys {wrong}", f"some of {', '.join(names)}")
+        for name, kind_of in columns:
+            _type(kind, kind_of, name)
+            if name in keys and not isinstance(kind_of, _KEY_TYPES):
+                allowed = "text, whole numbers, decimals, booleans, dates and times"
+                raise ConfigError(f"key {name} is {kind_of.simpleString()}; keys are {allowed}", "a cast")
+        return cls(kind, table, columns, tuple(keys))
+
+    def plain(self) -> Table:
+        """Return the table for statements: column i is known as `c<i>`, and the database sees bare values.
+
+        With types, PostgreSQL would be told to cast, and a cast cuts text silently.
+        """
+        columns = [Column(name, NullType(), key=f"c{at}") for at, (name, _) in enumerate(self.columns)]
+        return Table(self.table, MetaData(), *columns)
+
+    def typed(self) -> Table:
+        """Return the table as it is created."""
+        strings = sum(isinstance(kind, T.StringType) and name in self.keys for name, kind in self.columns)
+        length = min(_KEY_CHARACTERS, _INDEX_CHARACTERS // max(strings, 1))
+        columns: list[Column[Any]] = []
+        for name, kind in self.columns:
+            is_key = name in self.keys
+            wanted = _type(self.kind, kind, name, length if is_key else None)
+            columns.append(Column(name, wanted, primary_key=is_key, autoincrement=False))
+        return _table(self.table, *columns)
+
+
+def _check_name(name: str) -> None:
+    if name == name.strip() and name.isprintable() and 0 < len(name.encode()) <= LONGEST_NAME:
+        return
+    raise ConfigError(
+        f"{name!r} is no name for a database: 1 to {LONGEST_NAME} bytes, without control characters and "
+        "spaces at its ends",
+        f"another name; behind a table's comes {QUARANTINE}",
+    )
+
+
+def _type(kind: str, of: T.DataType, name: str, length: int | None = None) -> TypeEngine[Any]:
+    """Return a column's type; docs/sinks.md lists them."""
+    if isinstance(of, T.DecimalType):
+        return Numeric(of.precision, of.scale)
+    if isinstance(of, T.StringType):
+        return _key_text(kind, length) if length else _text(kind)
+    if isinstance(of, T.TimestampType):
+        return _moment(kind)
+    plain: dict[type[T.DataType], TypeEngine[Any]] = {
+        T.BooleanType: Boolean(),
+        T.ByteType: SmallInteger(),
+        T.ShortType: SmallInteger(),
+        T.IntegerType: Integer(),
+        T.LongType: BigInteger(),
+        T.FloatType: Double(),
+        T.DoubleType: Double(),
+        T.DateType: Date(),
+        T.TimestampNTZType: _moment(kind, with_zone=False),
+        T.BinaryType: LargeBinary() if kind == "postgresql" else mysql.LONGBLOB(),
+    }
+    if type(of) in plain:
+        return plain[type(of)]
+    raise ConfigError(
+        f"column {name} is {of.simpleString()}, for which databases have no type",
+        f"a field of it such as F.col('{name}.<field>'), or F.to_json('{name}')",
+    )
+
+
+def _key_text(kind: str, length: int) -> String:
+    return String(length, collation=_EXACT.get(kind))
+
+
+def _text(kind: str) -> String:
+    return Text() if kind == "postgresql" else mysql.LONGTEXT()
+
+
+def _moment(kind: str, *, with_zone: bool = True) -> TypeEngine[Any]:
+    return DateTime(timezone=with_zone) if kind == "postgresql" else mysql.DATETIME(fsp=6)
+
+
+def _table(name: str, *columns: Column[Any]) -> Table:
+    # Only this engine has transactions.
+    # Each of the two names of this dialect knows its own options only.
+    return Table(
+        name,
+        MetaData(),
+        *columns,
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+        mariadb_engine="InnoDB",
+        mariadb_charset="utf8mb4",
+    )
+
+
+def batches(kind: str) -> Table:
+    """Return the table with the newest batch of each writer."""
+    writer = Column("writer", _key_text(kind, _KEY_CHARACTERS), primary_key=True)
+    return _table(BATCHES, writer, Column("batch_id", BigInteger, nullable=False))
+
+
+def quarantine(kind: str, table: str) -> Table:
+    """Return the table of the rows that a table's database refused."""
+    return _table(
+        f"{table}{QUARANTINE}",
+        Column("writer", _key_text(kind, _KEY_CHARACTERS), primary_key=True),
+        Column("batch_id", BigInteger, primary_key=True, autoincrement=False),
+        Column("number", BigInteger, primary_key=True, autoincrement=False),
+        Column("reason", _text(kind), nullable=False),
+        Column("row_json", _text(kind), nullable=False),
+        Column("at", _moment(kind), nullable=False),
+    )
+
+
+def create(database: Database, table: Table) -> bool:
+    """Create a table; tell whether it was missing.
+
+    Raises:
+        DBAPIError: The database refuses.
+    """
+    if _is_there(database, table):
+        return False
+    try:
+        with transaction(database) as connection:
+            table.create(connection)
+    except DBAPIError:
+        # Another driver may have been faster.
+        if _is_there(database, table):
+            return False
+        raise
+    return True
+
+
+def _is_there(database: Database, table: Table) -> bool:
+    with transaction(database) as connection:
+        return inspect(connection).has_table(table.name)

@@ -1,0 +1,126 @@
+"""A row's values on their way: out of Spark, as a database's, and as JSON where it is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from topiclake.delta import quoted
+from topiclake.sinks.jdbc_tables import Shape
+
+#: A row that is longer as JSON goes into the quarantine with its values cut.
+_LONGEST_JSON, _CUT = 500_000, 1_000
+_EPOCH = datetime(1970, 1, 1)
+_FIRST_DAY = date(1970, 1, 1)
+
+Values = tuple[Any, ...]
+
+
+class RefusedError(Exception):
+    """A value that cannot be sent to the database."""
+
+
+def read(rows: DataFrame, shape: Shape) -> Iterator[Values]:
+    """Read rows, equal keys one after the other, and in an order that two writers share.
+
+    Times come as numbers: Python's own have no year 10000, and one such row would end the batch.
+    """
+    read = rows.select(*(_number(kind, F.col(quoted(name))).alias(name) for name, kind in shape.columns))
+    keys = [F.col(quoted(name)) for name in shape.keys]
+    return iter(map(tuple, read.repartition(*keys).sortWithinPartitions(*keys).toLocalIterator()))
+
+
+def _number(kind: T.DataType, column: Column) -> Column:
+    if isinstance(kind, T.TimestampType):
+        return F.unix_micros(column)
+    if isinstance(kind, T.TimestampNTZType):
+        # As a number it would have to pass through the session's time zone, which lacks some hours.
+        return column.cast("string")
+    return F.unix_date(column) if isinstance(kind, T.DateType) else column
+
+
+def taker(kind: T.DataType, database: str) -> Callable[[Any], Any]:
+    """Return what makes a database's value of one that `read` gave.
+
+    The function that it returns raises RefusedError for a value that the database has no form for.
+    """
+    if isinstance(kind, T.TimestampType):
+        zone = zone_of(database)
+        return lambda value: None if value is None else _moment(value).replace(tzinfo=zone)
+    if isinstance(kind, T.TimestampNTZType):
+        return lambda value: None if value is None else _local(value)
+    if isinstance(kind, T.DateType):
+        return lambda value: None if value is None else _day(value)
+    if isinstance(kind, T.FloatType | T.DoubleType) and database != "postgresql":
+        return _finite
+    return lambda value: value
+
+
+def zone_of(database: str) -> timezone | None:
+    """Return the zone of a time that is UTC: MariaDB's and MySQL's have none."""
+    return timezone.utc if database == "postgresql" else None
+
+
+def _moment(micros: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        raise RefusedError(f"a time {micros} µs from 1970 is outside of the years 1 to 9999") from None
+
+
+def _local(text_of: str) -> datetime:
+    seconds, _, fraction = text_of.partition(".")
+    try:
+        # Python 3.10 reads six digits, not fewer.
+        return datetime.fromisoformat(f"{seconds}.{fraction:0<6}")
+    except ValueError:
+        raise RefusedError(f"{text_of} is outside of the years 1 to 9999") from None
+
+
+def _day(days: int) -> date:
+    try:
+        return _FIRST_DAY + timedelta(days=days)
+    except OverflowError:
+        raise RefusedError(f"a day {days} days from 1970 is outside of the years 1 to 9999") from None
+
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise RefusedError(f"MariaDB and MySQL have no {value}")
+    return value
+
+
+def size(value: object) -> int:
+    """Return about how many bytes a value has in a statement."""
+    if isinstance(value, str):
+        # Four bytes a character at most; who has none of those is not slowed down.
+        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    return len(value) if isinstance(value, bytes | bytearray) else 24
+
+
+def as_json(row: dict[str, Any]) -> str:
+    """Return a row as JSON in ASCII, which every database takes; a very long one with its values cut."""
+    whole = json.dumps(row, default=_plain)
+    if len(whole) <= _LONGEST_JSON:
+        return whole
+    return json.dumps({name: _cut(value) for name, value in row.items()}, default=_plain)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, str | bytes | bytearray) and len(value) > _CUT:
+        kept = value[:_CUT]
+        return f"{kept if isinstance(kept, str) else kept.hex()}… (cut; there were {len(value)})"
+    return value

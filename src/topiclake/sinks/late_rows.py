@@ -1,0 +1,187 @@
+"""What a stream leaves out of its windows because it came too late, into a Delta table, each exactly once.
+
+Spark drops such rows, and tells neither which nor how many: its progress counts rows that are summed up in
+part. But before a micro-batch begins, its checkpoint says what the batch reads and what is past. So the same
+records are read once more, and what Spark dropped of them is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from topiclake import (
+    checkpoint,
+    data_loss,
+    delta,
+    ingest,
+    kafka,
+    platform_check,
+    quarantine,
+    queries,
+    storage,
+    value_batch,
+)
+from topiclake.errors import ConfigError
+from topiclake.json_values import Values
+from topiclake.rows import Layout
+from topiclake.session import is_databricks
+from topiclake.settings import Settings
+from topiclake.sinks.several import computed_once
+from topiclake.storage_refusals import refusals_named
+from topiclake.windows import LATE_COLUMN, Windows, late_rows
+
+#: Where this is set, as it is by default since Spark 3.5, a batch takes for late what the batch before it
+#: took for past; else what it takes for past itself (Spark's WatermarkPropagator).
+_SEVERAL_STATES = "spark.sql.streaming.statefulOperator.allowMultiple"
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LateBatches(queries.QuerySink):
+    """Keeps what each micro-batch left out; can be pickled, for Spark Connect.
+
+    Attributes:
+        pipeline: Its name.
+        place: The table, as Spark reads it.
+        windows: What the query counts in.
+        topic: What it reads.
+        values: What values mean.
+        layout: Which columns rows have beside those of their values.
+        mode: `PERMISSIVE` or `FAILFAST`.
+        fail_on_data_loss: Whether a batch fails when Kafka has deleted what it has read.
+        options: Of Spark's Kafka source, but for topics and offsets.
+    """
+
+    pipeline: str
+    place: str
+    windows: Windows
+    topic: str
+    values: Values
+    layout: Layout
+    mode: str
+    fail_on_data_loss: bool
+    options: Mapping[str, str] = field(repr=False)
+
+    def require_output_mode(self, output_mode: str) -> None:
+        """Raise a ConfigError for a mode in which nothing is too late."""
+        if output_mode == "complete":
+            raise ConfigError(
+                "in output mode complete each row is counted, however late it comes: there are no late rows",
+                "output_mode='append' or 'update', or no late_batches",
+            )
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write what the query left out of a batch, unless the table has it; `batch` holds none of it."""
+        spark, path = batch.sparkSession, self.checkpoint
+        before, now = (checkpoint.planned(spark, path, one) for one in (batch_id - 1, batch_id))
+        ranges = checkpoint.range_of(spark, path, before, now, self.topic)
+        if not ranges:
+            return
+        past = before if spark.conf.get(_SEVERAL_STATES, "true") == "true" else now
+        late = late_rows(
+            self._read(spark, ranges), self.windows, watermark_ms=past.watermark_ms, batch_id=batch_id
+        )
+        what = f"records of topic {self.topic} that batch {batch_id} of pipeline {self.pipeline} has read"
+        losses = data_loss.losses_named(
+            f"{what}, before its late rows were kept",
+            "fail_on_data_loss=false, which keeps those of them that are left",
+        )
+        with losses, computed_once(late) as number:
+            if number:
+                _LOG.warning("%s: %d late rows, each with its window", what, number)
+                writer = f"{self.pipeline}/{self.query_id(spark)}/late"
+                delta.append_once(late, self.place, writer=writer, batch_id=batch_id, commit={})
+
+    def columns(self, spark: SparkSession) -> StructType:
+        """Return the table's columns."""
+        rows = self._rows(spark.createDataFrame([], quarantine.RECORD_SCHEMA))
+        return delta.nullable(late_rows(rows, self.windows, watermark_ms=0, batch_id=0))
+
+    def _read(self, spark: SparkSession, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+        first, after = ({one: ends[end] for one, ends in ranges.items()} for end in (0, 1))
+        records = kafka.read_range(
+            spark, self.options, self.topic, first, after, fail_on_data_loss=self.fail_on_data_loss
+        )
+        return self._rows(records)
+
+    def _rows(self, records: DataFrame) -> DataFrame:
+        return value_batch.read(records, self.values, self.layout, mode=self.mode)
+
+
+def late_batches(
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    spark: SparkSession,
+    windows: Windows,
+    *,
+    path: str,
+    checkpoint_path: str,
+) -> LateBatches:
+    """Return a sink of `start_sinks` that keeps what comes too late for its window, exactly once.
+
+    For `start_sinks(window_counts(read_values(spark, settings), windows), …)`. A row is there once for each
+    window that it came too late for. It reads the topic a second time.
+
+    Args:
+        settings: The topic, the store and the pipeline's name; those of `read_values`.
+        dbutils: The platform's, for mount points.
+        spark: The session.
+        windows: Those of `window_counts`.
+        path: The table: columns of what is counted, and `_late STRUCT<start TIMESTAMP, end TIMESTAMP,
+            watermark TIMESTAMP, batch_id BIGINT>`. Made here where it is missing.
+        checkpoint_path: That of `start_sinks`.
+
+    Raises:
+        ConfigError: Values are Avro, or the windows don't fit them.
+        PlatformError: The table's log is not safe from a second driver.
+        StorageError: The path cannot be used.
+    """
+    pipeline = settings.pipeline
+    place, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    sink = LateBatches(
+        settings.name,
+        place,
+        windows,
+        checkpoint=location,
+        topic=pipeline.topic,
+        values=Values.from_settings(pipeline),
+        layout=ingest.layout(pipeline),
+        mode=pipeline.mode,
+        fail_on_data_loss=pipeline.fail_on_data_loss,
+        options=kafka.range_options(settings.kafka, shaded=is_databricks()),
+    )
+    columns = sink.columns(spark)
+    platform_check.require_log_store(spark, place)
+    storage.require_writable(place)
+    with refusals_named(settings.storage, place):
+        delta.ensure_table(spark, place, columns, {})
+    return sink
+
+
+def late_counts(spark: SparkSession, settings: Settings, dbutils: Any, *, path: str) -> DataFrame:  # noqa: ANN401
+    """Return how many rows came too late for each window, of the table that `late_batches` writes.
+
+    Args:
+        spark: The session.
+        settings: The store.
+        dbutils: The platform's, for mount points.
+        path: The table.
+
+    Returns:
+        `batch_id BIGINT, start TIMESTAMP, end TIMESTAMP, count BIGINT`, in this order.
+
+    Raises:
+        StorageError: The store refuses to show it.
+    """
+    place = storage.resolve(dbutils, settings.storage, path)
+    with refusals_named(settings.storage, place):
+        rows = delta.read(spark, place)
+    columns = [F.col(f"{LATE_COLUMN}.{name}") for name in ("batch_id", "start", "end")]
+    return rows.groupBy(*columns).count().orderBy("batch_id", "start")

@@ -1,0 +1,48 @@
+"""A stream's result in the driver's memory, for SQL while it runs."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import queries
+from topiclake.errors import ConfigError
+from topiclake.sinks.names import require_name
+
+#: A driver holds so many rows of some columns with ease.
+MOST_ROWS = 100_000
+
+
+def start_memory(
+    rows: DataFrame,
+    name: str,
+    *,
+    output_mode: str = "complete",
+    trigger: str = "availableNow",
+    most_rows: int = MOST_ROWS,
+) -> StreamingQuery:
+    """Keep a stream's result as a temporary view, queried by its name while the stream runs.
+
+    Nothing outlives the session: each start reads from the stream's starting offsets.
+
+    Args:
+        rows: A streaming DataFrame.
+        name: Of the query and of the view.
+        output_mode: `complete`: the whole result of a count, anew with each batch; `append`: the rows as they
+            become final. Spark's memory sink has no `update`.
+        trigger: `availableNow`, or an interval such as `10 seconds`.
+        most_rows: What the driver keeps; further rows are left out.
+
+    Returns:
+        The running query; `await_caught_up` waits for it.
+
+    Raises:
+        ConfigError: The name is no name of a view, or the mode is another one.
+    """
+    require_name(name)
+    if output_mode not in ("complete", "append"):
+        raise ConfigError(
+            f"output_mode is {output_mode!r}; allowed: complete, append", "output_mode='complete'"
+        )
+    kept = rows.limit(most_rows).writeStream.format("memory").queryName(name).outputMode(output_mode)
+    return queries.triggered(kept, trigger).start()

@@ -1,0 +1,17 @@
+"""Names of views and tables."""
+
+from __future__ import annotations
+
+import re
+
+from topiclake.errors import ConfigError
+
+
+def require_name(name: str) -> None:
+    """Check that SQL takes `name` as it stands.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise ConfigError(f"{name!r} is no name of a view or table", "letters, digits and _")

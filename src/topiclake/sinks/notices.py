@@ -1,0 +1,143 @@
+"""Notices of what goes wrong and what is well again: to the log and to a webhook, each change once.
+
+A Delta table keeps what was told of each subject last. A micro-batch tells what is otherwise now: something
+that stays wrong is told once, and something that is well was wrong before. A batch that is repeated finds
+what it told in the table.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from hashlib import sha256
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta, platform_check, queries, storage
+from topiclake.settings import Settings
+from topiclake.sinks.webhook import Webhook, message
+
+#: Columns of the table; `id` is the same when a notice is sent again.
+NOTICES = (
+    "subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING, id STRING, sent_at TIMESTAMP, "
+    "batch_id BIGINT"
+)
+#: Notices of one message.
+MESSAGE_NOTICES = 50
+_KINDS = {True: "wrong", False: "recovered"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NoticeBatches(queries.QuerySink):
+    """Tells what is otherwise than it was told last; can be pickled, for Spark Connect.
+
+    Attributes:
+        pipeline: Its name.
+        place: The table of what was told, as Spark reads it.
+        webhook: Where to, beside the log.
+        notices: Makes `subject, is_wrong, since, text` of a batch's rows.
+    """
+
+    pipeline: str
+    place: str
+    webhook: Webhook | None
+    notices: Callable[[DataFrame], DataFrame]
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Tell what a batch changes, then note it; a crash in between tells it again, with the same ids."""
+        changed = [self._notice(row.asDict()) for row in self._changed(self.notices(rows)).collect()]
+        if not changed:
+            return
+        told = sorted(changed, key=lambda notice: notice["subject"])
+        for notice in told:
+            _LOG.warning("pipeline %s: %s: %s", self.pipeline, notice["kind"], notice["text"])
+        if self.webhook is not None:
+            for first in range(0, len(told), MESSAGE_NOTICES):
+                self.webhook.send(message(self.pipeline, told[first : first + MESSAGE_NOTICES]))
+        self._note(rows.sparkSession, told, batch_id)
+
+    def _changed(self, now: DataFrame) -> DataFrame:
+        before = last_told(now.sparkSession, self.place).select("subject", F.col("is_wrong").alias("was"))
+        was = F.coalesce("was", F.lit(False))
+        since = F.unix_micros("since").alias("micros")
+        changed = now.join(before, "subject", "left").where(F.col("is_wrong") != was)
+        return changed.select("subject", "is_wrong", since, "text")
+
+    def _notice(self, row: dict[str, Any]) -> dict[str, Any]:
+        kind, micros = _KINDS[row["is_wrong"]], row["micros"]
+        since = None if micros is None else _EPOCH + timedelta(microseconds=micros)
+        of = json.dumps([self.pipeline, row["subject"], kind, micros])
+        return {
+            "id": sha256(of.encode()).hexdigest()[:32],
+            "subject": row["subject"],
+            "kind": kind,
+            "since": since and since.isoformat(),
+            "text": row["text"],
+        }
+
+    def _note(self, spark: SparkSession, told: list[dict[str, Any]], batch_id: int) -> None:
+        columns = "id STRING, subject STRING, kind STRING, since STRING, text STRING"
+        noted = spark.createDataFrame([tuple(notice.values()) for notice in told], columns)
+        rows = noted.select(
+            "subject",
+            (F.col("kind") == _KINDS[True]).alias("is_wrong"),
+            F.col("since").cast("timestamp"),
+            "text",
+            "id",
+            F.current_timestamp().alias("sent_at"),
+            F.lit(batch_id).cast("bigint").alias("batch_id"),
+        )
+        writer = f"{self.pipeline}/{self.query_id(spark)}"
+        delta.append_once(rows, self.place, writer=writer, batch_id=batch_id, commit={})
+
+
+def notice_batches(
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    spark: SparkSession,
+    *,
+    path: str,
+    checkpoint_path: str,
+    notices: Callable[[DataFrame], DataFrame],
+) -> NoticeBatches:
+    """Return a sink of `start_sinks` that tells people what goes wrong, and what is well again.
+
+    Each change is told once: in the driver's log, and in a message to the webhook, if there is one
+    (docs/sinks.md). A crash between sending and noting sends it once more, with the same `id`.
+
+    Args:
+        settings: Its section `webhook`, the store and the pipeline's name.
+        dbutils: The platform's, for mount points.
+        spark: The session.
+        path: The table of what was told, columns `NOTICES`; made by the first notice.
+        checkpoint_path: That of `start_sinks`.
+        notices: Makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING` of a micro-batch's
+            rows, one row a subject; such as `camera_notices`.
+
+    Raises:
+        ConfigError: The webhook's secret is no address.
+        PlatformError: The table's log is not safe from a second driver.
+        StorageError: The path cannot be used.
+        NoticeError: Within a micro-batch: the webhook does not take a message. Nothing is lost: the batch is
+            repeated at the next start.
+    """
+    place, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    platform_check.require_log_store(spark, place)
+    storage.require_writable(place)
+    webhook = Webhook.from_settings(settings)
+    return NoticeBatches(settings.name, place, webhook, notices, checkpoint=location)
+
+
+def last_told(spark: SparkSession, place: str) -> DataFrame:
+    """Return what was told last of each subject; columns `NOTICES`."""
+    if not delta.is_table(spark, place):
+        return spark.createDataFrame([], NOTICES)
+    newest = F.max_by(F.struct("*"), "batch_id").alias("newest")
+    return delta.read(spark, place).groupBy(F.col("subject").alias("of")).agg(newest).select("newest.*")

@@ -1,0 +1,123 @@
+"""Streams into Kafka topics: at least once, each record with an id by which a consumer drops duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import kafka_writer, queries, storage
+from topiclake.errors import ConfigError
+from topiclake.kafka_writer import Writer
+from topiclake.settings import Settings
+
+
+@dataclass(frozen=True)
+class TopicBatches(queries.QuerySink):
+    """Produces micro-batches; can be pickled, for Spark Connect.
+
+    Attributes:
+        writer: Where to.
+        records: Makes records of a batch's rows.
+    """
+
+    writer: Writer
+    records: Callable[[DataFrame], DataFrame] | None
+
+    @property
+    def place(self) -> str | None:
+        """The topic, where it is one."""
+        return self.writer.topic and f"topic {self.writer.topic}"
+
+    def require_output_mode(self, output_mode: str) -> None:
+        """Raise a ConfigError where a count that changed would have the id of the one before."""
+        if self.writer.id_columns and output_mode != "append":
+            raise ConfigError(
+                f"id_columns and output_mode {output_mode}: what is sent anew would have the old id",
+                "no id_columns",
+            )
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Produce a batch."""
+        made = rows if self.records is None else self.records(rows)
+        kafka_writer.require_columns(made, self.writer.topic, self.writer.id_columns)
+        query = self.query_id(rows.sparkSession)
+        self.writer.write(made, f"{query}/{batch_id}")
+
+
+def topic_batches(
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    *,
+    checkpoint_path: str,
+    topic: str | None = None,
+    records: Callable[[DataFrame], DataFrame] | None = None,
+    id_columns: Sequence[str] = (),
+) -> TopicBatches:
+    """Return a sink of `start_sinks` that produces each micro-batch, at least once.
+
+    Args:
+        settings: The broker and the pipeline's name.
+        dbutils: The platform's, for mount points.
+        checkpoint_path: That of `start_sinks`.
+        topic: Where all go; else a column tells.
+        records: Makes records, as `write_topic` takes them, of the rows; such as `count_records`.
+        id_columns: As for `write_topic`.
+
+    Raises:
+        TopicNotFoundError: `topic` is not there.
+        KafkaError: The broker cannot be used.
+        StorageError: The checkpoint's path cannot be used.
+    """
+    place = storage.resolve(dbutils, settings.storage, checkpoint_path)
+    return TopicBatches(Writer.from_settings(settings, topic, id_columns), records, checkpoint=place)
+
+
+def start_topic_writer(
+    records: DataFrame,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    *,
+    checkpoint_path: str,
+    topic: str | None = None,
+    id_columns: Sequence[str] = (),
+    output_mode: str = "append",
+) -> StreamingQuery:
+    """Start producing the records of a streaming DataFrame, with the pipeline's trigger.
+
+    Args:
+        records: As for `write_topic`. Without `id_columns` a micro-batch that is repeated has to give the
+            same records again: no `rand()` or `uuid()` in them.
+        settings: The broker, the trigger and the pipeline's name.
+        dbutils: The platform's, for mount points.
+        checkpoint_path: A folder of its own.
+        topic: Where all go.
+        id_columns: Columns whose values no two records share; see `kafka_writer`.
+        output_mode: Of an aggregation: `append` sends what is final, `update` what a micro-batch changed,
+            `complete` all of it with each micro-batch.
+
+    Raises:
+        ConfigError: As `write_topic`; or the mode is another one; or, with `id_columns`, not `append`: a
+            count that changed would have the id of the one before.
+        TopicNotFoundError, KafkaError: As `write_topic`.
+        StorageError: The checkpoint cannot be written.
+    """
+    queries.require_output_mode(output_mode)
+    kafka_writer.require_columns(records, topic, id_columns)
+    write_batch = topic_batches(
+        settings, dbutils, checkpoint_path=checkpoint_path, topic=topic, id_columns=id_columns
+    )
+    write_batch.require_output_mode(output_mode)
+    storage.require_writable(write_batch.checkpoint)
+    return queries.start_batches(
+        records,
+        settings,
+        dbutils,
+        write_batch,
+        name=f"{settings.name}_to_{topic or 'kafka'}",
+        location=write_batch.checkpoint,
+        output_mode=output_mode,
+    )

@@ -1,0 +1,104 @@
+"""Sending notices to a webhook: one POST with JSON, tried again while that may help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import requests
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+from topiclake.errors import ConfigError, NoticeError
+from topiclake.settings import Settings
+
+#: One request may last so long, to connect and to answer: seconds.
+TIMEOUT_SECONDS = 10
+_BUSY = (408, 425, 429)
+
+
+class _NotNowError(Exception):
+    """What may be otherwise in a moment; says why."""
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """An address that takes JSON; can be pickled, for Spark Connect."""
+
+    url: str = field(repr=False)
+    ca_file: str | None
+    retry_seconds: float
+
+    @staticmethod
+    def from_settings(settings: Settings) -> Webhook | None:
+        """Read what a configuration says; None: it has no webhook.
+
+        Raises:
+            ConfigError: The secret is no address.
+        """
+        found = settings.webhook
+        if found is None:
+            return None
+        url = found.url.reveal().strip()
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"the secret {found.url.name} is no address", "https://<host>/<path>")
+        return Webhook(url, str(found.ca_file) if found.ca_file else None, found.retry_seconds)
+
+    @property
+    def host(self) -> str:
+        """What errors call it: paths and queries of webhooks are secret."""
+        return str(urlsplit(self.url).hostname)
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Send a message; whoever calls this is answered when the address has taken it.
+
+        Raises:
+            NoticeError: It refuses the message, or has not taken it within `retry_seconds`.
+        """
+        tries = Retrying(
+            retry=retry_if_exception_type(_NotNowError),
+            wait=wait_exponential_jitter(initial=0.5, max=10),
+            stop=stop_after_delay(self.retry_seconds),
+            reraise=True,
+        )
+        try:
+            tries(self._send_once, message)
+        except _NotNowError as error:
+            waited = f"within {self.retry_seconds:g} s"
+            raise NoticeError(
+                f"the webhook at {self.host} did not take a notice {waited}: {error}",
+                "start it again when the webhook answers: the notice is sent then",
+            ) from None
+
+    def _send_once(self, message: Mapping[str, object]) -> None:
+        # What `requests` raises names the whole address.
+        try:
+            answer = requests.post(
+                self.url,
+                json=message,
+                timeout=TIMEOUT_SECONDS,
+                verify=self.ca_file or True,
+                allow_redirects=False,
+            )
+        except requests.exceptions.SSLError:
+            raise NoticeError(
+                f"no TLS connection to the webhook at {self.host}", "check webhook.ca_file"
+            ) from None
+        except requests.RequestException as error:
+            raise _NotNowError(type(error).__name__) from None
+        if answer.status_code in _BUSY or answer.status_code >= 500:
+            raise _NotNowError(f"HTTP {answer.status_code}")
+        if not answer.ok or answer.is_redirect:
+            raise NoticeError(
+                f"the webhook at {self.host} refuses notices: HTTP {answer.status_code}",
+                "check the secret webhook.url",
+            )
+
+
+def message(pipeline: str, notices: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """Return what is sent: `text` for people, as chats show it, and each notice for programs."""
+    lines = [f"{notice['kind']}: {notice['text']}" for notice in notices]
+    return {"text": "\n".join([f"Topiclake, pipeline {pipeline}", *lines]), "pipeline": pipeline} | {
+        "notices": list(notices)
+    }

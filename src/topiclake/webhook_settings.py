@@ -1,0 +1,21 @@
+"""Where notices are sent to: the configuration's section `webhook`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from topiclake.secret import SecretReference, Section
+
+
+class WebhookSettings(Section):
+    """An address that takes JSON by POST, such as a chat's, and how long to wait for it."""
+
+    #: A secret as a whole: whoever knows such an address can write to it.
+    url: SecretReference
+    #: A PEM file with the authorities to trust, where the system's own do not do.
+    ca_file: Path | None = None
+    #: How long a micro-batch waits for an address that does not take a notice, before the query fails.
+    retry_seconds: Annotated[float, Field(ge=0)] = 60
