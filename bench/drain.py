@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import namedtuple
@@ -20,6 +21,8 @@ from topiclake import ingest, progress, session
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
 
+#: Holds settings of Spark on top of all others, as JSON.
+CONF_VARIABLE = "BENCH_SPARK_CONF"
 #: What the article's session has; everything else is Spark's and Delta's default.
 ARTICLE_CONF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")
 
@@ -29,16 +32,17 @@ MountInfo = namedtuple("MountInfo", "mountPoint source encryptionType")
 class Mounts:
     """Stand in for dbutils: one mount, the run's own folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | str) -> None:
         self.fs = self
-        self._mount = MountInfo("/mnt/datalake", folder.as_uri(), "")
+        source = folder if isinstance(folder, str) else folder.as_uri()
+        self._mount = MountInfo("/mnt/datalake", source, "")
 
     def mounts(self) -> list[MountInfo]:
         """Return the mount."""
         return [self._mount]
 
 
-def article(spark: SparkSession, settings: Settings, folder: Path) -> StreamingQuery:
+def article(spark: SparkSession, settings: Settings, folder: Path | str) -> StreamingQuery:
     """Drain as the article does: strip five bytes, `from_avro` with the latest schema, append."""
     topic, limit = settings.pipeline.topic, settings.pipeline.max_offsets_per_trigger
     schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{topic}-value").schema
@@ -59,9 +63,9 @@ def article(spark: SparkSession, settings: Settings, folder: Path) -> StreamingQ
         .writeStream.format("delta")
         .outputMode("append")
         .option("mergeSchema", "true")
-        .option("checkpointLocation", str(folder / "checkpoints"))
+        .option("checkpointLocation", f"{folder}/checkpoints")
         .trigger(availableNow=True)
-        .start(str(folder / "delta" / "gps"))
+        .start(f"{folder}/delta/gps")
     )
     query.awaitTermination()
     return query
@@ -73,16 +77,16 @@ def six_columns(spark: SparkSession, settings: Settings, folder: Path) -> Stream
     return topiclake(spark, settings.model_copy(update={"pipeline": pipeline}), folder)
 
 
-def topiclake(spark: SparkSession, settings: Settings, folder: Path) -> StreamingQuery:
+def topiclake(spark: SparkSession, settings: Settings, folder: Path | str) -> StreamingQuery:
     """Drain as the notebook does."""
     query = ingest.start_ingest(spark, settings, Mounts(folder))
     progress.await_caught_up(query, settings.pipeline.trigger)
     return query
 
 
-def sums(spark: SparkSession, folder: Path) -> list[Any]:
+def sums(spark: SparkSession, folder: Path | str) -> list[Any]:
     """Return the count, and a sum of each column that does not depend on the rows' order."""
-    rows = spark.read.format("delta").load(str(folder / "delta" / "gps"))
+    rows = spark.read.format("delta").load(f"{folder}/delta/gps")
     columns = ["timestamp", "deviceId", "latitude", "longitude", "altitude", "speed"]
     hashes = [F.sum(F.xxhash64(column).cast("decimal(38,0)")).cast("string") for column in columns]
     return list(rows.agg(F.count("*"), *hashes).collect()[0])
@@ -102,7 +106,8 @@ def start_spark(side: str) -> SparkSession:
         builder = SparkSession.builder.master("local[*]").config(map=conf | quiet | {"spark.jars": jars})
         spark = builder.getOrCreate()
     else:
-        spark = session.local_session("bench", PROJECT / "jars", quiet)
+        given = json.loads(os.environ.get(CONF_VARIABLE, "{}"))
+        spark = session.local_session("bench", PROJECT / "jars", quiet | given)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -11,8 +11,10 @@ _AUDIT = "tests/spark/test_audit.py"
 _TOPICS = "tests/integration/test_topics.py"
 _OUTAGE = "tests/integration/test_registry_outage.py"
 _REGISTRY = "tests/integration/test_registry_faults.py"
+_LATE = "tests/integration/test_late.py"
 _BOMBS = "tests/spark/test_bombs.py"
 _WAITS = "a_running_query_waits_for_its_registry_and_goes_on_by_itself"
+_ALL_COUNTED = "counted_and_late_rows_are_together_what_a_batch_counts"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ FAULTS = (
     Fault(
         "a new checkpoint is a new writer",
         "micro_batch",
-        "[target.pipeline, checkpoint.query_id(spark, target.checkpoint), target.topic]",
+        "[target.pipeline, checkpoint.query_id(spark, target.checkpoint, target.start), target.topic]",
         "[target.pipeline, target.topic]",
         _MICRO_BATCH,
         "a_new_checkpoint_never_looks_like_the_old_one",
@@ -95,8 +97,8 @@ FAULTS = (
     Fault(
         "each topic of a query is a writer",
         "micro_batch",
-        "checkpoint.query_id(spark, target.checkpoint), target.topic]",
-        "checkpoint.query_id(spark, target.checkpoint)]",
+        "checkpoint.query_id(spark, target.checkpoint, target.start), target.topic]",
+        "checkpoint.query_id(spark, target.checkpoint, target.start)]",
         _MICRO_BATCH,
         "two_topics_of_one_query_are_two_writers",
     ),
@@ -226,6 +228,14 @@ FAULTS = (
         "bombs_are_quarantined_and_their_neighbours_decoded",
     ),
     Fault(
+        "executors have the limits of Avro",
+        "session",
+        '"spark.executor.extraJavaOptions": options',
+        '"spark.executor.extraJavaOptions": "-XX:+UseG1GC"',
+        "tests/integration/test_cluster.py",
+        "notebooks_share_the_cluster_and_their_executors_have_limits_and_this_python",
+    ),
+    Fault(
         "items without bytes are limited",
         "session",
         "FREE_ITEMS_LIMIT = 64 * 1024",
@@ -288,6 +298,41 @@ FAULTS = (
         "records.schema",
         _TOPICS,
         "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
+    ),
+    Fault(
+        "a log that a second driver could overwrite is refused",
+        "platform_check",
+        "not in _LOG_STORES or spark.conf.get(key, None)",
+        "not in _LOG_STORES or True",
+        "tests/spark/test_platform_check.py",
+        "a_session_whose_log_a_second_driver_could_overwrite_is_refused",
+    ),
+    Fault(
+        "a window that ends at the watermark is past",
+        "windows",
+        "paired.where(end <= watermark)",
+        "paired.where(end < watermark)",
+        _LATE,
+        _ALL_COUNTED,
+        only=("1-append-true",),
+    ),
+    Fault(
+        "late is what the batch before took for past",
+        "sinks/late_rows",
+        "past = before if",
+        "past = now if",
+        _LATE,
+        _ALL_COUNTED,
+        only=("1-append-true",),
+    ),
+    Fault(
+        "late rows have a writer's name that stays",
+        "sinks/late_rows",
+        "{self.query_id(spark)}/late",
+        "{__import__('uuid').uuid4().hex}/late",
+        _LATE,
+        _ALL_COUNTED,
+        only=("1-append-true",),
     ),
     Fault(
         "the audit counts what is missing",

@@ -24,7 +24,7 @@ GREEN, RED = 0, 1
 
 
 def copy_project(folder: Path) -> None:
-    """Copy what git knows; packages and jars are the project's own."""
+    """Copy what git knows; packages, jars and fetched programs are the project's own."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,
@@ -37,7 +37,8 @@ def copy_project(folder: Path) -> None:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-    (folder / "jars").symlink_to(PROJECT / "jars")
+    for name in ("jars", ".cache"):
+        (folder / name).symlink_to(PROJECT / name)
 
 
 def run_without(folder: Path, fault: Fault) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,15 +23,15 @@ Run = dict[str, Any]
 
 
 @contextmanager
-def own_services(name: str) -> Iterator[tuple[Path, Addresses]]:
-    """Start a broker and a registry in a folder that is gone afterwards, as they are."""
+def own_services(name: str, extras: Sequence[str] = ()) -> Iterator[tuple[Path, Addresses]]:
+    """Start a broker, a registry and stores in a folder that is gone afterwards, as they are."""
     from workbench.home import Home
     from workbench.services import down, up
 
     with tempfile.TemporaryDirectory(prefix=f"topiclake-{name}-") as folder:
         home = Home(Path(folder) / "home", PROJECT)
         try:
-            yield Path(folder), up(home, console.print)
+            yield Path(folder), up(home, console.print, extras=extras)
         finally:
             down(home)
 
@@ -51,3 +52,8 @@ def spread(ratios: Iterable[float]) -> str:
     """Return the median, and between which values it lies."""
     known = list(ratios)
     return f"{statistics.median(known):.2f} ({min(known):.2f} – {max(known):.2f})"
+
+
+def secret(scope: str, key: str) -> str:
+    """Return a secret of the embedded stores, from the variables that they export."""
+    return os.environ[f"TOPICLAKE_SECRET_{scope}_{key}".upper().replace("-", "_")]

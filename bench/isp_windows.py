@@ -1,0 +1,166 @@
+"""Windowed counts of JSON hits: the article's code on Spark's defaults against Topiclake's.
+
+Preloads a topic with N hits (`topiclake.pipelines.isp.make_hits`, about 230 bytes each, 4 partitions), and
+counts them by zip code in windows of 10 minutes every 5 minutes, a million a micro-batch, into memory in
+complete mode. Each side runs in a process of its own, behind a first run on fewer hits that warms the JVM up.
+Prints rows/s, CPU seconds and the state's size, and each side's ratio to the article with its spread.
+
+    python -m bench.isp_windows --records 5000000 --rounds 3
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+from rich.table import Table
+
+import topiclake as tl
+from bench.drain import start_spark
+from bench.gps_ingest import cpu_seconds
+from bench.rounds import PROJECT, console, in_rounds, own_services, spread
+from topiclake import progress
+from topiclake.config import load_settings
+from topiclake.settings import Settings
+
+TOPIC, WARM_UP = "isp-hits", "isp-hits-warm-up"
+WARM_UP_RECORDS, ROWS = 200_000, 1_000_000
+#: What keeps the state, beside the article.
+SIDES = {"article": "", "topiclake": "rocksdb", "topiclake, memory": "memory"}
+
+
+def load(topic: str, **state: str) -> Settings:
+    """Return the configuration of the hits, for another topic or state."""
+    settings = load_settings(
+        "isp", {"topic": topic, "max_offsets_per_trigger": str(ROWS)}, conf=PROJECT / "conf"
+    )
+    return settings.model_copy(update={"state": settings.state.model_copy(update=state)})
+
+
+def article(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Count as the article does: whatever is no JSON is lost, and an event ahead of time closes windows."""
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.kafka.bootstrap_servers)
+        .option("subscribe", settings.pipeline.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(ROWS))
+        .load()
+    )
+    value = F.from_json(F.col("value").cast("string"), str(settings.pipeline.value_schema)).alias("hit")
+    hits = records.select(value).select("hit.*").withColumn("zip", F.split("zipcode", "-")[0])
+    window = F.window("hittime", "10 minutes", "5 minutes", "2 minutes")
+    counts = hits.withWatermark("hittime", "10 minutes").groupBy(window, "zip").count()
+    return counts.select("window.start", "window.end", "zip", "count")
+
+
+def drain(spark: SparkSession, side: str, topic: str, folder: Path) -> StreamingQuery:
+    """Count a topic's hits to its end, into the view `counts`."""
+    if side == "article":
+        counts = article(spark, load(topic))
+    else:
+        settings = load(topic, store=SIDES[side])
+        tl.set_state(spark, settings)
+        counts = tl.hits_per_window(tl.read_values(spark, settings))
+    stream = counts.writeStream.format("memory").queryName("counts").outputMode("complete")
+    query = stream.option("checkpointLocation", str(folder / topic)).trigger(availableNow=True).start()
+    progress.await_caught_up(query, "availableNow")
+    return query
+
+
+def run(side: str, folder: Path) -> None:
+    """Warm up, count, and print what it cost, what the state held, and the counts, as JSON."""
+    spark = start_spark(side)
+    drain(spark, side, WARM_UP, folder)
+    used, started = cpu_seconds(), time.monotonic()
+    query = drain(spark, side, TOPIC, folder)
+    cost = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
+    states = [told["stateOperators"][0] for told in query.recentProgress if told["numInputRows"]]
+    most = max(states, key=lambda state: state["memoryUsedBytes"])
+    size = {"state_bytes": most["memoryUsedBytes"], "state_rows": most["numRowsTotal"]}
+    rows = spark.table("counts").selectExpr("CAST(start AS STRING)", "zip", "count").collect()
+    print(json.dumps(cost | size | {"counts": sorted(map(list, rows))}))
+    spark.stop()
+
+
+def own_process(side: str, folder: Path) -> dict[str, Any]:
+    """Run a side in a process of its own."""
+    command = [sys.executable, "-m", "bench.isp_windows", "--side", side, "--folder", str(folder)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
+    """Print the figures; a ratio is that of rates within one round (side / article)."""
+    table = Table(title=f"{records:,} JSON hits, {len(results['article'])} rounds")
+    for column in (
+        "",
+        "rows/s (median)",
+        "CPU s per million rows",
+        "state, MB",
+        "state, rows",
+        "ratio (min – max)",
+    ):
+        table.add_column(column, justify="right" if column else "left")
+    for side, runs in results.items():
+        pairs = zip(results["article"], runs, strict=True)
+        table.add_row(
+            side,
+            f"{statistics.median(records / one['seconds'] for one in runs):,.0f}",
+            f"{statistics.median(one['cpu_seconds'] for one in runs) / records * 1e6:.2f}",
+            f"{max(one['state_bytes'] for one in runs) / 1e6:.1f}",
+            f"{max(one['state_rows'] for one in runs):,}",
+            spread(first["seconds"] / one["seconds"] for first, one in pairs),
+        )
+    console.print(table)
+    console.print("all counts agree")
+
+
+def verify(results: dict[str, list[dict[str, Any]]], records: int) -> None:
+    """Check that every run of every side counted the same: each hit in two windows."""
+    counts = [one["counts"] for runs in results.values() for one in runs]
+    if any(one != counts[0] for one in counts) or sum(row[2] for row in counts[0]) != 2 * records:
+        raise click.ClickException(f"the counts differ, or are not of {records:,} hits")
+
+
+@click.command()
+@click.option("--records", default=5_000_000, show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--side", type=click.Choice(list(SIDES)), help="One side only, in this process.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Checkpoints of that side.")
+def main(records: int, rounds: int, side: str | None, folder: Path | None) -> None:
+    """Run the rounds on a broker of their own."""
+    if side and folder:
+        run(side, folder)
+        return
+    with own_services("bench") as (home, addresses):
+        os.environ |= addresses.environment()
+        spark = start_spark("topiclake")
+        for topic, hits in ((WARM_UP, WARM_UP_RECORDS), (TOPIC, records)):
+            tl.publish_hits(spark, load(topic), hits=hits)
+        spark.stop()
+        number = iter(range(1000))
+        results = in_rounds(
+            list(SIDES),
+            rounds,
+            lambda one: own_process(one, home / f"{next(number)}"),
+            lambda one: f"{records / one['seconds']:>12,.0f} rows/s, CPU {one['cpu_seconds']:.1f} s",
+        )
+        verify(results, records)
+        report(results, records)
+
+
+if __name__ == "__main__":
+    main()

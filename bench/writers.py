@@ -1,0 +1,212 @@
+"""Many writers on one Delta table: streams, batch appenders and a MERGE, each row that was acknowledged once.
+
+Every writer names its rows `(writer, number)` and counts what Delta or Spark acknowledged. Afterwards each
+acknowledged row must be in the table once, and no row twice.
+
+    python -m bench.writers --seconds 600                 (several drivers on S3)
+    python -m bench.writers --seconds 600 --one-process   (the same writers in one driver)
+    python -m bench.writers --seconds 600 --local         (several drivers on a local folder)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import click
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from bench.rounds import PROJECT, console, own_services, secret
+from topiclake import delta, session, storage
+from topiclake.config import load_settings
+from topiclake.storage_settings import StorageSettings
+
+SCHEMA = "writer STRING, number BIGINT, times INT"
+ROWS = 50
+#: However slow the machine is, each writer has so many commits.
+LEAST = 3
+STREAMS = ("stream-1", "stream-2", "stream-3", "stream-4")
+APPENDERS = ("append-1", "append-2")
+MERGE = "merge"
+#: What each driver has, where there are several.
+DRIVERS = ((*STREAMS[:2], APPENDERS[0]), (*STREAMS[2:], APPENDERS[1]), (MERGE,))
+
+
+def append(spark: SparkSession, table: str, writer: str, until: float) -> int:
+    """Append batches; return how many rows were acknowledged."""
+    number = 0
+    while time.monotonic() < until or number < LEAST * ROWS:
+        rows = spark.range(number, number + ROWS).selectExpr(
+            f"'{writer}' AS writer", "id AS number", "1 AS times"
+        )
+        rows.coalesce(1).write.format("delta").mode("append").save(table)
+        number += ROWS
+    return number
+
+
+def merge(spark: SparkSession, table: str, writer: str, until: float) -> int:
+    """Merge ten rows at a time, of which five are there already; return the highest number, plus one."""
+    number = 0
+    while time.monotonic() < until or number < LEAST * 5:
+        rows = spark.range(max(0, number - 5), number + 5).selectExpr(
+            f"'{writer}' AS writer", "id AS number", "1 AS times"
+        )
+        same = f"t.writer = '{writer}' AND t.writer = s.writer AND t.number = s.number"
+        merging = DeltaTable.forPath(spark, table).alias("t").merge(rows.alias("s"), same)
+        try:
+            (merging.whenMatchedUpdate(set={"times": "t.times + 1"}).whenNotMatchedInsertAll().execute())
+        except PySparkException as error:
+            # Delta tells that another writer was first: nothing was written.
+            if not delta.is_conflict(error):
+                raise
+            continue
+        number += 5
+    return number
+
+
+def stream(spark: SparkSession, table: str, writer: str, until: float) -> int:
+    """Stream numbered rows; return how many were acknowledged by Spark's checkpoint."""
+    numbers = spark.readStream.format("rate").option("rowsPerSecond", 20).option("numPartitions", 1).load()
+    rows = numbers.select(
+        F.lit(writer).alias("writer"), F.col("value").alias("number"), F.lit(1).alias("times")
+    )
+    query = (
+        rows.writeStream.format("delta")
+        .option("checkpointLocation", f"{table}-checkpoints/{writer}")
+        .trigger(processingTime="1 second")
+        .start(table)
+    )
+    acknowledged: list[int] = []
+    while query.isActive and (time.monotonic() < until or len(acknowledged) < LEAST):
+        time.sleep(0.2)
+        acknowledged = [count for told in query.recentProgress if (count := int(told["numInputRows"]))]
+    if error := query.exception():
+        raise error
+    query.stop()
+    return sum(acknowledged)
+
+
+def role(writer: str) -> Callable[[SparkSession, str, str, float], int]:
+    """Return what a writer does."""
+    return stream if writer in STREAMS else append if writer in APPENDERS else merge
+
+
+def run_writers(spark: SparkSession, table: str, writers: Sequence[str], seconds: float) -> dict[str, int]:
+    """Let writers write side by side for so long; return what was acknowledged, by writer."""
+    until = time.monotonic() + seconds
+    with ThreadPoolExecutor(len(writers)) as pool:
+        counts = [pool.submit(role(writer), spark, table, writer, until) for writer in writers]
+        return {writer: count.result() for writer, count in zip(writers, counts, strict=True)}
+
+
+def wrong(spark: SparkSession, table: str, acknowledged: Mapping[str, int]) -> list[str]:
+    """Return what is not as it was acknowledged; an empty list means that each row is there once."""
+    rows = delta.read(spark, table)
+    found = {
+        row["writer"]: row
+        for row in rows.groupBy("writer")
+        .agg(
+            F.count("*").alias("rows"),
+            F.countDistinct("number").alias("numbers"),
+            F.max("number").alias("last"),
+        )
+        .collect()
+    }
+    told = []
+    for writer, count in acknowledged.items():
+        row = found.get(writer)
+        rows_there = (row["rows"], row["numbers"], row["last"] + 1) if row else (0, 0, 0)
+        if (
+            len(set(rows_there)) != 1
+            or rows_there[0] < count
+            or (writer not in STREAMS and rows_there[0] != count)
+        ):
+            told.append(f"{writer}: acknowledged {count}, rows, numbers and last are {rows_there}")
+    return told
+
+
+def start_spark(name: str) -> SparkSession:
+    """Start Spark as the workbench does, with the embedded store opened."""
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000000",
+    }
+    spark = session.local_session(name, PROJECT / "jars", quiet)
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def s3_storage() -> StorageSettings:
+    """Return the embedded store, from the variables that it exports."""
+    given = {"env": "local-s3", "storage": f"{os.environ['WORKBENCH_S3_SOURCE']}/writers"}
+    return load_settings("gps", given, secrets=secret, conf=PROJECT / "conf").storage
+
+
+def drivers(table: str, seconds: float, groups: Sequence[Sequence[str]] = DRIVERS) -> dict[str, int]:
+    """Run each group of writers in a driver of its own; return what was acknowledged, by writer."""
+    command = [sys.executable, "-m", "bench.writers", "--seconds", str(seconds), "--table", table]
+    running = [
+        subprocess.Popen(
+            [*command, *(part for writer in group for part in ("--writer", writer))],
+            cwd=PROJECT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for group in groups
+    ]
+    acknowledged: dict[str, int] = {}
+    for process in running:
+        told, said = process.communicate(timeout=seconds + 300)
+        if process.returncode:
+            raise click.ClickException(f"a driver failed:\n{said[-3000:]}")
+        acknowledged |= json.loads(told.splitlines()[-1])
+    return acknowledged
+
+
+@click.command()
+@click.option("--seconds", default=60.0, show_default=True)
+@click.option("--one-process", is_flag=True, help="All writers in one driver.")
+@click.option("--local", is_flag=True, help="On a local folder instead of S3.")
+@click.option("--writer", "writers", multiple=True, help="Be these (for the bench itself).")
+@click.option("--table", default="", help="Of these writers.")
+def main(seconds: float, one_process: bool, local: bool, writers: tuple[str, ...], table: str) -> None:
+    """Write for so long on services of their own, and compare."""
+    if writers:
+        spark = start_spark("writers")
+        if table.startswith("s3a:"):
+            storage.mount(None, s3_storage(), spark)
+        print(json.dumps(run_writers(spark, table, writers, seconds)))
+        return
+    with own_services("writers", extras=() if local else ("s3",)) as (folder, addresses):
+        os.environ |= addresses.environment()
+        spark = start_spark("judge")
+        if not local:
+            storage.mount(None, s3_storage(), spark)
+        lake = f"file:{folder}" if local else s3_storage().source
+        table = f"{lake}/table"
+        delta.ensure_table(spark, table, spark.createDataFrame([], SCHEMA).schema, {})
+        everyone = [writer for group in DRIVERS for writer in group]
+        done = run_writers(spark, table, everyone, seconds) if one_process else drivers(table, seconds)
+        problems = wrong(spark, table, done)
+        versions = delta.latest_version(spark, table)
+        console.print(f"{versions} commits by {len(done)} writers; acknowledged: {done}")
+        if problems:
+            raise click.ClickException("\n".join(problems))
+        console.print("each acknowledged row is there once")
+
+
+if __name__ == "__main__":
+    main()
