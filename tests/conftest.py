@@ -13,9 +13,11 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.warm_jvm import WarmJvm
 from topiclake.session import local_session
 from workbench import processes, services
 from workbench.home import Home
+from workbench.java import SHORT_LIVED
 from workbench.services import Addresses
 
 PROJECT = Path(__file__).parents[1]
@@ -23,7 +25,7 @@ PROJECT = Path(__file__).parents[1]
 # The JVMs that tests start are short-lived: the second compiler would cost more time than it saves. The
 # session's own lives long: there it saves a third.
 JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
-os.environ.setdefault(JAVA_OPTIONS, "-XX:TieredStopAtLevel=1")
+os.environ.setdefault(JAVA_OPTIONS, SHORT_LIVED)
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +49,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def warm_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
+    """A JVM for runs of notebooks, see there."""
+    jvm = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, {})
+    yield jvm
+    jvm.stop()
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What `display` gave to Jupyter."""
+    published: list[object] = []
+    monkeypatch.setattr("workbench.display._publish", lambda what, **_: published.append(what))
+    return published
 
 
 def _session(folder: Path) -> SparkSession:

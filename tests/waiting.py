@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until a condition is true; fail when it is not in time."""
+def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
+    """Wait until a condition is true; fail when it is not in time, which is ample on a slow machine."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen within {seconds} s"

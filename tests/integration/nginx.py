@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.integration.certificates import Certificate
+from workbench.certificates import Certificate
 from workbench.ports import HOST, answers, choose
 
 START_SECONDS = 10

@@ -33,6 +33,24 @@ exec(sys.argv[2])
 """
 NOTEBOOK = "# Databricks notebook source\n" + "".join(f'dbutils.widgets.text("{n}", "")\n' for n in "pqr")
 
+SECRET = "s3cr-et/+ value"
+#: Hands a secret on to the next task.
+GIVER = """\
+# Databricks notebook source
+dbutils.jobs.taskValues.set("token", dbutils.secrets.get("s", "k"))
+"""
+#: Uses it, and shows it.
+TAKER = """\
+# Databricks notebook source
+dbutils.widgets.text("url", "")
+url = dbutils.widgets.get("url")
+print(url)
+with open("{seen}", "w") as file:
+    file.write(url)
+# COMMAND ----------
+url
+"""
+
 
 class World:
     """A database, and runs that note what they did in `notes`."""
@@ -216,3 +234,28 @@ def test_a_notebook_is_run_by_the_workbench(world: World) -> None:
     task = Task.model_validate(world.task("a"))
     command = notebook_command(task, {"p": "x y", "q": ""})
     assert command[1:] == ["-m", "workbench", "run", str(world.notebook), "-p", "p=x y", "-p", "q="]
+
+
+def test_a_secret_in_a_task_value_reaches_the_next_notebook_and_is_shown_nowhere(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(world.folder / "home"))
+    monkeypatch.setenv("TOPICLAKE_SECRET_S_K", SECRET)
+    taker = world.folder / "taker.py"
+    taker.write_text(TAKER.format(seen=world.folder / "seen"))
+    world.notebook.write_text(GIVER)
+    first, second = world.task("a"), world.task("b", after="a")
+    second["notebook_task"] = {
+        "notebook_path": str(taker),
+        "base_parameters": {"url": "https://u:{{tasks.a.values.token}}@host"},
+    }
+    monkeypatch.setattr(world, "command", notebook_command)
+    run = world.run(first, second)
+    assert run.state == "SUCCESS", [one.reason for one in world.history.attempts(run.id)]
+    assert (world.folder / "seen").read_text() == f"https://u:{SECRET}@host"
+    (world.folder / "seen").unlink()
+    left = [path for path in world.folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".html" for path in left)
+    in_clear = {path for path in left if SECRET.encode() in path.read_bytes()}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in in_clear)
+    assert {path.parent.name for path in in_clear} == {"values"}

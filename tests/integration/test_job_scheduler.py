@@ -44,9 +44,16 @@ class World:
         self.jobs: Mapping[str, Job] = jobs
         self.launched: list[int] = []
         self.told: list[str] = []
+        self.ended: list[str] = []
 
     def scheduler(self) -> Scheduler:
-        return Scheduler(self.store, lambda: self.jobs, self.launch, self.told.append)
+        return Scheduler(
+            self.store,
+            lambda: self.jobs,
+            self.launch,
+            self.told.append,
+            lambda run: self.ended.append(run.state),
+        )
 
     def launch(self, run: int) -> subprocess.Popen[bytes]:
         self.launched.append(run)
@@ -110,6 +117,7 @@ def test_a_slot_is_skipped_while_the_job_has_its_most_runs(tmp_path: Path) -> No
     for minute in (0, 15, 30):
         scheduler.tick(START + 60 * minute)
     assert [run.state for run in world.history.runs()] == ["SKIPPED", "PENDING"]
+    assert world.ended == ["SKIPPED"]
     assert world.slots() == [(15.0, 0), (30.0, 0)]
 
 

@@ -21,7 +21,6 @@ import pytest
 import yaml
 
 from tests.environment import without_workbench
-from tests.integration.certificates import Certificate, make_certificate
 from tests.integration.nginx import tls_proxy
 from topiclake import ingest, kafka
 from topiclake.config import load_settings
@@ -33,6 +32,7 @@ from topiclake.session import local_session
 from topiclake.settings import Settings
 from topiclake.storage import mount
 from workbench import processes, services
+from workbench.certificates import Certificate, make_certificate
 from workbench.dbutils import DBUtils
 from workbench.home import Home
 from workbench.kafka_broker import KafkaBroker

@@ -10,6 +10,7 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 
+from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from topiclake import delta, ingest, kafka, progress, topics
 from topiclake.config import load_settings
@@ -19,17 +20,18 @@ from topiclake.wire_format import frame
 
 CONF = Path(__file__).parents[2] / "conf"
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
+#: `id` is wider and `city` is new.
+V2 = json.dumps(
+    {
+        "type": "record",
+        "name": "E",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "city", "type": ["null", "string"], "default": None},
+        ],
+    }
+)
 OTHER = json.dumps({"type": "record", "name": "O", "fields": [{"name": "city", "type": "string"}]})
-
-
-class Folder:
-    """Stand in for dbutils: paths are folders of the test already."""
-
-    def __init__(self):
-        self.fs = self
-
-    def mounts(self):
-        return []
 
 
 @pytest.fixture
@@ -73,8 +75,17 @@ class World:
         producer.flush()
 
     def run(self, **more):
-        query = ingest.start_ingest(self.spark, self.settings(**more), Folder())
+        query = ingest.start_ingest(self.spark, self.settings(**more), Unmounted())
         progress.await_caught_up(query, "availableNow")
+
+    def pause_b(self):
+        """Have two records of `b` wait for a subject of their own; return the id of the schema of `a`."""
+        self.topic("a")
+        self.topic("b")
+        of_a = self.register("a")
+        self.publish("b", of_a, ids(1, 2))
+        self.run()
+        return of_a
 
     def rows(self, name, column="id"):
         table = delta.read(self.spark, f"{self.folder}/tables/{self.prefix}-{name}")
@@ -122,6 +133,41 @@ def test_a_new_topic_that_matches_the_pattern_gets_a_table(world):
 
     assert world.rows("a") == [1]
     assert world.rows("new.one") == [7, 8]
+
+
+@pytest.mark.timeout(300)
+def test_new_versions_while_the_query_runs_change_only_their_own_table(world):
+    """The query keeps its id and its run; a new column, a wider one, and both versions side by side."""
+    world.topic("a")
+    world.topic("b")
+    v1 = world.register("a")
+    world.register("b")
+    world.publish("a", v1, ids(1, 2))
+    world.publish("b", v1, ids(1))
+    query = ingest.start_ingest(world.spark, world.settings(trigger="1 second"), Unmounted())
+    run = query.runId
+    try:
+        query.processAllAvailable()
+        v2 = world.register("a", V2)
+        for number in range(3, 30, 2):
+            world.publish("a", v1, ids(number))
+            world.publish("a", v2, [{"id": 2**40 + number, "city": f"c{number}"}], V2)
+        world.publish("b", v1, ids(2))
+        query.processAllAvailable()
+        assert query.isActive
+        assert query.runId == run
+    finally:
+        query.stop()
+
+    table = delta.read(world.spark, f"{world.folder}/tables/{world.prefix}-a")
+    expected = {(1, None), (2, None)}
+    expected |= {(number, None) for number in range(3, 30, 2)}
+    expected |= {(2**40 + number, f"c{number}") for number in range(3, 30, 2)}
+    rows = [tuple(row) for row in table.select("id", "city").collect()]
+    assert len(rows) == len(expected)
+    assert set(rows) == expected
+    assert world.rows("b") == [1, 2]
+    assert delta.read(world.spark, f"{world.folder}/tables/{world.prefix}-b").columns == ["id", "_kafka"]
 
 
 def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(world):
@@ -193,11 +239,7 @@ def test_a_topic_whose_versions_all_do_not_fit_is_paused(world):
 @pytest.mark.timeout(300)
 def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_runs(world, monkeypatch):
     """Delta skips what is written already, and then nothing was counted."""
-    world.topic("a")
-    world.topic("b")
-    of_a = world.register("a")
-    world.publish("b", of_a, ids(1, 2))
-    world.run()
+    of_a = world.pause_b()
     world.register("b")
     for number in range(4):
         world.publish("a", of_a, ids(number))
@@ -223,11 +265,7 @@ def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_
 
 def test_a_batch_that_was_paused_and_then_written_is_not_written_again(world, monkeypatch):
     """The process dies behind the pause and before Spark's commit, and the topic is mended meanwhile."""
-    world.topic("a")
-    world.topic("b")
-    of_a = world.register("a")
-    world.publish("b", of_a, ids(1, 2))
-    world.run()
+    of_a = world.pause_b()
     for commit in (world.folder / "checkpoint" / "commits").glob("*0*"):
         commit.unlink()
     world.register("b")
@@ -284,11 +322,7 @@ def test_a_topic_whose_table_would_be_anothers_quarantine_is_paused(world):
 
 
 def test_a_crash_between_a_resumed_batch_and_its_mark_doubles_nothing(world, monkeypatch):
-    world.topic("a")
-    world.topic("b")
-    of_a = world.register("a")
-    world.publish("b", of_a, ids(1, 2))
-    world.run()
+    of_a = world.pause_b()
     world.register("b")
     world.publish("a", of_a, ids(1))
     with monkeypatch.context() as broken:
@@ -314,7 +348,7 @@ def test_a_registry_that_is_away_pauses_no_topic(world, embedded):
         registry = settings.schema_registry.model_copy(update={"url": proxy.url, "retry_seconds": 1.0})
         settings = settings.model_copy(update={"schema_registry": registry})
         proxy.fault("503")
-        query = ingest.start_ingest(world.spark, settings, Folder())
+        query = ingest.start_ingest(world.spark, settings, Unmounted())
         with pytest.raises(SchemaRegistryError):
             progress.await_caught_up(query, "availableNow")
     assert world.paused() == {}

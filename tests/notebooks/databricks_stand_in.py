@@ -56,6 +56,8 @@ class Widgets:
         assert defaultValue in choices
         self.text(name, defaultValue, label)
 
+    combobox = dropdown
+
     def get(self, name: str) -> str:
         return self._values[name]
 

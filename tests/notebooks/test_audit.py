@@ -47,8 +47,8 @@ class Workbench:
 
 
 @pytest.fixture(scope="module")
-def workbench(embedded) -> Workbench:
-    return Workbench(without_workbench() | embedded[1].environment())
+def workbench(embedded, warm_jvm) -> Workbench:
+    return Workbench(without_workbench() | embedded[1].environment() | warm_jvm.environment())
 
 
 @pytest.fixture(scope="module")

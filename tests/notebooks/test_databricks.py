@@ -26,7 +26,7 @@ def stand_in(project: Path, asked: list[tuple[str, dict[str, str]]], environment
         env=without_workbench() | environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=420,
         check=False,
     )
 
@@ -56,12 +56,34 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
         "checkpoint_path": (tmp_path / "checkpoint").as_uri(),
     }
     table = {"table_path": ingest["table_path"]}
+    taxi = {
+        "topic": "stand-in-taxi",
+        "table_path": (tmp_path / "taxi").as_uri(),
+        "checkpoint_path": (tmp_path / "taxi_checkpoint").as_uri(),
+    }
+    isp = {
+        "topic": "stand-in-isp",
+        "table_path": (tmp_path / "hits").as_uri(),
+        "checkpoint_path": (tmp_path / "hits_checkpoint").as_uri(),
+    }
+    nest = {
+        "topic": "stand-in-nest",
+        "table_path": (tmp_path / "nest").as_uri(),
+        "checkpoint_path": (tmp_path / "nest_checkpoint").as_uri(),
+        "more_than": "0",
+    }
     asked = [
         ("gps_publish.py", {"topic": "stand-in"}),
         ("gps_ingest.py", ingest),
         ("gps_query.py", table | {"version": "1"}),
         ("audit.py", ingest),
         ("quarantine.py", table | {"topic": "stand-in", "action": "replay"}),
+        ("taxi_publish.py", {"topic": "stand-in-taxi", "trips": "500"}),
+        ("taxi_archive.py", taxi),
+        ("isp_publish.py", {"topic": "stand-in-isp", "hits": "400", "damaged": "3"}),
+        ("isp_hits.py", isp),
+        ("nest_publish.py", {"topic": "stand-in-nest", "logs": "60", "homes": "6", "damaged": "3"}),
+        ("nest_cameras.py", nest),
     ]
     assert sorted(name for name, _ in asked) == sorted(
         path.name for path in (PROJECT / "notebooks").glob("*.py")
@@ -73,12 +95,24 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
     assert exits["gps_publish.py"]["records"] == exits["gps_ingest.py"]["rows_written"] == 993
     assert exits["gps_query.py"] == 993
     assert exits["audit.py"]["ok"]
+    assert exits["taxi_publish.py"]["records"] == exits["taxi_archive.py"]["rows"] == 500
+    assert exits["isp_hits.py"]["hits"] == exits["isp_publish.py"]["records"] - 3 == 397
+    assert exits["isp_hits.py"]["in_files"] == 397
+    assert exits["nest_publish.py"]["cameras"] == exits["nest_cameras.py"]["cameras"] == 12
+    assert exits["nest_cameras.py"]["offline"] == 3
+    assert exits["nest_cameras.py"]["reported"] > 0
     assert {name: result["displayed"] for name, result in results.items()} == {
         "gps_publish.py": 0,
         "gps_ingest.py": 3,
         "gps_query.py": 4,
         "audit.py": 1,
         "quarantine.py": 2,
+        "taxi_publish.py": 0,
+        "taxi_archive.py": 3,
+        "isp_publish.py": 0,
+        "isp_hits.py": 5,
+        "nest_publish.py": 0,
+        "nest_cameras.py": 6,
     }
 
 

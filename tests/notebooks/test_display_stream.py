@@ -32,12 +32,12 @@ def run(tmp_path):
     before, temporary = set(psutil.Process().children(recursive=True)), tmp_path / "temporary"
     temporary.mkdir()
 
-    def ran(*cells, **variables):
+    def ran(*cells, console=None, **variables):
         notebook = tmp_path / "live.py"
         notebook.write_text(FIRST_LINE + "\n" + CELL.join(cells) + "\n")
         home = Home(tmp_path / "home", PROJECT)
         variables["TMPDIR"] = str(temporary)
-        return run_notebook(notebook, {}, home, variables, Console(file=io.StringIO()))
+        return run_notebook(notebook, {}, home, variables, console or Console(file=io.StringIO()))
 
     yield ran
     assert set(psutil.Process().children(recursive=True)) == before
@@ -56,6 +56,7 @@ def outputs(folder):
 def test_a_run_leaves_the_last_state_of_each_stream_that_it_showed(run, tmp_path):
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "1.json").write_text("\n".join(json.dumps({"id": n}) for n in range(130)))
+    written = io.StringIO()
     result = run(
         UNTIL,
         f"display({RATES}, streamName='stopped', processingTime='500 milliseconds')",
@@ -66,8 +67,14 @@ def test_a_run_leaves_the_last_state_of_each_stream_that_it_showed(run, tmp_path
         f"counts = {RATES}.selectExpr('value % 2 AS rest').groupBy('rest').count()\n"
         "display(counts.orderBy('rest'), streamName='active')",
         "dbutils.notebook.exit('done')",
+        console=Console(file=written, force_terminal=True, width=120, height=70),
     )
     assert result.exit_value == "done"
+    live, last = written.getvalue(), written.getvalue().rpartition("stream stopped: ")[2]
+    assert live.index("stream stopped: running, ") < live.index("stream active: running, batch ")
+    assert last.startswith("stopped, batch ")
+    for words in ("stream display_query_1: ended, batch 0", "stream active: stopped, batch ", "rest | count"):
+        assert words in last
     (_, stopped, _, files, active, _), page = outputs(tmp_path)
     assert stopped.startswith("stream stopped: stopped, batch ")
     assert "\nprocessing rate " in stopped

@@ -19,6 +19,7 @@ from topiclake import kafka, wire_format
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import KafkaSettings
 from workbench.dbutils import DBUtils
+from workbench.session import SUBMITTED_VARIABLES
 
 PROJECT = Path(__file__).parents[2]
 NOT_CONFLUENT_AVRO = {
@@ -81,14 +82,14 @@ class Notebooks:
 
 
 @pytest.fixture
-def notebooks(embedded, request, tmp_path) -> Notebooks:
+def notebooks(embedded, warm_jvm, request, tmp_path) -> Notebooks:
     _, addresses = embedded
     topic = re.sub(r"\W+", "-", request.node.name)[:80]
     return Notebooks(
         topic,
         tmp_path,
         # Whatever the machine's time zone is, times are UTC.
-        without_workbench() | addresses.environment() | {"TZ": "America/New_York"},
+        without_workbench() | addresses.environment() | warm_jvm.environment() | {"TZ": "America/New_York"},
         KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers),
         SchemaRegistry(addresses.schema_registry_url),
         {
@@ -259,6 +260,8 @@ def test_the_wrong_java_is_named(notebooks) -> None:
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     java.chmod(0o755)
     notebooks.environment["JAVA_HOME"] = str(notebooks.folder)
+    for name in SUBMITTED_VARIABLES:
+        del notebooks.environment[name]
     done = notebooks.run("gps_ingest")
     assert done.returncode == 1
     assert "Java 17 or newer is needed, found 11" in done.stderr

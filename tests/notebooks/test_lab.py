@@ -212,6 +212,48 @@ def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page) ->
     lab.end(signal.SIGINT)
 
 
+def test_pictures_are_drawn_also_after_the_page_was_loaded_again(start, project, page, tmp_path) -> None:
+    figures = [
+        "import plotly.graph_objects as go\ndisplay(go.Figure(go.Scatter(y=[1, 3, 2])))",
+        "display(go.Figure(go.Bar(y=[2, 1])))",
+    ]
+    (project / "notebooks" / "story.py").write_text(MARKER.join([f"{FIRST_LINE}\n{figures[0]}", figures[1]]))
+    lab, asked = start(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(lab.address[0])
+    notebook = Notebook(page)
+    page.locator(".jp-DirListing-item", has_text="story.py").dblclick()
+    expect(page.get_by_text("Topiclake | Idle")).to_be_visible()
+    notebook.menu("Run", "Run All Cells")
+    for number in (1, 2):
+        expect(notebook.output(number).locator(".main-svg").first).to_be_visible()
+    # The first one that was drawn is drawn anew: nothing may depend on what it brought along.
+    notebook.cell(1).locator(".jp-InputPrompt").click()
+    page.keyboard.press("Control+Enter")
+    expect(notebook.cell(1).locator(".jp-InputPrompt")).to_have_text("[3]:")
+    kept = tmp_path / "home" / "lab" / "outputs" / "story.py.ipynb"
+
+    def saved_with_both_images() -> bool:
+        # An image is made of a figure a while after it was drawn.
+        page.wait_for_timeout(200)
+        page.keyboard.press("Control+s")
+        expect(page.locator(".jp-mod-dirty")).to_have_count(0)
+        return kept.is_file() and kept.read_text("utf-8").count('"image/png"') == len(figures)
+
+    wait_until(saved_with_both_images)
+    page.mouse.move(0, 0)
+    page.reload()
+    for number in (1, 2):
+        # As an image, until the mouse comes near.
+        picture = notebook.output(number).locator("img")
+        expect(picture).to_be_visible()
+        assert picture.evaluate("image => image.naturalWidth") > 300
+        notebook.output(number).hover()
+        expect(notebook.output(number).locator(".main-svg").first).to_be_visible()
+    assert [url for url in asked if not url.startswith((lab.origin, "data:", "blob:"))] == []
+    lab.end(signal.SIGINT)
+
+
 def test_a_module_opens_as_text_and_what_cannot_be_read_is_told_in_a_sentence(start, project, page) -> None:
     (project / "notebooks" / "broken.py").write_bytes(f"{FIRST_LINE}\n\xff\n".encode("latin-1"))
     lab = start()

@@ -54,7 +54,7 @@ FOUND = {
 
 
 @pytest.fixture
-def quarantine(embedded):
+def quarantine(embedded, warm_jvm):
     """Run `python -m workbench quarantine` on the embedded services."""
     _, addresses = embedded
 
@@ -63,7 +63,7 @@ def quarantine(embedded):
         return subprocess.run(
             [sys.executable, "-m", "workbench", "quarantine", action, *place, *arguments],
             cwd=PROJECT,
-            env=without_workbench() | addresses.environment() | {"COLUMNS": "200"},
+            env=without_workbench() | addresses.environment() | warm_jvm.environment() | {"COLUMNS": "200"},
             capture_output=True,
             text=True,
             timeout=300,

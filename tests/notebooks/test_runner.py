@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from topiclake.errors import ConfigError
+from workbench import cli
 from workbench.java import OPTIONS_VARIABLE
 from workbench.run_report import save_run
 from workbench.runner import CellFailedError, KernelDiedError, run_notebook
@@ -216,6 +217,18 @@ def test_a_parameter_that_no_widget_takes_is_refused_before_anything_runs(run, h
     assert not home.runs.exists()
 
 
+def test_a_parameter_that_no_widget_took_is_named_behind_the_last_cell(run, terminal):
+    """Where the text cannot tell the widgets, the run can."""
+    given = {"topic": "x", "topics": "y"}
+    run(
+        "name = 'topic'",
+        "dbutils.widgets.text(name, 'gps')\nprint(dbutils.widgets.getAll())",
+        parameters=given,
+    )
+    assert "{'topic': 'x'}" in terminal.getvalue()
+    assert "no widget took the parameter topics\n" in terminal.getvalue()
+
+
 def test_a_kernel_that_dies_is_named_with_its_signal_and_saved(run, home):
     with pytest.raises(KernelDiedError, match=r"tiny.py: the Python kernel died in cell 2 .*signal SIGKILL"):
         run("x = 1", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
@@ -329,6 +342,28 @@ def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, te
         run_notebook(notebook, {}, home, {}, Console(file=terminal), cell_seconds=3)
     assert set(children()) == before
     assert "did not end within 3 s" in saved(home)[1].read_text()
+
+
+def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
+    write, home, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("WORKBENCH_HOME", str(home.folder))
+    before, out = set(children()), tmp_path / "out"
+    notebook = write(
+        "spark.range(1).count()",
+        f"stream = spark.readStream.format('rate').load().writeStream.format('parquet')\n"
+        f"stream.option('checkpointLocation', '{tmp_path}/checkpoint').start('{out}')\n"
+        "spark.range(0, 10**14, 1, 1).selectExpr('sum(id % 7)').collect()",
+    )
+    assert cli.main(["run", str(notebook), "--cell-timeout", "25"]) == 1
+    told = capsys.readouterr()
+    assert "tiny.py, cell 2 'stream = " in told.err
+    assert "did not end within 25 s and was stopped" in told.err
+    assert "a larger --cell-timeout" in told.err
+    assert set(children()) == before
+    written = len(list(out.glob("*.parquet")))
+    time.sleep(2)
+    assert len(list(out.glob("*.parquet"))) == written > 0
 
 
 def test_sigterm_ends_a_cell_that_ignores_interrupts(start, home):

@@ -63,6 +63,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
 
     monkeypatch.setattr(ingest.kafka, "read_topic", read_topic)
     monkeypatch.setattr(ingest.kafka, "require_topic", lambda *_: 1)
+    monkeypatch.setattr(ingest.data_loss, "require_or_keep", lambda *_: {})
     monkeypatch.setattr(ingest.platform_check, "require_avro_limits", lambda _: None)
     monkeypatch.setattr(ingest.delta, "is_table", lambda *_: True)
     monkeypatch.setattr(Schemas, "current", lambda *_: Codecs(Codec()))
@@ -83,8 +84,9 @@ def test_sparks_source_takes_the_options(spark, settings):
     assert found.items() >= wanted.items()
 
 
-def test_a_mount_point_without_mounts_is_refused_only_elsewhere(settings):
+def test_a_mount_point_without_mounts_is_refused_only_elsewhere(settings, monkeypatch):
     path = settings.pipeline.table_path
-    assert storage.resolve(NoDbutils(), path, databricks=True) == path
+    assert storage.resolve(NoDbutils(), settings.storage, path) == path
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION")
     with pytest.raises(AssertionError, match=r"dbutils\.fs was asked for"):
-        storage.resolve(NoDbutils(), path, databricks=False)
+        storage.resolve(NoDbutils(), settings.storage, path)

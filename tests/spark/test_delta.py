@@ -1,4 +1,6 @@
 import json
+import threading
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -7,6 +9,7 @@ from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from topiclake import delta
+from topiclake.errors import StorageError
 
 
 @pytest.fixture
@@ -154,3 +157,31 @@ def test_a_view_leaves_out_where_the_rows_came_from(spark, path):
 def test_a_table_without_that_column_makes_a_view_too(spark, rows, path):
     append(rows, path, 0)
     assertDataFrameEqual(delta.create_view(spark, path, "plain"), rows, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("left", [[], [".00000000000000000000.json.1.tmp"]])
+def test_a_writer_that_was_killed_before_its_first_commit_is_in_nobodys_way(spark, rows, path, left):
+    log = Path(path) / "_delta_log"
+    log.mkdir(parents=True)
+    for name in left:
+        (log / name).write_text("{")
+    wanted = {"delta.logRetentionDuration": "interval 9 days", "parquet.enable.dictionary": "false"}
+    delta.ensure_table(spark, path, rows.schema, wanted)
+    assert properties(spark, path).items() >= wanted.items()
+    assert append(rows, path, 0)
+    assertDataFrameEqual(delta.read(spark, path), rows, rtol=0, atol=0)
+
+
+def test_a_table_that_appears_while_it_is_made_is_taken_as_it_is(spark, rows, path):
+    append(rows, path, 0)
+    log = Path(path) / "_delta_log"
+    log.rename(away := Path(path).with_name("away"))
+    threading.Timer(1, away.rename, [log]).start()
+    delta.ensure_table(spark, path, rows.schema, {})
+    assertDataFrameEqual(delta.read(spark, path), rows, rtol=0, atol=0)
+
+
+def test_files_that_are_no_table_are_refused(spark, rows, path):
+    rows.write.parquet(path)
+    with pytest.raises(StorageError, match="holds files, but no Delta table"):
+        delta.ensure_table(spark, path, rows.schema, {})

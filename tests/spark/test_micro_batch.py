@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -797,3 +798,16 @@ def test_a_batch_job_may_append_at_the_same_time(spark, target, known, mixed, in
     interrupted(target, mixed, 1, job)
     assert Counter(places(spark, target)) == Counter([*EXPECTED * 2, (0, "table")])
     assert commits(spark, target) == before + 2
+
+
+def test_pipelines_that_make_one_table_at_once_all_land(spark, target, mixed):
+    pipelines = [replace(target, pipeline=f"p{number}", start=uuid4().hex) for number in range(2)]
+    together = threading.Barrier(len(pipelines))
+
+    def run(pipeline):
+        together.wait()
+        micro_batch.write(pipeline, mixed, 0)
+
+    with ThreadPoolExecutor(len(pipelines)) as pool:
+        assert list(pool.map(run, pipelines)) == [None, None]
+    assert Counter(places(spark, target)) == Counter(EXPECTED * len(pipelines))

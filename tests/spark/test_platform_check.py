@@ -62,11 +62,25 @@ def test_a_jvm_without_the_limits_is_refused_with_what_to_set(tmp_path):
     assert "spark-defaults.conf or --conf" in said
 
 
-def test_a_jvm_with_some_of_the_limits_is_told_the_others(tmp_path):
-    first, *others = AVRO_LIMITS
-    cause = started_with(f"-D{first}=1000", tmp_path).split("|")[0]
-    assert first not in cause
-    assert all(name in cause for name in others)
+def test_a_jvm_is_told_the_limits_that_it_lacks_and_those_that_bound_nothing(tmp_path):
+    """Avro ignores what is no number or below 0."""
+    good, below, no_number, absent = AVRO_LIMITS
+    cause = started_with(f"-D{good}=1000 -D{below}=-1 -D{no_number}=16m", tmp_path).split("|")[0]
+    assert good not in cause
+    assert f"{below} (it is '-1')" in cause
+    assert f"{no_number} (it is '16m')" in cause
+    assert absent in cause
+
+
+@pytest.mark.parametrize("scheme", ["file", "s3a"])
+def test_a_session_whose_log_a_second_driver_could_overwrite_is_refused(spark, scheme):
+    path, key = f"{scheme}:/lake/gps", f"spark.delta.logStore.{scheme}.impl"
+    platform_check.require_log_store(spark, path)
+    plain = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
+    with pytest.raises(PlatformError, match=f"{path} is not safe from a second driver") as raised:
+        platform_check.require_log_store(plain, path)
+    assert raised.value.remedy.startswith(f"set {key} to {spark.conf.get(key)}")
+    platform_check.require_log_store(plain, "wasbs://lake@account.blob.core.windows.net/gps")
 
 
 @pytest.fixture
@@ -95,6 +109,10 @@ def test_settings_without_the_limits_are_refused_for_the_clusters_own_config(dat
     assert raised.value.remedy.startswith(
         "put into the cluster's Spark config: spark.driver.extraJavaOptions -D"
     )
+    for nothing in ("none", "0", "2147483647"):
+        settings["spark.driver.extraJavaOptions"] = jvm_options().replace("=65536", f"={nothing}")
+        with pytest.raises(PlatformError, match=rf"maxAllocation \(it is '{nothing}'\)"):
+            platform_check.require_avro_limits(session)
     del settings["spark.driver.extraJavaOptions"]
     with pytest.raises(PlatformError):
         platform_check.require_avro_limits(session)

@@ -38,7 +38,7 @@ CODECS = Codecs(
 @pytest.fixture
 def bad(kafka_records):
     judged = judge(kafka_records([*BAD, frame(7, b"\0\0\0")]), CODECS)
-    return quarantine.explained(judged, CODECS, {"value": {8}}, ask_fastavro=True)
+    return quarantine.explained(judged, CODECS, {"value": {8}}, ask_python=True)
 
 
 def names_and_types(schema):
@@ -90,13 +90,13 @@ def test_reason_id_and_detail_say_what_is_wrong(bad):
 
 def test_without_fastavro_the_reason_is_shorter(kafka_records):
     judged = judge(kafka_records([frame(7, b"")]), CODECS)
-    (row,) = quarantine.explained(judged, CODECS, {}, ask_fastavro=False).select("detail").collect()
+    (row,) = quarantine.explained(judged, CODECS, {}, ask_python=False).select("detail").collect()
     assert row["detail"] == "the 0 bytes are not one record of schema id 7"
 
 
 def test_a_record_that_decodes_by_now_waits_for_a_replay(kafka_records):
     judged = judge(kafka_records([frame(7, b"\0")]), CODECS)
-    (row,) = quarantine.explained(judged, CODECS, {}, ask_fastavro=False).collect()
+    (row,) = quarantine.explained(judged, CODECS, {}, ask_python=False).collect()
     assert (row["reason"], row["detail"]) == (
         "unknown_schema_id",
         "its schema was registered after its batch was written; replay it",

@@ -20,8 +20,8 @@ from topiclake.settings import (
     PipelineSettings,
     SchemaRegistrySettings,
     Settings,
-    StorageSettings,
 )
+from topiclake.storage_settings import StorageSettings
 from topiclake.wire_format import frame
 
 

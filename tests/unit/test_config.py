@@ -5,7 +5,7 @@ import pytest
 
 from topiclake.config import find_conf, load_settings
 from topiclake.errors import ConfigError
-from topiclake.settings import Secret
+from topiclake.secret import Secret
 
 PROJECT = Path(__file__).parents[2]
 
@@ -109,6 +109,53 @@ def test_an_unset_widget_leaves_the_files_value(load, unset):
     assert settings.pipeline == load().pipeline
 
 
+def test_a_list_may_be_given_with_commas_as_a_widget_has_it(load):
+    given = {"kafka_fields": "partition, offset,topic", "record_names": "a.B"}
+    pipeline = load(parameters=given).pipeline
+    assert pipeline.kafka_fields == ("partition", "offset", "topic")
+    assert pipeline.record_names == ("a.B",)
+    assert "kafka_fields" in refused(load, parameters={"kafka_fields": "partition,line"})
+
+
+def test_values_that_are_no_avro_have_one_topic_and_one_table(load):
+    for table_path in ("/mnt/lake/{topic}", "/mnt/lake/t"):
+        given = {"value_format": "text", "table_path": table_path, "topic": "a"}
+        if "{" in table_path:
+            assert "{topic} in table_path belongs to value_format avro, " in refused(load, parameters=given)
+        else:
+            assert load(parameters=given).pipeline.value_format == "text"
+
+
+def test_values_with_schemas_of_the_registry_have_no_columns_in_the_configuration(load):
+    for value_format in ("json_schema", "protobuf"):
+        registered = {"value_format": value_format}
+        require_no_columns(load, registered)
+
+
+def require_no_columns(load, registered):
+    assert load(parameters=registered).pipeline.subjects("value", topic="a") == ("a-value",)
+    wrong = {"value_schema": "id INT", "timestamp_format": "yyyy", "decode_key": "true", "avro_form": "plain"}
+    for key, value in wrong.items():
+        assert f"{key} " in refused(load, parameters=registered | {key: value})
+
+
+def test_the_state_has_a_section_of_its_own_and_no_other_keys(load):
+    state = load().state
+    assert (state.store, state.partitions, state.memory_mb) == ("rocksdb", None, 256)
+    assert load("state: {store: memory, partitions: 4}").state.partitions == 4
+    for wrong in ("provider: RocksDB", "partitions: 0", "store: leveldb", "memory_mb: 1"):
+        assert f"state.{wrong.split(':')[0]}" in refused(load, f"state: {{{wrong}}}")
+
+
+def test_custom_values_need_a_schema_and_a_deserializer_by_name(load):
+    given = {"value_format": "custom", "value_schema": "id INT", "deserializer": "a.b:read"}
+    assert load(parameters=given).pipeline.deserializer == "a.b:read"
+    for key in ("value_schema", "deserializer"):
+        assert f"{key} belongs to" in refused(load, parameters=given | {key: None})
+    assert "deserializer belongs to" in refused(load, parameters=given | {"value_format": "json"})
+    assert "deserializer" in refused(load, parameters=given | {"deserializer": "__import__('os')"})
+
+
 def test_the_parameter_storage_is_the_mounts_source(load):
     settings = load("", {"storage": "file:///other"})
     assert settings.storage.source == "file:///other"
@@ -137,19 +184,19 @@ def test_an_unknown_key_is_named_with_its_file_and_those_allowed(load, tmp_path)
     assert "kafka.bootstrap_server in " in text
     assert str(tmp_path / "base.yaml") in text
     assert str(tmp_path / "local.yaml") in text
-    assert "unknown; allowed: bootstrap_servers, ca_file, consumer, password, sasl_mechanism" in text
+    assert "unknown; allowed: bootstrap_servers, ca_file, consumer, group_id_prefix, password, " in text
 
 
 def test_an_unknown_section_is_named_with_those_allowed(load):
     text = refused(load, "kafkaa: {}")
     assert "kafkaa in " in text
-    assert "allowed: kafka, pipeline" in text
+    assert "allowed: database, kafka, pipeline" in text
 
 
 def test_an_unknown_parameter_is_named_with_those_allowed(load):
     text = refused(load, "", {"topics": "gps"})
-    assert "parameter topics is unknown; allowed: checkpoint_path, " in text
-    assert "topic, topic_pattern, trigger, view" in text
+    assert "parameter topics is unknown; allowed: assign, avro_form, checkpoint_path, " in text
+    assert "topic, topic_pattern, trigger, value_format, value_schema, view" in text
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ import pytest
 from topiclake import kafka, storage
 from topiclake.session import is_databricks, jvm_options
 from topiclake.settings import KafkaSettings, PipelineSettings
+from topiclake.storage_settings import StorageSettings
 
 PROJECT = Path(__file__).parents[2]
+LAKE = StorageSettings(source="file:///lake", mount_point="/mnt/datalake")
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.py"))
 
 
@@ -66,12 +68,12 @@ def test_the_login_has_no_prefix_elsewhere(laptop):
 
 def test_mounts_are_left_to_the_platform(databricks):
     path = "/mnt/datalake/delta/gps"
-    assert storage.resolve(NoDbutils(), path, databricks=is_databricks()) == path
+    assert storage.resolve(NoDbutils(), LAKE, path) == path
 
 
 def test_mounts_are_resolved_elsewhere(laptop):
     with pytest.raises(AssertionError, match="was asked for"):
-        storage.resolve(NoDbutils(), "/mnt/datalake/delta/gps", databricks=is_databricks())
+        storage.resolve(NoDbutils(), LAKE, "/mnt/datalake/delta/gps")
 
 
 WITHOUT_WORKBENCH = """

@@ -13,11 +13,15 @@ from workbench.redaction import Redactor
 TOKEN = "sv=2022&sig=very/secret+token"
 SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
+RENEWED = "fs.topiclake.renewed.raw@account.blob.core.windows.net"
 
 
 class SparkConf:
     def __init__(self):
         self.conf, self.values = self, {}
+
+    def get(self, key, default):
+        return self.values.get(key, default)
 
     def set(self, key, value):
         self.values[key] = value
@@ -122,10 +126,23 @@ def test_unmounting_keeps_the_files(make, tmp_path):
 def test_a_mounts_settings_reach_a_live_session_and_one_that_starts_later(make):
     live = SparkConf()
     make(spark=live).fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
-    assert live.values == {SAS_KEY: TOKEN}
+    assert set(live.values) == {SAS_KEY, RENEWED}
+    assert live.values[SAS_KEY] == TOKEN
     later = SparkConf()
     make(spark=later).fs.refreshMounts()
-    assert later.values == {SAS_KEY: TOKEN}
+    assert later.values[SAS_KEY] == TOKEN
+
+
+def test_a_mounts_settings_are_newer_only_where_one_has_changed(make):
+    live = SparkConf()
+    fs = make(spark=live).fs
+    fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
+    first = live.values[RENEWED]
+    fs.updateMount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
+    assert live.values[RENEWED] == first
+    fs.updateMount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: "another"})
+    assert live.values[SAS_KEY] == "another"
+    assert int(live.values[RENEWED]) > int(first)
 
 
 def test_a_mounts_credentials_are_never_shown(make):

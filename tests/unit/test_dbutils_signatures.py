@@ -11,7 +11,6 @@ from workbench.dbutils.help import Documented
 LEFT_OUT = {
     "credentials": "roles of a cloud's instances",
     "data": "a summary of a DataFrame, in preview",
-    "library": "a Python that starts again in the middle of a notebook",
     "fs.cacheFiles": "nothing on Databricks either",
     "fs.cacheTable": "nothing on Databricks either",
     "fs.uncacheFiles": "nothing on Databricks either",

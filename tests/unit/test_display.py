@@ -4,8 +4,7 @@ from datetime import datetime
 import pytest
 from pyspark.sql import Row
 
-from workbench import display as module
-from workbench.display import Display, DisplayError
+from workbench.display import PLOTLY_MIME_TYPE, Display, DisplayError
 from workbench.display_table import Redaction, as_text, fitting, html_table, text_table
 from workbench.redaction import Redactor
 
@@ -60,13 +59,6 @@ def test_a_table_ends_at_its_cap_of_characters_but_shows_one_row():
     assert fitting(rows) == (rows, False)
 
 
-@pytest.fixture
-def shown(monkeypatch):
-    published = []
-    monkeypatch.setattr(module, "_publish", lambda *values, **options: published.append(values[0]))
-    return published
-
-
 def test_rows_are_capped_and_the_table_says_so(shown):
     Display()([Named(f"row {n}") for n in range(500)])
     (data,) = shown
@@ -102,6 +94,15 @@ def test_the_name_of_a_column_holds_no_half_secret_either():
 def test_options_of_a_stream_are_refused_for_anything_else():
     with pytest.raises(DisplayError, match="display takes streamName for streaming DataFrames only"):
         Display()([Named("x")], streamName="x")
+
+
+def test_where_figures_are_drawn_none_brings_plotly(shown):
+    import plotly.graph_objects as go
+
+    Display(draws_plotly=True)(go.Figure(go.Scatter(x=[1], y=[2])))
+    (data,) = shown
+    assert data.keys() == {PLOTLY_MIME_TYPE, "text/plain"}
+    assert data[PLOTLY_MIME_TYPE]["data"][0]["x"] == [1]
 
 
 def test_plotly_comes_once_and_from_no_network(shown):

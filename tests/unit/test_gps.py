@@ -153,8 +153,8 @@ def test_a_rate_of_zero_never_waits(monkeypatch):
 @pytest.fixture
 def settings(monkeypatch):
     """Addresses at which nothing answers: who asks them gets another error."""
-    for name in ("KAFKA", "DATALAKE"):
-        monkeypatch.setenv(f"WORKBENCH_{name}", "localhost:1")
+    monkeypatch.setenv("WORKBENCH_KAFKA", "localhost:1")
+    monkeypatch.setenv("WORKBENCH_DATALAKE", "file:///nowhere")
     monkeypatch.setenv("WORKBENCH_SCHEMA_REGISTRY", "http://localhost:1")
     return load_settings("gps", {}, conf=PROJECT / "conf")
 

@@ -55,6 +55,17 @@ def unquoted(text):
     return "".join(found)
 
 
+# The writer
+
+
+def test_spark_writes_with_the_same_login_and_none_of_the_consumers_settings():
+    written = kafka.writer_options(sasl(consumer={"max.poll.records": 7}), "trips", shaded=True)
+    assert written["topic"] == "trips"
+    assert written["kafka.bootstrap.servers"] == "broker:9092"
+    assert written["kafka.sasl.jaas.config"] == (options(sasl(), shaded=True)["kafka.sasl.jaas.config"])
+    assert not [key for key in written if "poll" in key or key in ("subscribe", "startingOffsets")]
+
+
 # The reader
 
 

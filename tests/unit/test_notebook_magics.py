@@ -315,6 +315,11 @@ def test_fs_calls_dbutils_and_shows_its_result(notebook, tmp_path, capsys, monke
     assert [path.name for path in (tmp_path / "lake").iterdir()] == ["a b.txt"]
 
 
+def test_fs_alone_lists_the_methods(notebook, capsys):
+    notebook("# MAGIC %fs")
+    assert "\nls(path): " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("line", "cause"),
     [

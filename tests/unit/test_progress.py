@@ -7,6 +7,7 @@ import pytest
 
 from topiclake import progress
 from topiclake.errors import (
+    ConfigError,
     DecodeError,
     IngestError,
     OffsetsLostError,
@@ -57,6 +58,18 @@ def test_failfast_becomes_a_decode_error_that_names_the_record():
         "topic gps, partition 0, offset 17, schema id 7, reason undecodable"
     )
     assert error.remedy.startswith("mode=PERMISSIVE")
+
+
+def test_the_plan_of_a_failfast_query_that_failed_otherwise_is_no_record():
+    plan = "raise_error(concat(FAILFAST: topic , topic#1, , partition , partition#2,  (end of record)))"
+    error = failure(f"java.lang.IllegalStateException: no such thing\n{plan}")
+    assert type(error) is IngestError
+
+
+def test_how_long_to_go_on_is_a_number_of_seconds():
+    progress.keep_running(None, "0")
+    with pytest.raises(ConfigError, match="'soon' is no number of seconds"):
+        progress.keep_running(None, "soon")
 
 
 def test_an_error_of_ours_keeps_its_class_cause_and_remedy():
@@ -118,3 +131,19 @@ def test_a_very_long_cause_is_cut():
 def test_the_cause_of_a_java_stack_is_the_innermost():
     text = "org.apache.spark.SparkException: Aborted\nCaused by: java.io.IOException: disk full\n\tat a.b.c\n"
     assert progress.failure("gps", text).cause == "query gps stopped: java.io.IOException: disk full"
+
+
+def test_the_trace_that_spark_hangs_below_a_failing_tasks_error_is_no_cause():
+    suppressed = "org.apache.spark.util.Utils$OriginalTryStackTraceException: Full stacktrace of original"
+    text = "org.apache.spark.SparkException: Job aborted\nCaused by: java.io.IOException: disk full\n"
+    trace = f"\tSuppressed: {suppressed} doTryWithCallerStacktrace caller\n\t\tat org.apache.spark.util.Utils"
+    assert progress.failure("gps", text + trace).cause == "query gps stopped: java.io.IOException: disk full"
+
+
+def test_a_record_of_a_schema_that_came_later_says_to_start_the_query_again():
+    record = f"topic gps, partition 0, offset 2, schema 5: {progress.NOT_LISTED}"
+    error = progress.failure(
+        "gps", f"[USER_RAISED_EXCEPTION] FAILFAST: {record} (end of record) SQLSTATE: P0001"
+    )
+    assert isinstance(error, IngestError)
+    assert str(error) == f"query gps stopped, with nothing lost: {record}; try: start it again"

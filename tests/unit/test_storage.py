@@ -1,13 +1,19 @@
+import re
 from types import SimpleNamespace
 
 import pytest
+from pydantic import ValidationError
 
 from topiclake import storage
 from topiclake.errors import StorageError
-from topiclake.settings import StorageSettings
+from topiclake.storage_access import hadoop_settings
+from topiclake.storage_refusals import refusal
+from topiclake.storage_settings import StorageSettings
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
 TOKEN = "sv=2022&sig=very%2Fsecret%3D"
+SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"
+RENEWED = "fs.topiclake.renewed.raw@account.blob.core.windows.net"
 
 
 class FakeDbutils:
@@ -16,7 +22,10 @@ class FakeDbutils:
     def __init__(self, mounts=None):
         self.mounted = dict(mounts or {})
         self.calls = []
-        self.fs = SimpleNamespace(mounts=self._mounts, mount=self._mount)
+        self.is_listed = True
+        self.fs = SimpleNamespace(
+            mounts=self._mounts, mount=self._mount, updateMount=self._update, ls=self._list
+        )
 
     def _mounts(self):
         return [SimpleNamespace(mountPoint=point, source=source) for point, source in self.mounted.items()]
@@ -26,12 +35,31 @@ class FakeDbutils:
         self.mounted[mount_point] = source
         return True
 
+    def _update(self, source, mount_point, extra_configs):
+        assert mount_point in self.mounted
+        return self._mount(source, mount_point, extra_configs)
 
-def settings(source="file:///lake", mount_point="/mnt/lake", token=None):
+    def _list(self, folder):
+        if not self.is_listed:
+            raise RuntimeError(f"{folder}: 403")
+        return []
+
+
+def settings(source="file:///lake", mount_point="/mnt/lake", token=None, **more):
     return StorageSettings.model_validate(
-        {"source": source, "mount_point": mount_point, "sas_token": token and "{{secrets/s/sas}}"},
-        context={"secrets": lambda _scope, _key: token},
+        {"source": source, "mount_point": mount_point, "sas_token": token and "{{secrets/s/sas}}"} | more,
+        context={"secrets": lambda _scope, key: token if key == "sas" else f"{key}'s value"},
     )
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known_of_mounts(monkeypatch):
+    monkeypatch.setattr(storage, "_marks", {})
+
+
+@pytest.fixture
+def on_databricks(monkeypatch):
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
 
 
 # Mounting
@@ -55,6 +83,49 @@ def test_mounting_twice_mounts_once():
     storage.mount(dbutils, settings(WASBS, token=TOKEN))
     storage.mount(dbutils, settings(WASBS, token=TOKEN))
     assert len(dbutils.calls) == 1
+
+
+def test_a_mount_whose_token_was_renewed_is_updated_once():
+    dbutils = FakeDbutils()
+    for token in (TOKEN, TOKEN, "another", "another"):
+        storage.mount(dbutils, settings(WASBS, token=token))
+    assert [configs for _, _, configs in dbutils.calls] == [{SAS_KEY: TOKEN}, {SAS_KEY: "another"}]
+
+
+@pytest.mark.parametrize(
+    ("is_listed", "session", "updates"),
+    [
+        (True, {}, 0),
+        (False, {}, 1),
+        # The workbench's session has what is mounted, and its mounts cannot be listed.
+        (False, {SAS_KEY: TOKEN}, 0),
+        (True, {SAS_KEY: "the one before"}, 1),
+    ],
+)
+def test_a_mount_of_another_process_is_updated_where_its_token_is_another_one(is_listed, session, updates):
+    dbutils, spark = FakeDbutils({"/mnt/lake": WASBS}), FakeSpark()
+    dbutils.is_listed = is_listed
+    spark.given.update(session)
+    storage.mount(dbutils, settings(WASBS, token=TOKEN), spark)
+    assert dbutils.calls == [(WASBS, "/mnt/lake", {SAS_KEY: TOKEN})] * updates
+    # Found to work, it is known from then on.
+    spark.given.clear()
+    storage.mount(dbutils, settings(WASBS, token=TOKEN), spark)
+    assert len(dbutils.calls) <= max(updates, 1)
+
+
+def test_a_mount_is_used_without_its_secret_and_nothing_is_mounted_without(caplog):
+    def away(_scope, _key):
+        raise RuntimeError(f"no permission; {TOKEN}")
+
+    secret = {"source": WASBS, "mount_point": "/mnt/lake", "sas_token": "{{secrets/s/sas}}"}
+    unread = StorageSettings.model_validate(secret, context={"secrets": away})
+    dbutils = FakeDbutils({"/mnt/lake": WASBS})
+    assert storage.mount(dbutils, unread) == "/mnt/lake"
+    assert dbutils.calls == []
+    assert caplog.messages == ["/mnt/lake is used as it is mounted: RuntimeError of the platform"]
+    with pytest.raises(RuntimeError):
+        storage.mount(FakeDbutils(), unread)
 
 
 @pytest.mark.parametrize("mounted", ["file:///lakes", "file:///lake/sub", WASBS])
@@ -86,26 +157,240 @@ def test_a_container_is_mounted_with_its_token(token):
     ],
 )
 def test_the_setting_of_a_token_names_container_and_host(source, key):
-    assert storage.mount_configs(settings(source, token=TOKEN)) == {key: TOKEN}
+    assert hadoop_settings(settings(source, token=TOKEN)) == {key: TOKEN}
 
 
-@pytest.mark.parametrize("source", ["ftp://h/x", "wasbs://container/x", "wasbs://@a/x", "lake"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "ftp://h/x",
+        "wasbs://container/x",
+        "wasbs://@a/x",
+        "lake",
+        "s3://b/x",
+        "s3a://key:secret@b/x",
+        "/Volumes/a/b",
+    ],
+)
 def test_a_source_of_another_form_is_refused_with_those_allowed(source):
-    dbutils = FakeDbutils()
+    with pytest.raises(ValidationError) as raised:
+        settings(source, token=TOKEN)
+    for allowed in ("file:///", "/Volumes/<catalog>", "wasbs://", "abfss://", "s3a://"):
+        assert allowed in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["file:///a/../b", "file:///a/%2e%2E/b", "s3a://b/..", "wasbs://c@a/x/../y", "/Volumes/a/b/c/.."],
+)
+def test_a_source_that_leads_out_of_itself_is_refused(source):
+    with pytest.raises(ValidationError, match=r"must not hold `\.\.`"):
+        settings(source, token=TOKEN)
+
+
+KEY, SECRET, SESSION = (
+    {name: f"{{{{secrets/s/{name}}}}}"} for name in ("access_key", "secret_key", "session_token")
+)
+ACCOUNT_KEY = {"account_key": "{{secrets/s/account_key}}"}
+OAUTH = {"oauth": {"tenant_id": "t-1", "client_id": "c-1", "client_secret": "{{secrets/s/client}}"}}
+ABFSS = "abfss://raw@account.dfs.core.windows.net/gps"
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "allowed"),
+    [
+        (WASBS, {"sas_token": "{{secrets/s/sas}}"} | ACCOUNT_KEY, "given: account_key and sas_token"),
+        (
+            ABFSS,
+            OAUTH | ACCOUNT_KEY,
+            "or account_key, or oauth; given: account_key and oauth",
+        ),
+        (
+            "s3a://b/x",
+            KEY,
+            "takes none, or access_key and secret_key, or access_key and secret_key and",
+        ),
+        ("s3a://b/x", SESSION, "given: session_token"),
+    ],
+)
+def test_credentials_that_do_not_open_a_source_are_refused_with_those_that_do(source, given, allowed):
+    with pytest.raises(ValidationError, match=allowed):
+        settings(source, **given)
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "needed"),
+    [
+        (WASBS, {}, "sas_token, or account_key"),
+        (WASBS, OAUTH, "sas_token, or account_key"),
+        (ABFSS, {}, "oauth"),
+    ],
+)
+def test_a_container_that_is_mounted_already_needs_no_credential_and_another_one_does(source, given, needed):
+    dbutils = FakeDbutils({"/mnt/lake": source})
+    assert storage.mount(dbutils, settings(source, **given)) == "/mnt/lake"
+    with pytest.raises(StorageError, match=f"{source} needs .*{needed}"):
+        storage.mount(FakeDbutils(), settings(source, **given))
+
+
+def test_credentials_for_other_sources_are_left_alone():
+    assert hadoop_settings(settings("file:///lake", token=TOKEN, **ACCOUNT_KEY)) == {}
+
+
+FIXED = "org.apache.hadoop.fs.azurebfs.sas.FixedSASTokenProvider"
+HOST = "account.dfs.core.windows.net"
+SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+DEFAULT = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "expected"),
+    [
+        (WASBS, ACCOUNT_KEY, {"fs.azure.account.key.account.blob.core.windows.net": "account_key's value"}),
+        (
+            ABFSS,
+            ACCOUNT_KEY,
+            {
+                f"fs.azure.account.auth.type.{HOST}": "SharedKey",
+                f"fs.azure.account.key.{HOST}": "account_key's value",
+            },
+        ),
+        (
+            ABFSS,
+            {"sas_token": "{{secrets/s/other}}"},
+            {
+                f"fs.azure.account.auth.type.{HOST}": "SAS",
+                f"fs.azure.sas.token.provider.type.{HOST}": FIXED,
+                f"fs.azure.sas.fixed.token.{HOST}": "other's value",
+            },
+        ),
+        (
+            ABFSS,
+            OAUTH,
+            {
+                f"fs.azure.account.auth.type.{HOST}": "OAuth",
+                f"fs.azure.account.oauth.provider.type.{HOST}": (
+                    "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
+                ),
+                f"fs.azure.account.oauth2.client.id.{HOST}": "c-1",
+                f"fs.azure.account.oauth2.client.secret.{HOST}": "client's value",
+                f"fs.azure.account.oauth2.client.endpoint.{HOST}": (
+                    "https://login.microsoftonline.com/t-1/oauth2/token"
+                ),
+            },
+        ),
+        (
+            "s3a://raw/gps",
+            {"region": "eu-central-1"},
+            {
+                "fs.s3a.bucket.raw.aws.credentials.provider": DEFAULT,
+                "fs.s3a.bucket.raw.endpoint.region": "eu-central-1",
+                "fs.s3a.bucket.raw.path.style.access": "false",
+            },
+        ),
+        (
+            "s3a://raw",
+            KEY | SECRET | {"endpoint": "http://127.0.0.1:9000", "path_style_access": True},
+            {
+                "fs.s3a.bucket.raw.access.key": "access_key's value",
+                "fs.s3a.bucket.raw.aws.credentials.provider": SIMPLE,
+                "fs.s3a.bucket.raw.endpoint": "http://127.0.0.1:9000",
+                "fs.s3a.bucket.raw.path.style.access": "true",
+                "fs.s3a.bucket.raw.secret.key": "secret_key's value",
+            },
+        ),
+        (
+            "s3a://raw/gps",
+            KEY | SECRET | SESSION,
+            {
+                "fs.s3a.bucket.raw.access.key": "access_key's value",
+                "fs.s3a.bucket.raw.aws.credentials.provider": TEMPORARY,
+                "fs.s3a.bucket.raw.path.style.access": "false",
+                "fs.s3a.bucket.raw.secret.key": "secret_key's value",
+                "fs.s3a.bucket.raw.session.token": "session_token's value",
+            },
+        ),
+        ("/Volumes/main/raw/lake", {}, {}),
+    ],
+)
+def test_hadoop_is_told_what_opens_a_source(source, given, expected):
+    assert hadoop_settings(settings(source, **given)) == expected
+
+
+class FakeSpark:
+    """A session's settings."""
+
+    def __init__(self):
+        self.given = {}
+        self.conf = SimpleNamespace(get=self.given.get, set=self.given.__setitem__)
+
+
+def test_a_source_that_is_not_to_be_mounted_is_opened_for_the_session():
+    spark, dbutils, raw = FakeSpark(), FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False)
+    assert storage.mount(dbutils, raw, spark) == "/mnt/lake"
+    assert spark.given == {SAS_KEY: TOKEN, RENEWED: spark.given[RENEWED]}
+    assert dbutils.calls == []
+    assert storage.resolve(dbutils, raw, "/mnt/lake/gps") == f"{WASBS}/gps"
+    with pytest.raises(StorageError, match="no session was given"):
+        storage.mount(dbutils, raw)
+
+
+@pytest.mark.usefixtures("on_databricks")
+def test_a_volume_is_never_mounted_and_stands_behind_the_mount_point():
+    dbutils, volume = FakeDbutils(), settings("/Volumes/main/raw/lake/")
+    assert storage.mount(dbutils, volume) == "/mnt/lake"
+    assert dbutils.calls == []
+    assert storage.resolve(dbutils, volume, "/mnt/lake/delta/gps") == "/Volumes/main/raw/lake/delta/gps"
+    assert storage.resolve(dbutils, volume, "/mnt/lake") == "/Volumes/main/raw/lake"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/mnt/data/../x", "s3a://b/../x", "/Volumes/a/b/c/..", "file:///a/../b", "file:///a/.%2E/b"],
+)
+def test_a_path_that_leads_out_of_its_folder_is_refused(path):
+    with pytest.raises(StorageError, match="leads out of its folder"):
+        storage.resolve(FakeDbutils(MOUNTED), settings(), path)
+
+
+@pytest.mark.parametrize("path", ["s3://b/x", "ftp://h/x", "s3a:///x", "file://host/x", "s3a://id:pw@b/x"])
+def test_an_address_of_another_form_is_refused_with_those_allowed_and_tells_no_login(path):
     with pytest.raises(StorageError) as raised:
-        storage.mount(dbutils, settings(source, token=TOKEN))
-    assert raised.value.cause.startswith(
-        f"{source} cannot be mounted; allowed: file:///<folder> and wasbs://"
+        storage.resolve(FakeDbutils(MOUNTED), settings(), path)
+    assert raised.value.cause == f"{path.replace('id:pw', '[REDACTED]')} has a form that is not allowed"
+    assert "s3a://<bucket>/<folder>" in raised.value.remedy
+
+
+#: As Hadoop tells what S3 answers with a body; its wording: "Error responses" of the Amazon S3 API reference.
+SKEWED = """An error occurred while calling o1.save.
+: java.nio.file.AccessDeniedException: s3a://b/x: PUT 0-byte object on x: S3Exception: The difference \
+between the request time and the current time is too large. (Service: S3, Status Code: 403)\
+:RequestTimeTooSkewed
+\tat org.apache.hadoop.fs.s3a.S3AUtils.translateException(S3AUtils.java:270)
+"""
+
+
+def test_a_clock_that_is_wrong_is_told_with_its_time_and_is_no_wrong_key():
+    refused = refusal(settings("s3a://b/x", **KEY, **SECRET), "s3a://b/x/table", Exception(SKEWED))
+    assert re.match(r"s3a://b/x refuses this machine's clock, \d{4}-\d\d-\d\d [\d:]+ UTC \(", refused.cause)
+    assert (refused.remedy, "\n" in refused.cause) == ("set the clock", False)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "remedy"),
+    [
+        ("s3a://b/table", "s3a://b/x", "renew the secret s/access_key, s/secret_key"),
+        ("s3a://other/table", "s3a://other/table", "a path in s3a://b/x, or a credential for this one"),
+        ("/mnt/lake/table", "s3a://b/x", "renew the secret s/access_key, s/secret_key"),
+    ],
+)
+def test_a_refusal_names_the_bucket_that_refuses_and_what_would_open_it(path, source, remedy):
+    refused = refusal(
+        settings("s3a://b/x", **KEY, **SECRET), path, Exception("(Service: S3, Status Code: 403)")
     )
-    assert TOKEN not in str(raised.value)
-    assert dbutils.calls == []
-
-
-def test_a_container_without_a_token_is_refused():
-    dbutils = FakeDbutils()
-    with pytest.raises(StorageError, match=r"needs a SAS token; try: storage\.sas_token"):
-        storage.mount(dbutils, settings(WASBS))
-    assert dbutils.calls == []
+    assert refused.cause == f"{source} refuses the access key ((Service: S3, Status Code: 403))"
+    assert refused.remedy.startswith(remedy)
 
 
 # Resolving
@@ -130,47 +415,49 @@ MOUNTED = {"/mnt/data": "file:///srv/data/", "/mnt/datalake": WASBS, "/mnt/azure
     ],
 )
 def test_a_path_below_a_mount_point_becomes_its_source(path, expected):
-    assert storage.resolve(FakeDbutils(MOUNTED), path, databricks=False) == expected
+    assert storage.resolve(FakeDbutils(MOUNTED), settings(), path) == expected
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_mount_point_that_begins_like_another_is_not_that_one(order):
     dbutils = FakeDbutils(list(MOUNTED.items())[::order])
-    assert storage.resolve(dbutils, "/mnt/datalake/x", databricks=False) == f"{WASBS}/x"
-    assert storage.resolve(dbutils, "/mnt/data/x", databricks=False) == "file:/srv/data/x"
+    assert storage.resolve(dbutils, settings(), "/mnt/datalake/x") == f"{WASBS}/x"
+    assert storage.resolve(dbutils, settings(), "/mnt/data/x") == "file:/srv/data/x"
 
 
 def test_a_folder_is_written_as_hadoop_writes_it():
     dbutils = FakeDbutils({"/mnt/a": "file:///home/x%20y", "/mnt/b": "/plain/folder"})
-    assert storage.resolve(dbutils, "/mnt/a/t", databricks=False) == "file:/home/x y/t"
-    assert storage.resolve(dbutils, "/mnt/b/t", databricks=False) == "file:/plain/folder/t"
+    assert storage.resolve(dbutils, settings(), "/mnt/a/t") == "file:/home/x y/t"
+    assert storage.resolve(dbutils, settings(), "/mnt/b/t") == "file:/plain/folder/t"
 
 
-@pytest.mark.parametrize("databricks", [True, False])
-def test_a_folder_that_is_given_as_an_address_is_written_so_too(databricks):
+@pytest.mark.parametrize("version", ["", "18.0"])
+def test_a_folder_that_is_given_as_an_address_is_written_so_too(version, monkeypatch):
     """Delta takes file:///x and file:/x for two locations, and refuses to create the table."""
+    monkeypatch.setattr("topiclake.storage.is_databricks", lambda: bool(version))
     dbutils = FakeDbutils(MOUNTED)
-    assert storage.resolve(dbutils, "file:///home/x%20y/t", databricks=databricks) == "file:/home/x y/t"
-    assert storage.resolve(dbutils, "file:/home/t", databricks=databricks) == "file:/home/t"
+    assert storage.resolve(dbutils, settings(), "file:///home/x%20y/t") == "file:/home/x y/t"
+    assert storage.resolve(dbutils, settings(), "file:/home/t") == "file:/home/t"
 
 
 def test_a_percent_sign_in_a_container_stays():
     dbutils = FakeDbutils({"/mnt/a": f"{WASBS}/x%20y"})
-    assert storage.resolve(dbutils, "/mnt/a/t", databricks=False) == f"{WASBS}/x%20y/t"
+    assert storage.resolve(dbutils, settings(), "/mnt/a/t") == f"{WASBS}/x%20y/t"
 
 
 @pytest.mark.parametrize("path", ["/mnt/dat", "/mnt/data2/x", "/mnt/", "/mnt/other/x"])
 def test_a_path_below_no_mount_is_named_with_the_mounts(path):
     with pytest.raises(StorageError) as raised:
-        storage.resolve(FakeDbutils(MOUNTED), path, databricks=False)
+        storage.resolve(FakeDbutils(MOUNTED), settings(), path)
     assert raised.value.cause == (f"{path} is below no mount; mounted: /mnt/azure, /mnt/data, /mnt/datalake")
 
 
 def test_without_any_mount_the_error_says_nothing_is_mounted():
     with pytest.raises(StorageError, match="mounted: nothing; try: mount first"):
-        storage.resolve(FakeDbutils(), "/mnt/data/x", databricks=False)
+        storage.resolve(FakeDbutils(), settings(), "/mnt/data/x")
 
 
+@pytest.mark.usefixtures("on_databricks")
 @pytest.mark.parametrize("path", ["/mnt/data/x", "/mnt/unmounted/x", "/Volumes/a/b/c", "s3a://b/x"])
 def test_databricks_resolves_paths_by_itself(path):
-    assert storage.resolve(FakeDbutils(MOUNTED), path, databricks=True) == path
+    assert storage.resolve(FakeDbutils(MOUNTED), settings(), path) == path

@@ -19,6 +19,10 @@ FILES = {
         "jars/spark/pom.xml",
         "docker-compose.yaml",
         "deploy/spark/Dockerfile",
+        "deploy/kubernetes/Dockerfile",
+        "deploy/kubernetes/taxi-publish.yaml",
+        "deploy/kubernetes/taxi-archive.yaml",
+        "docs/kubernetes.md",
         "Makefile",
         "CONTRIBUTING.md",
     ]
@@ -54,6 +58,9 @@ def disagreements(files: dict[str, str]) -> list[str]:
     python, jvm = pins(files["requirements.txt"]), properties(files["jars/pom.xml"])
     scala = jvm["scala.binary.version"]
     spark_series = ".".join(jvm["spark.version"].split(".")[:2])
+    version = re.search(r'^version = "(.+)"$', files["pyproject.toml"], re.MULTILINE)
+    assert version
+    application = [f"sparkVersion: {jvm['spark.version']}\n", f"image: topiclake:{version[1]}\n"]
     expected = {
         "requirements.txt": [f"pyspark=={jvm['spark.version']}\n", f"delta-spark=={jvm['delta.version']}\n"],
         "jars/spark/pom.xml": [
@@ -62,6 +69,13 @@ def disagreements(files: dict[str, str]) -> list[str]:
         "docker-compose.yaml": [f"image: apache/kafka:{jvm['kafka.version']}\n"],
         "deploy/spark/Dockerfile": [
             f"FROM apache/spark:{python['pyspark']}-scala{scala}-java17-python3-ubuntu\n"
+        ],
+        "deploy/kubernetes/Dockerfile": [f"FROM topiclake-spark:{jvm['spark.version']}\n"],
+        "deploy/kubernetes/taxi-publish.yaml": application,
+        "deploy/kubernetes/taxi-archive.yaml": application,
+        "docs/kubernetes.md": [
+            f"--tag topiclake-spark:{jvm['spark.version']} .\n",
+            f"--tag topiclake:{version[1]} .\n",
         ],
     }
     return [
@@ -118,7 +132,10 @@ def _open_dependencies(root: ElementTree.Element) -> list[str]:
         exclusions = dependency.iterfind("./exclusions/exclusion")
         return any(e.findtext("groupId") == "*" and e.findtext("artifactId") == "*" for e in exclusions)
 
-    found = [entry for entry in root.iter("dependency") if not excludes_everything(entry)]
+    # A plugin's own are on no class path of ours.
+    of_plugins = {id(entry) for plugin in root.iter("plugin") for entry in plugin.iter("dependency")}
+    listed = [entry for entry in root.iter("dependency") if id(entry) not in of_plugins]
+    found = [entry for entry in listed if not excludes_everything(entry)]
     return [str(entry.findtext("artifactId")) for entry in found]
 
 
@@ -136,6 +153,10 @@ def test_versions_agree_everywhere() -> None:
         ("docker-compose.yaml", "apache/kafka:4.1.0", "apache/kafka:4.0.0"),
         ("deploy/spark/Dockerfile", "apache/spark:4.1.1-", "apache/spark:4.0.1-"),
         ("deploy/spark/Dockerfile", "-scala2.13-", "-scala2.12-"),
+        ("deploy/kubernetes/Dockerfile", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
+        ("deploy/kubernetes/taxi-publish.yaml", "sparkVersion: 4.1.1", "sparkVersion: 4.0.1"),
+        ("deploy/kubernetes/taxi-archive.yaml", "image: topiclake:0.1.0", "image: topiclake:0.2.0"),
+        ("docs/kubernetes.md", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
     ],
 )
 def test_a_version_that_is_changed_in_one_place_only_is_named(name: str, before: str, after: str) -> None:

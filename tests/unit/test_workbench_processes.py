@@ -190,6 +190,18 @@ def test_chosen_ports_differ_also_from_those_that_are_spoken_for() -> None:
     assert len({*chosen.values(), 20002}) == 4
 
 
+def test_a_chosen_port_is_none_that_an_outgoing_connection_may_be_given() -> None:
+    chosen = ports.choose([str(one) for one in range(50)], {})
+    assert len(set(chosen.values())) == 50
+    assert max(chosen.values()) < 32768, "Linux begins here, others higher"
+
+
+def test_a_machine_without_a_free_port_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "is_free", lambda _: False)
+    with pytest.raises(OSError, match="none of the ports 10000 to 32767"):
+        ports.choose(["kafka"], {})
+
+
 @pytest.mark.parametrize(
     ("text", "version"),
     [

@@ -1,0 +1,77 @@
+"""A topic of hits of its own, and what tests do with it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka import Producer
+
+import topiclake as tl
+from tests.environment import Unmounted
+from topiclake import delta
+from topiclake.config import load_settings
+from topiclake.quarantine import RECORD_SCHEMA
+
+PROJECT = Path(__file__).parents[2]
+
+
+class Hits:
+    def __init__(self, spark, folder, topic):
+        self.spark, self.folder, self.topic = spark, folder, topic
+
+    def settings(self, **given):
+        parameters = {
+            "topic": self.topic,
+            "table_path": f"{self.folder}/table",
+            "checkpoint_path": f"{self.folder}/checkpoint",
+            "storage": self.folder.as_uri(),
+        }
+        return load_settings("isp", parameters | given, conf=PROJECT / "conf")
+
+    def publish(self, hits, **given):
+        return tl.publish_hits(self.spark, self.settings(), hits=hits, **given)
+
+    def send(self, *values):
+        producer = Producer({"bootstrap.servers": self.settings().kafka.bootstrap_servers})
+        for value in values:
+            producer.produce(self.topic, value)
+        assert producer.flush(10) == 0
+
+    def records(self, *values):
+        """What Kafka's source gives, without Kafka."""
+        now = datetime.now()
+        rows = [(self.topic, 0, offset, now, None, value, None) for offset, value in enumerate(values)]
+        return self.spark.createDataFrame(rows, RECORD_SCHEMA)
+
+    def ingest(self, **given):
+        settings = self.settings(**given)
+        tl.await_caught_up(tl.start_ingest(self.spark, settings, Unmounted()), settings.pipeline.trigger)
+        return delta.read(self.spark, f"{self.folder}/table")
+
+    def quarantined(self):
+        path = f"{self.folder}/table_quarantine"
+        if not delta.is_table(self.spark, path):
+            return Counter()
+        return Counter(row["reason"] for row in delta.read(self.spark, path).collect())
+
+    def result(self, rows, mode):
+        """Run a stream to its end into memory."""
+        name = f"result_{uuid4().hex}"
+        stream = rows.writeStream.format("memory").queryName(name).outputMode(mode)
+        tl.await_caught_up(stream.trigger(availableNow=True).start(), "availableNow")
+        return [tuple(row) for row in self.spark.table(name).collect()]
+
+    def values(self):
+        """What the topic holds that is right, read in one batch and parsed without Spark."""
+        found = []
+        for row in tl.read_batch(self.spark, self.settings()).collect():
+            try:
+                value = json.loads(bytes(row["value"]))
+            except (TypeError, ValueError):
+                continue
+            found.append(value)
+        return found

@@ -1,0 +1,71 @@
+"""A driver that writes hits into files, one small batch after the other, until it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import topiclake as tl
+from tests.environment import Unmounted
+from topiclake.session import local_session
+from topiclake.settings import Settings
+
+PROJECT = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = 120
+
+
+def kill_within_batch(settings: Settings, folder: Path, batch: int) -> None:
+    """Start the driver in a process group of its own, and kill it when the offsets of `batch` are fixed."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.integration.killed_files",
+        settings.model_dump_json(),
+        str(folder),
+    ]
+    with (folder / "driver.log").open("w") as log:
+        driver = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log, start_new_session=True)
+    begun, end = folder / "files_checkpoint" / "offsets" / str(batch), time.monotonic() + PATIENCE_SECONDS
+    try:
+        while not begun.exists():
+            assert driver.poll() is None, (folder / "driver.log").read_text()[-3000:]
+            assert time.monotonic() < end, "no batch"
+            time.sleep(0.01)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+    assert driver.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+
+
+def start(spark, settings, folder):
+    """Start the stream of files, as the test does it as well."""
+    return tl.start_files(
+        tl.dated_hits(tl.read_values(spark, settings)),
+        settings,
+        Unmounted(),
+        path=f"{Path(folder).as_uri()}/files",
+        checkpoint_path=f"{Path(folder).as_uri()}/files_checkpoint",
+        partition_by=["zip", "day"],
+    )
+
+
+def main(told: str, folder: str) -> None:
+    """Write files as `told`."""
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": f"{folder}/tmp",
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+    }
+    spark = local_session("killed", PROJECT / "jars", quiet)
+    start(spark, Settings.model_validate_json(told), folder).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,321 @@
+"""The notebooks on a cluster of Spark's: a master, two workers, and executors that are killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.dataset
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from tests.environment import without_workbench
+from tests.waiting import wait_until
+from topiclake.wire_format import frame
+from workbench import processes, services
+from workbench.home import Home
+from workbench.session import CLUSTER_SHARE, MASTER_VARIABLE
+from workbench.spark_cluster import SparkMaster, cluster, spark_home
+
+PROJECT = Path(__file__).parents[2]
+MANIFEST = yaml.safe_load((PROJECT / "deploy" / "kubernetes" / "taxi-archive.yaml").read_text("utf-8"))
+BATCH_ROWS = {"gps": 20_000, "taxi": 4_000}
+#: In the project's own file: three batches.
+TRIPS = 10_000
+#: Of 331 points each on average: three batches.
+DEVICES = 180
+PATIENCE_SECONDS = 240
+
+
+class Run(subprocess.Popen[str]):
+    """A process that tells a file: a pipe that nobody reads while a test looks elsewhere would stop it."""
+
+    def __init__(self, command: list[str], **given: Any) -> None:
+        self.file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the process)
+        super().__init__(command, stdout=self.file, stderr=subprocess.STDOUT, text=True, **given)
+
+    def told(self, timeout: float | None = None) -> str:
+        """Wait for its end, and return what it told."""
+        self.wait(timeout)
+        self.file.seek(0)
+        return self.file.read()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster, and a project whose notebooks are the real files."""
+
+    home: Home
+    project: Path
+    environment: dict[str, str]
+    parameters: dict[str, str] = field(default_factory=dict)
+    started: list[Run] = field(default_factory=list)
+
+    def of_topic(self, topic: str) -> Cluster:
+        """The same cluster, for another topic and its table."""
+        paths = {f"{name}_path": f"/mnt/datalake/{name}/{topic}" for name in ("table", "checkpoint")}
+        return replace(self, parameters={"topic": topic, **paths})
+
+    def workers(self) -> list[psutil.Process]:
+        names = [service.name for service in cluster(self.home)[1:]]
+        return [process for name in names for process in processes.marked(self.home, name)]
+
+    def executors(self) -> list[psutil.Process]:
+        return [process for worker in self.workers() for process in worker.children()]
+
+    def start(self, notebook: str, **parameters: str) -> Run:
+        command = [sys.executable, "-m", "workbench", "run", *self.arguments(notebook, parameters)]
+        return self.popen(command, {MASTER_VARIABLE: self.master()})
+
+    def submit(self, notebook: str, **conf: str) -> Run:
+        """Run it by spark-submit with the settings of a manifest, and those of `conf` over them."""
+        settings = MANIFEST["spec"]["sparkConf"] | {
+            "spark.driver.extraJavaOptions": MANIFEST["spec"]["driver"]["javaOptions"],
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            **CLUSTER_SHARE,
+        }
+        settings |= {f"spark.{key.replace('_', '.')}": text for key, text in conf.items()}
+        here = {key: text.replace("/topiclake/", f"{PROJECT}/") for key, text in settings.items()}
+        given = [part for key, text in here.items() for part in ("--conf", f"{key}={text}")]
+        file = PROJECT / "deploy" / "kubernetes" / "run_notebook.py"
+        program = [str(spark_home() / "bin" / "spark-submit"), "--master", self.master(), *given, str(file)]
+        return self.popen([*program, *self.arguments(notebook, {})], {"PYSPARK_PYTHON": sys.executable})
+
+    def arguments(self, notebook: str, parameters: dict[str, str]) -> list[str]:
+        taken = ("topic",) if notebook.endswith("_publish") else tuple(self.parameters)
+        given = {name: self.parameters[name] for name in taken} | parameters
+        options = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
+        return [str(self.project / "notebooks" / f"{notebook}.py"), *options]
+
+    def popen(self, command: list[str], variables: dict[str, str]) -> Run:
+        environment = self.environment | variables
+        process = Run(command, cwd=self.project, env=environment)
+        self.started.append(process)
+        return process
+
+    def master(self) -> str:
+        return SparkMaster(self.home).address(self.home.load().ports)
+
+    def folder(self, name: str) -> Path:
+        return self.home.datalake / self.parameters[f"{name}_path"].removeprefix("/mnt/datalake/")
+
+    def committed_batches(self) -> int:
+        """How many batches Spark's checkpoint calls done."""
+        return len(list((self.folder("checkpoint") / "commits").glob("[0-9]*")))
+
+    def begun_batches(self) -> int:
+        return len(list((self.folder("checkpoint") / "offsets").glob("[0-9]*")))
+
+    def file_being_written(self, executor: psutil.Process) -> str:
+        """The table's data file that an executor has open: it is in the middle of a task of a batch."""
+        table = f"{self.folder('table')}/part-"
+        try:
+            return next((file.path for file in executor.open_files() if file.path.startswith(table)), "")
+        except psutil.Error:
+            return ""
+
+    def stop_one_in_mid_task(self, running: Run) -> tuple[psutil.Process, str]:
+        """Stop an executor (SIGSTOP) that is writing a data file, and return both."""
+        found: list[tuple[psutil.Process, str]] = []
+
+        def stopped_in_mid_task() -> bool:
+            assert running.poll() is None, f"it ended by itself: {running.told()[-3000:]}"
+            for executor in self.executors():
+                if self.file_being_written(executor):
+                    executor.suspend()
+                    # It may have ended its task just before it was stopped.
+                    if file := self.file_being_written(executor):
+                        found.append((executor, file))
+                        return True
+                    executor.resume()
+            return False
+
+        wait_until(stopped_in_mid_task, PATIENCE_SECONDS)
+        return found[0]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's own files, with a configuration that makes small batches."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("jars", "data"):
+        (folder / name).symlink_to(PROJECT / name)
+    (folder / "notebooks").mkdir()
+    for notebook in (PROJECT / "notebooks").glob("*.py"):
+        (folder / "notebooks" / notebook.name).symlink_to(notebook)
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    base = yaml.safe_load((PROJECT / "conf" / "base.yaml").read_text("utf-8"))
+    for pipeline, rows in BATCH_ROWS.items():
+        base["pipelines"][pipeline]["max_offsets_per_trigger"] = rows
+    (folder / "conf" / "base.yaml").write_text(yaml.safe_dump(base), "utf-8")
+    return folder
+
+
+@pytest.fixture
+def running(embedded: tuple[Home, services.Addresses], project: Path) -> Iterator[Cluster]:
+    home, addresses = embedded
+    environment = without_workbench() | addresses.environment()
+    found = Cluster(home, project, environment)
+    services.start_services(home, cluster(home))
+    yield found
+    left = found.executors()
+    # Those that a failed test left; they end what they have started.
+    processes.stop([psutil.Process(one.pid) for one in found.started if one.poll() is None])
+    for service in cluster(home):
+        processes.stop(processes.marked(home, service.name))
+    # What a worker has started ends with it.
+    assert psutil.wait_procs(left, timeout=30)[1] == []
+
+
+def produce(found: Cluster, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": found.environment["WORKBENCH_KAFKA"]})
+    producer.produce(found.parameters["topic"], value)
+    assert producer.flush(30) == 0
+
+
+def exit_value(process: Run) -> Any:
+    output = process.told(PATIENCE_SECONDS)
+    assert process.returncode == 0, output[-4000:]
+    return json.loads(re.search(r"^exit value +(.*)$", output, re.MULTILINE)[1])
+
+
+def data_files(table: Path) -> set[str]:
+    """The files of a table's current version, read from its log without Spark."""
+    files: set[str] = set()
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        for action in map(json.loads, commit.read_text("utf-8").splitlines()):
+            files |= {action["add"]["path"]} if "add" in action else set()
+            files -= {action["remove"]["path"]} if "remove" in action else set()
+    return files
+
+
+def archived_files(folder: Path) -> set[str]:
+    """The files that count among those of an archive, as Spark's file sink lists them."""
+    logs = (log.read_text("utf-8").splitlines() for log in (folder / "_spark_metadata").glob("[0-9]*"))
+    return {Path(json.loads(entry)["path"]).name for version, *entries in logs for entry in entries}
+
+
+def offsets(table: Path, files: set[str]) -> list[tuple[int, int]]:
+    """Partition and offset of every row in some files of a table."""
+    found = pyarrow.dataset.dataset([str(table / file) for file in files], format="parquet")
+    rows = found.to_table(columns=["_kafka"])["_kafka"].to_pylist()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def open_to_others(process: psutil.Process) -> list[str]:
+    """The addresses at which a process listens, except those on loopback."""
+    listening = [one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+    return [ip for ip in listening if ip.removeprefix("::ffff:") != "127.0.0.1"]
+
+
+@pytest.mark.timeout(900)
+def test_killed_executors_and_workers_cost_no_record_and_double_none(running: Cluster) -> None:
+    found = running.of_topic("killed")
+    sent = exit_value(found.start("gps_publish", devices=str(DEVICES)))
+    produce(found, frame(sent["schema_id"], b"truncated"))
+    run = found.start("gps_ingest")
+
+    wait_until(lambda: found.committed_batches() or run.poll() is not None, PATIENCE_SECONDS)
+    executors = found.executors()
+    assert len(executors) == 2
+    assert [open_to_others(one) for one in [*executors, *found.workers()]] == [[]] * 4
+
+    victim, cut = found.stop_one_in_mid_task(run)
+    begun = found.begun_batches()
+    assert begun > found.committed_batches()
+    victim.kill()
+    # The worker starts another one, and the batch that was cut goes on.
+    wait_until(lambda: set(found.executors()) - set(executors), PATIENCE_SECONDS)
+    wait_until(lambda: found.committed_batches() >= begun or run.poll() is not None, PATIENCE_SECONDS)
+
+    victim, cut_too = found.stop_one_in_mid_task(run)
+    begun = found.begun_batches()
+    assert begun > found.committed_batches()
+    victim.parent().kill()
+    victim.kill()
+
+    done = exit_value(run)
+    assert [one.state for one in services.status(found.home, cluster(found.home))].count("crashed") == 1
+    assert found.committed_batches() >= begun
+    # The reason of the record that does not decode comes from fastavro, so from Python on an executor.
+    assert (done["rows_written"], done["quarantined"]) == (sent["records"], {"undecodable": 1})
+    assert done["audit"]["findings"] == []
+    # Both kills hit tasks: what they were writing belongs to no commit.
+    assert not {Path(cut).name, Path(cut_too).name} & data_files(found.folder("table"))
+    there = offsets(found.folder("table"), data_files(found.folder("table")))
+    assert len(there) == len(set(there)) == sent["records"]
+
+    # As a SparkApplication does it, on the worker that is left.
+    report = exit_value(found.submit("audit"))
+    assert (report["ok"], sum(one["in_table"] for one in report["partitions"])) == (True, sent["records"])
+
+
+@pytest.mark.timeout(600)
+def test_the_taxi_notebooks_archive_each_trip_once_though_an_executor_is_killed(running: Cluster) -> None:
+    found = running.of_topic("taxi-killed")
+    sent = exit_value(found.start("taxi_publish"))
+    assert (sent["records"], sent["partitions"]) == (TRIPS, 10)
+
+    run = found.submit("taxi_archive")
+    victim, cut = found.stop_one_in_mid_task(run)
+    victim.kill()
+
+    done, folder = exit_value(run), found.folder("table")
+    assert (done["rows"], found.committed_batches()) == (TRIPS, 3)
+    # The kill hit a task: what it was writing is no part of the archive.
+    files = archived_files(folder)
+    assert Path(cut).name not in files
+    there = offsets(folder, files)
+    assert len(there) == len(set(there)) == TRIPS
+
+
+PROBE = """\
+# Databricks notebook source
+import json
+import sys
+from pyspark.sql import functions as F
+from topiclake.platform_check import require_avro_limits
+
+require_avro_limits(spark)
+
+# COMMAND ----------
+
+python = F.udf(lambda: " ".join(sys.version.split()))()
+java = F.expr("java_method('java.lang.System', 'getProperty', 'sun.java.command')")
+dbutils.notebook.exit(json.dumps(spark.range(1).select(python, java).first()))
+"""
+
+
+PARENT = """\
+# Databricks notebook source
+spark.range(2).count()
+dbutils.notebook.exit(dbutils.notebook.run("./probe", 0))
+"""
+
+
+def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_python(
+    running: Cluster,
+) -> None:
+    for name, source in (("probe", PROBE), ("parent", PARENT)):
+        (running.project / "notebooks" / f"{name}.py").write_text(source)
+    python, java = exit_value(running.start("parent"))
+    assert python == " ".join(sys.version.split())
+    assert java.startswith("org.apache.spark.executor.CoarseGrainedExecutorBackend ")
+
+    # What is submitted wins over topiclake.session, and a failed notebook is a failed application.
+    refused = running.submit("probe", executor_extraJavaOptions="-XX:+UseG1GC")
+    output = refused.told(PATIENCE_SECONDS)
+    assert refused.returncode == 1
+    assert "the JVM has no org.apache.avro.limits." in output

@@ -1,0 +1,426 @@
+"""Hits into files, topics, tables and the console: each sink has what a batch would compute, once."""
+
+import json
+import re
+import shutil
+from collections import Counter
+from datetime import date, datetime, timezone
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import functions as F
+
+import topiclake as tl
+from tests.environment import Unmounted
+from tests.integration import killed_files
+from topiclake import checkpoint, delta
+from topiclake.errors import ConfigError, IngestError, KafkaError, PlatformError, StorageError
+from topiclake.sinks import files
+
+DAYS = ("2026-01-02", "2026-01-03")
+
+
+def one_hit(zipcode, day=DAYS[0]):
+    return json.dumps({"ip": "192.0.2.9", "zipcode": zipcode, "hittime": f"{day}T23:59:59.999999Z"}).encode()
+
+
+def zip_of(value):
+    found = re.fullmatch(r"\s*(\d{5})(-?\d{4})?\s*", value["zipcode"] or "")
+    return found and found[1]
+
+
+def expected(hits, *, days=False):
+    """Count in plain Python by zip code, and by day where asked."""
+    counts = Counter()
+    for value in hits.values():
+        day = datetime.fromisoformat(value["hittime"]).astimezone(timezone.utc).date()
+        counts[(zip_of(value), day) if days else zip_of(value)] += 1
+    return counts
+
+
+def write_files(hits, **given):
+    query = killed_files.start(hits.spark, hits.settings(**given), hits.folder)
+    tl.await_caught_up(query, "availableNow")
+
+
+def files_table(hits, name):
+    columns = tl.dated_hits(tl.read_values(hits.spark, hits.settings())).schema
+    path = f"{hits.folder.as_uri()}/files"
+    return tl.create_files_table(
+        hits.spark, hits.settings(), Unmounted(), path=path, name=name, columns=columns
+    )
+
+
+def counted(rows):
+    return Counter(
+        {(row["zip"], row["day"]): row["count"] for row in rows.groupBy("zip", "day").count().collect()}
+    )
+
+
+def files_read(rows):
+    """Run a query, and return how many files it opened."""
+    rows.collect()
+    scan = rows._jdf.queryExecution().executedPlan().collectLeaves().head()
+    return scan.metrics().apply("numFiles").value()
+
+
+@pytest.fixture
+def table_name(spark):
+    name = f"hits_{uuid4().hex}"
+    yield name
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_files_hold_each_hit_and_an_open_table_shows_new_partitions(hits, table_name):
+    hits.publish(300, damaged=3)
+    hits.send(one_hit("00501"), one_hit(None), one_hit("elsewhere"))
+    assert files_table(hits, table_name).count() == 0
+    shown = hits.spark.sql(f"SELECT * FROM {table_name}")
+    assert (shown.schema["zip"].dataType.typeName(), shown.schema["day"].dataType.typeName()) == (
+        "string",
+        "date",
+    )
+    write_files(hits)
+    first = expected(hits, days=True)
+    assert counted(hits.spark.table(table_name)) == first
+    assert {"00501", "02108", None} <= {code for code, _ in first}
+    written = list((hits.folder / "files").rglob("*.parquet"))
+    assert len(written) == len(first), "one file for each partition of a batch"
+
+    hits.publish(50, start=f"{DAYS[1]}T03:00:00Z")
+    write_files(hits)
+    whole = expected(hits, days=True)
+    assert counted(hits.spark.sql(f"SELECT * FROM {table_name}")) == whole
+    assert {day for _, day in whole} == set(map(date.fromisoformat, DAYS))
+    places = hits.spark.table(table_name).select("_kafka.partition", "_kafka.offset")
+    assert places.distinct().count() == places.count() == sum(whole.values())
+
+    write_files(hits)
+    assert counted(files_table(hits, table_name)) == whole
+
+
+def test_a_filter_reads_only_the_files_of_its_partitions(hits, table_name):
+    hits.publish(200)
+    hits.publish(200, start=f"{DAYS[1]}T03:00:00Z")
+    hits.send(one_hit(None))
+    write_files(hits)
+    table = files_table(hits, table_name)
+    every = len(expected(hits, days=True))
+    assert files_read(table) == every
+    one = table.where(f"zip = '00501' AND day = DATE'{DAYS[1]}'")
+    plan = one._jdf.queryExecution().executedPlan().toString()
+    partition_filters = re.search(r"PartitionFilters: \[(.*?)\], Pushed", plan)[1]
+    assert re.search(r"zip#\d+ = 00501", partition_filters)
+    assert re.search(r"day#\d+ = 2026-01-03", partition_filters)
+    assert files_read(one) == 1
+    (file,) = (row[0] for row in one.select(F.input_file_name()).distinct().collect())
+    assert "/zip=00501/day=2026-01-03/" in file
+    assert files_read(table.where("zip IS NULL")) == 1
+    assert [row["ip"] for row in table.where("zip IS NULL").collect()] == ["192.0.2.9"]
+
+
+@pytest.mark.timeout(240)
+def test_files_hold_each_hit_once_after_a_driver_was_killed_within_a_batch(hits, table_name):
+    hits.publish(400, minutes=3 * 24 * 60)
+    small = hits.settings(trigger="1 second", max_offsets_per_trigger="60")
+    killed_files.kill_within_batch(small, hits.folder, batch=2)
+    location = f"{hits.folder}/files_checkpoint"
+    assert checkpoint.is_interrupted(hits.spark, location)
+    table = files_table(hits, table_name)
+    assert table.count() < 400
+    # What a task that is killed may leave behind.
+    half = next((hits.folder / "files").rglob("*.parquet"))
+    shutil.copy(half, half.with_name("part-00000-left-behind.snappy.parquet"))
+    write_files(hits)
+    assert counted(hits.spark.table(table_name)) == expected(hits, days=True)
+
+
+def test_windows_are_written_to_files_when_they_are_closed(hits):
+    start = datetime.now(timezone.utc).replace(hour=0)
+    hits.publish(500, start=start.isoformat(), minutes=40)
+    settings = hits.settings()
+    query = tl.start_files(
+        tl.hits_per_window(tl.read_values(hits.spark, settings)),
+        settings,
+        Unmounted(),
+        path=f"{hits.folder}/windows",
+        checkpoint_path=f"{hits.folder}/windows_checkpoint",
+        partition_by=["zip"],
+        name="windows",
+    )
+    tl.await_caught_up(query, "availableNow")
+    counts = hits.result(tl.hits_per_window(tl.read_values(hits.spark, settings)), "complete")
+    (last,) = hits.spark.createDataFrame(hits.values()).selectExpr("max(CAST(hittime AS TIMESTAMP))").first()
+    closed = {row for row in counts if (last - row[1]).total_seconds() >= 600}
+    assert 0 < len(closed) < len(counts)
+    written = hits.spark.read.schema("start TIMESTAMP, end TIMESTAMP, zip STRING, count BIGINT").parquet(
+        f"{hits.folder}/windows"
+    )
+    assert {tuple(row) for row in written.collect()} == closed
+
+
+def test_what_cannot_be_a_folder_of_files_is_refused(hits, table_name, monkeypatch):
+    hits.publish(20)
+    write_files(hits)
+
+    def refused(kind, match, **given):
+        rows = tl.dated_hits(tl.read_values(hits.spark, hits.settings()))
+        paths = {"path": f"{hits.folder}/files", "checkpoint_path": f"{hits.folder}/new"}
+        with pytest.raises(kind, match=match):
+            tl.start_files(rows, hits.settings(), Unmounted(), **{**paths, "partition_by": ["zip"], **given})
+
+    refused(StorageError, "files of another checkpoint than .*new, which is new")
+    hits.ingest()
+    refused(StorageError, "is a Delta table; try: another path", path=f"{hits.folder}/table")
+    refused(ConfigError, "names city_code, which the rows don't have", partition_by=["city_code"])
+    refused(ConfigError, r"partition_by is \[\]", partition_by=[])
+    files_table(hits, table_name)
+    with pytest.raises(ConfigError, match=f"DROP TABLE {table_name}"):
+        tl.create_files_table(
+            hits.spark,
+            hits.settings(),
+            Unmounted(),
+            path=f"{hits.folder}/other",
+            name=table_name,
+            columns=hits.spark.table(table_name).schema,
+        )
+    monkeypatch.setattr(files, "LISTED_ANEW", "spark.sql.shuffle.partitions")
+    with pytest.raises(PlatformError, match="would not show new partitions"):
+        files_table(hits, table_name)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns", "Australia/Lord_Howe"])
+def test_days_are_those_of_utc_in_each_time_zone(spark, zone):
+    times = ["2026-01-02T23:59:59.999999Z", "2026-01-03T00:00:00Z", "1969-12-31T23:59:59.5Z"]
+    hits = spark.createDataFrame([(time, "02108-1518") for time in times], "hittime STRING, zipcode STRING")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        dated = tl.dated_hits(hits.withColumn("hittime", F.col("hittime").cast("timestamp")))
+        found = [(row["zip"], str(row["day"])) for row in dated.collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert found == [("02108", day) for day in ("2026-01-02", "2026-01-03", "1969-12-31")]
+
+
+def produce(hits, mode):
+    """Send the counts to a topic of the mode's."""
+    settings = hits.settings()
+    tl.ensure_topic(settings.kafka, f"{hits.topic}-{mode}", 2)
+    query = tl.start_topic_writer(
+        tl.count_records(tl.hits_per_zip(tl.read_values(hits.spark, settings))),
+        settings,
+        Unmounted(),
+        checkpoint_path=f"{hits.folder}/{mode}",
+        topic=f"{hits.topic}-{mode}",
+        output_mode=mode,
+    )
+    tl.await_caught_up(query, "availableNow")
+
+
+def records(hits, mode, *, once=True):
+    """What the topic holds: key and count, in the order in which they were sent."""
+    found = tl.read_batch(hits.spark, hits.settings(topic=f"{hits.topic}-{mode}"))
+    kept = (tl.drop_duplicates(found) if once else found).orderBy("timestamp", "offset").collect()
+    return [(row["key"] and bytes(row["key"]).decode(), int(bytes(row["value"]))) for row in kept]
+
+
+def latest(found):
+    """The last count of each key; counts grow, and those without a key are in any order."""
+    return {code: max(count for key, count in found if key == code) for code, _ in found}
+
+
+def undo_commit(hits, name):
+    """Have the newest batch done again, as after a crash before Spark's commit."""
+    done = max((hits.folder / name / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    done.unlink()
+    for crc in done.parent.glob(f".{done.name}*"):
+        crc.unlink()
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_a_topic_has_the_counts_of_a_batch_and_repeated_ones_can_be_told(hits, mode):
+    hits.publish(300)
+    hits.send(one_hit(None))
+    produce(hits, mode)
+    first = records(hits, mode)
+    assert Counter(dict(first)) == expected(hits)
+    assert None in dict(first)
+
+    hits.send(one_hit("00501"), one_hit("00501"))
+    produce(hits, mode)
+    sent = {"update": {"00501": expected(hits)["00501"]}, "complete": dict(expected(hits))}[mode]
+    whole = records(hits, mode)
+    assert Counter(whole) - Counter(first) == Counter(sent.items()) - Counter(first) or mode == "complete"
+    assert Counter(whole) == Counter(first) + Counter(sent.items())
+    assert latest(whole) == expected(hits)
+
+    undo_commit(hits, mode)
+    produce(hits, mode)
+    assert len(records(hits, mode, once=False)) == len(whole) + len(sent)
+    assert Counter(records(hits, mode)) == Counter(whole)
+
+
+class Sinks:
+    """Two sinks of one read, and a third that may fail."""
+
+    def __init__(self, hits, mode, output_mode, **table):
+        self.hits, self.output_mode, self.mode = hits, output_mode, mode
+        self.settings, self.table = hits.settings(), {"mode": mode, **table}
+        self.seen, self.fails = [], None
+        tl.ensure_topic(self.settings.kafka, f"{hits.topic}-several", 2)
+
+    def run(self, rows):
+        paths = {"checkpoint_path": f"{self.hits.folder}/several"}
+        table = tl.delta_batches(
+            self.settings,
+            Unmounted(),
+            self.hits.spark,
+            path=f"{self.hits.folder}/counts",
+            **paths,
+            **self.table,
+        )
+        topic = tl.topic_batches(
+            self.settings, Unmounted(), topic=f"{self.hits.topic}-several", records=tl.count_records, **paths
+        )
+        query = tl.start_sinks(
+            rows,
+            self.settings,
+            Unmounted(),
+            {"table": table, "topic": topic, "seen": self.see},
+            output_mode=self.output_mode,
+            **paths,
+        )
+        tl.await_caught_up(query, "availableNow")
+        return query
+
+    def see(self, batch, batch_id):
+        if self.fails:
+            raise self.fails
+        self.seen += [(batch_id, row["zip"], row["count"]) for row in batch.collect()]
+
+    def counts(self):
+        table = delta.read(self.hits.spark, f"{self.hits.folder}/counts")
+        return Counter({row["zip"]: row["count"] for row in table.collect()})
+
+
+@pytest.mark.parametrize(
+    ("table", "output_mode"),
+    [({"mode": "merge", "keys": ["zip"]}, "update"), ({"mode": "replace"}, "complete")],
+    ids=["update", "complete"],
+)
+def test_several_sinks_have_the_counts_of_a_batch_from_one_read(hits, table, output_mode):
+    hits.publish(300)
+    hits.send(one_hit(None))
+    sinks = Sinks(hits, output_mode=output_mode, **table)
+
+    def counts():
+        return tl.hits_per_zip(tl.read_values(hits.spark, hits.settings()))
+
+    sinks.run(counts())
+    assert sinks.counts() == Counter(dict(records(hits, "several"))) == expected(hits)
+    assert {code: count for _, code, count in sinks.seen} == expected(hits)
+
+    hits.send(one_hit(None), one_hit("00501"))
+    sinks.fails = KeyError("a password")
+    with pytest.raises(IngestError) as raised:
+        sinks.run(counts())
+    assert "sink seen of pipeline isp did not take batch 1: KeyError, see the driver's log" in str(
+        raised.value
+    )
+    assert "password" not in str(raised.value)
+    version = delta.latest_version(hits.spark, f"{hits.folder}/counts")
+    assert sinks.counts() == expected(hits)
+    sinks.fails, sinks.seen = None, []
+    sinks.run(counts())
+    assert delta.latest_version(hits.spark, f"{hits.folder}/counts") == version, "it has the batch already"
+    assert {batch for batch, _, _ in sinks.seen} == {1}
+    assert latest(records(hits, "several")) == sinks.counts() == expected(hits)
+    sent = records(hits, "several", once=False)
+    assert len(sent) == len(records(hits, "several")) + len(sinks.seen), "sent twice, and told apart"
+
+
+def test_rows_are_appended_once_and_a_sink_tells_what_it_is(hits):
+    hits.publish(100)
+    hits.send(one_hit(None))
+    sinks = Sinks(hits, "append", "append")
+
+    def rows():
+        return tl.dated_hits(tl.read_values(hits.spark, hits.settings())).selectExpr("zip", "bytes AS count")
+
+    sinks.fails = KafkaError("no answer", "status")
+    with pytest.raises(
+        KafkaError, match="sink seen of pipeline isp did not take batch 0: no answer; try: stat"
+    ):
+        sinks.run(rows())
+    sinks.fails = None
+    sinks.run(rows())
+    table = delta.read(hits.spark, f"{hits.folder}/counts")
+    assert Counter(row["zip"] for row in table.collect()) == expected(hits)
+    undo_commit(hits, "several")
+    sinks.run(rows())
+    sinks.run(rows())
+    assert table.count() == 101
+    assert Counter(row["zip"] for row in table.collect()) == expected(hits)
+    assert len(records_ids(hits)) == 101
+
+    hits.send(*[one_hit("00501")] * 7)
+    query = sinks.run(rows())
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 7, "read once"
+    assert table.count() == len(records_ids(hits)) == 108
+
+
+def records_ids(hits):
+    found = tl.read_batch(hits.spark, hits.settings(topic=f"{hits.topic}-several"))
+    return {bytes(row["headers"][-1]["value"]) for row in found.collect()}
+
+
+def test_sinks_that_would_mix_up_their_batches_are_refused(hits):
+    hits.publish(0)
+    settings = hits.settings()
+    rows = tl.read_values(hits.spark, settings)
+
+    def table(name, **given):
+        paths = {"path": f"{hits.folder}/{name}", "checkpoint_path": f"{hits.folder}/several"}
+        return tl.delta_batches(settings, Unmounted(), hits.spark, **{**paths, **given})
+
+    def refused(match, sinks, **given):
+        with pytest.raises(ConfigError, match=match):
+            tl.start_sinks(
+                rows, settings, Unmounted(), sinks, checkpoint_path=f"{hits.folder}/several", **given
+            )
+
+    refused("there is no sink", {})
+    refused("the sinks a and b both write to .*/one", {"a": table("one"), "b": table("one")})
+    refused("sink a was made with another", {"a": table("one", checkpoint_path=f"{hits.folder}/x")})
+    refused("output_mode is 'all'; allowed: append, update, complete", {"a": table("a")}, output_mode="all")
+    with pytest.raises(ConfigError, match="mode is 'upsert'; allowed: append, merge, replace"):
+        table("one", mode="upsert")
+    with pytest.raises(ConfigError, match=r"keys are \[\] in mode merge"):
+        table("one", mode="merge")
+
+
+def test_the_console_prints_each_batch_and_no_more_rows_than_asked(hits, capsys):
+    hits.publish(200)
+    hits.send(one_hit(None))
+    counts = tl.hits_per_zip(tl.read_values(hits.spark, hits.settings())).orderBy("zip")
+    query = tl.start_console(counts, "zips", output_mode="complete", most_rows=2)
+    tl.await_caught_up(query, "availableNow")
+    printed = capsys.readouterr().out
+    rows = expected(hits)
+    assert f"zips, batch 0: {len(rows)} rows\n" in printed
+    assert re.findall(r"^\| *(\w+)\| *(\d+)\|$", printed, re.MULTILINE) == [
+        ("NULL", str(rows[None])),
+        ("00501", str(rows["00501"])),
+    ]
+    assert "only showing top 2 rows" in printed
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 201
+    with pytest.raises(ConfigError, match="most_rows is 0"):
+        tl.start_console(counts, "zips", most_rows=0)
+
+
+def test_an_empty_topic_leaves_nothing_behind(hits, table_name):
+    hits.publish(0)
+    write_files(hits)
+    assert files_table(hits, table_name).count() == 0
+    produce(hits, "complete")
+    assert records(hits, "complete") == []

@@ -1,0 +1,318 @@
+"""The notebooks as jobs on the embedded stores, S3 and Azure; and what a store refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from bench import writers
+from tests.waiting import wait_until
+from tests.warm_jvm import WarmJvm
+from topiclake import delta, storage
+from topiclake.errors import StorageError
+from topiclake.storage_refusals import refusals_named
+from topiclake.storage_settings import StorageSettings
+from workbench import ports, services
+from workbench.azure_sas import API_VERSION
+from workbench.azurite import CONTAINER, HOST, Azurite
+from workbench.home import Home
+from workbench.java import require_java
+from workbench.program_cache import node, npm_program
+from workbench.s3_gateway import BUCKET, S3Gateway
+from workbench.services import Addresses
+
+#: The first one may have to build the S3 store's program.
+pytestmark = pytest.mark.timeout(1500)
+REPOSITORY = Path(__file__).parents[2]
+RECORDS = 993
+FIRST_BATCH = f"delta/gps/_delta_log/{1:020}.json"
+SECONDS = 30
+CELLS = """\
+# Databricks notebook source
+import json
+from delta.tables import DeltaTable
+import topiclake as tl
+dbutils.widgets.text("env", "")
+dbutils.widgets.text("topic", "")
+settings = tl.load_settings("gps", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
+tl.mount(dbutils, settings.storage, spark)
+path = tl.table_path(settings, dbutils)
+
+# COMMAND ----------
+
+rows = spark.read.format("delta").load(path)
+fixed = rows.where("deviceId = 'Mojstrovka'").selectExpr("_kafka", "0.0 AS speed")
+merge = DeltaTable.forPath(spark, path).alias("t").merge(fixed.alias("f"), "t._kafka = f._kafka")
+merge.whenMatchedUpdate(set={"speed": "f.speed"}).execute()
+
+# COMMAND ----------
+
+history = tl.table_history(spark, settings, dbutils).orderBy("version").collect()
+speeds = spark.read.format("delta").load(path).groupBy("deviceId").sum("speed").collect()
+tl.audit_ingest(spark, settings, dbutils).require_ok()
+dbutils.notebook.exit(json.dumps([[row.operation for row in history], {row[0]: row[1] for row in speeds}]))
+"""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A home with broker, registry and both stores."""
+
+    home: Home
+    addresses: Addresses
+    gateway: S3Gateway
+    azurite: Azurite
+    endpoint: str
+    jvm: WarmJvm
+
+    def holds(self, store: str, name: str) -> bool:
+        if store == "s3":
+            return (self.gateway.folder / "buckets" / BUCKET / "topiclake" / name).is_file()
+        port, token = self.home.load().ports["azure"], self.azurite.key().account_sas()
+        found = requests.head(
+            f"https://127.0.0.1:{port}/{CONTAINER}/topiclake/{name}?{token}",
+            headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
+            verify=str(self.azurite.certificate.authority),
+            timeout=20,
+        )
+        return found.ok
+
+    def start(self, notebook: str, *parameters: str, **variables: str) -> subprocess.Popen[str]:
+        given = [part for one in parameters for part in ("-p", one)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "workbench", "run", notebook, *given],
+            cwd=REPOSITORY,
+            env=os.environ | self.addresses.environment() | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, notebook: str, *parameters: str) -> object:
+        process = self.start(notebook, *parameters, **self.jvm.environment())
+        told, _ = process.communicate(timeout=180)
+        assert process.returncode == 0, told
+        (line,) = [line for line in told.splitlines() if line.startswith("exit value")]
+        return json.loads(line.removeprefix("exit value"))
+
+    def storage(self, bucket: str, **more: object) -> StorageSettings:
+        key = self.addresses.extras
+        values = {
+            "access_key": key["TOPICLAKE_SECRET_WORKBENCH_S3_ACCESS_KEY"],
+            "secret_key": key["TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"],
+        }
+        values |= {name: str(more.pop(name)) for name in tuple(more) if name in values}
+        told = {
+            "source": f"s3a://{bucket}/x",
+            "mount_point": "/mnt/x",
+            "mounted": False,
+            "access_key": "{{secrets/s/access_key}}",
+            "secret_key": "{{secrets/s/secret_key}}",
+            "endpoint": self.endpoint,
+            "region": "us-east-1",
+            "path_style_access": True,
+        }
+        return StorageSettings.model_validate(told | more, context={"secrets": lambda _, name: values[name]})
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Lake]:
+    home = Home(tmp_path_factory.mktemp("s3"), REPOSITORY)
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        addresses = services.up(home, print, extras=["s3", "azure"])  # its progress is seen
+    jvm = WarmJvm(home.folder, REPOSITORY, addresses.environment())
+    yield Lake(home, addresses, S3Gateway(home), Azurite(home), addresses.extras["WORKBENCH_S3"], jvm)
+    jvm.stop()
+    services.down(home)
+
+
+@pytest.mark.parametrize(
+    ("store", "secret"),
+    [
+        ("s3", "TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"),
+        ("azure", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"),
+    ],
+)
+def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, store: str, secret: str) -> None:
+    given = (f"env=local-{store}", f"topic=gps_{store}")
+    published = lake.run("notebooks/gps_publish.py", *given)
+    assert published["records"] == RECORDS
+
+    # Killed between the commit of Delta's table and that of Spark's checkpoint, or a moment later.
+    process = lake.start("notebooks/gps_ingest.py", *given, "trigger=1 second")
+    wait_until(lambda: lake.holds(store, FIRST_BATCH) or process.poll() is not None)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+
+    lake.run("notebooks/gps_publish.py", *given)
+    again = lake.run("notebooks/gps_ingest.py", *given)
+    assert (again["table"]["rows"], again["quarantined"], again["audit"]["ok"]) == (2 * RECORDS, {}, True)
+
+    cells = lake.home.folder / "cells.py"
+    cells.write_text(CELLS)
+    if not (lake.home.folder / "conf").exists():
+        (lake.home.folder / "conf").symlink_to(REPOSITORY / "conf")
+    operations, speeds = lake.run(str(cells), *given)
+    assert (operations[0], operations[-1], len(operations)) == ("CREATE TABLE", "MERGE", 4)
+    assert speeds["Mojstrovka"] == 0
+    assert len([speed for speed in speeds.values() if speed > 0]) == len(speeds) - 1
+    assert lake.holds(store, "checkpoints/gps/commits/1")
+    value = lake.addresses.extras[secret].rpartition("sig=")[2].encode()
+    # In `data` are the stores' own files: Azure keeps the address, token too, that a blob was copied from.
+    files = [file for file in lake.home.folder.rglob("*") if file.is_file()]
+    ours = [file for file in files if not file.is_relative_to(lake.home.data)]
+    assert ours
+    assert [file for file in ours if value in file.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("several", "local"),
+    [(False, False), (True, False), (True, True)],
+    ids=["one driver on S3", "several drivers on S3", "several drivers on a folder"],
+)
+def test_each_row_that_many_writers_were_told_of_is_there_once(
+    lake: Lake,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    several: bool,
+    local: bool,
+) -> None:
+    for name, value in lake.addresses.environment().items():
+        monkeypatch.setenv(name, value)
+    folder = f"file:{tmp_path}" if local else writers.s3_storage().source
+    table = f"{folder}/{'several' if several else 'one'}"
+    storage.mount(None, writers.s3_storage(), spark)
+    delta.ensure_table(spark, table, spark.createDataFrame([], writers.SCHEMA).schema, {})
+    everyone = [writer for group in writers.DRIVERS for writer in group]
+    acknowledged = (
+        writers.drivers(table, SECONDS) if several else writers.run_writers(spark, table, everyone, SECONDS)
+    )
+    assert len(acknowledged) == 7
+    assert min(acknowledged.values()) > 0
+    assert writers.wrong(spark, table, acknowledged) == []
+    # Each row that is not there, or is there twice, is found.
+    assert writers.wrong(spark, table, acknowledged | {"append-1": acknowledged["append-1"] + 1}) != []
+
+
+def test_a_table_that_was_made_anew_elsewhere_is_read_anew(lake: Lake, spark: SparkSession) -> None:
+    (lake.gateway.folder / "buckets" / "anew").mkdir()
+    settings = lake.storage("anew")
+    storage.mount(None, settings, spark)
+    for name, rows in (("first", 3), ("second", 5)):
+        spark.range(rows).coalesce(1).write.format("delta").save(f"{settings.source}/{name}")
+        time.sleep(1.1)  # S3 tells times in seconds, and Delta goes by them
+    assert delta.read(spark, f"{settings.source}/first").count() == 3
+    # Commits of the same names, by another driver.
+    jvm, conf = spark.sparkContext._jvm, spark._jsparkSession.sessionState().newHadoopConf()
+    first, second = (
+        jvm.org.apache.hadoop.fs.Path(f"{settings.source}/{name}") for name in ("first", "second")
+    )
+    other = jvm.org.apache.hadoop.fs.FileSystem.newInstance(first.toUri(), conf)
+    other.delete(first, True)
+    other.rename(second, first)
+    other.close()
+    assert delta.read(spark, f"{settings.source}/first").count() == 5
+
+
+def test_a_users_folder_that_is_named_like_a_checkpoints_is_read_whole(
+    lake: Lake, spark: SparkSession
+) -> None:
+    (lake.gateway.folder / "buckets" / "named").mkdir()
+    settings = lake.storage("named")
+    storage.mount(None, settings, spark)
+    rows = spark.range(6).selectExpr("id", "id % 2 AS day")
+    for name in ("commits", "offsets", "metadata"):
+        path = f"{settings.source}/{name}"
+        rows.write.partitionBy("day").parquet(path)
+        rows.write.parquet(f"{path}-plain/{name}")
+        assert spark.read.schema(rows.schema).parquet(path).count() == 6
+        assert spark.read.parquet(f"{path}-plain/{name}").count() == 6
+
+
+@pytest.fixture(scope="module")
+def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store that takes no notice of If-None-Match."""
+    port = ports.choose(["s3rver"], {})["s3rver"]
+    program = npm_program(REPOSITORY, "s3rver", "3.7.1", "bin/s3rver.js", lambda _: None)
+    where = ["-d", str(tmp_path_factory.mktemp("s3rver")), "-a", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen([str(node()), str(program), *where, "--configure-bucket", "unconditional"])
+    wait_until(lambda: ports.answers(port))
+    yield f"http://127.0.0.1:{port}"
+    process.terminate()
+    process.wait(20)
+
+
+def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
+    lake: Lake, unconditional: str, spark: SparkSession
+) -> None:
+    given = {"endpoint": unconditional, "access_key": "S3RVER", "secret_key": "S3RVER"}
+    settings = lake.storage("unconditional", **given)
+    storage.mount(None, settings, spark)
+    path = f"{settings.source}/table"
+    with pytest.raises(StorageError, match=r"not safe from a second driver.*If-None-Match.*logStore"):
+        make_table(spark, settings, path)
+    assert not delta.is_table(spark, path)
+    rates = spark.readStream.format("rate").load().writeStream.option("checkpointLocation", f"{path}-stream")
+    with pytest.raises(Py4JError, match="If-None-Match"):
+        rates.format("parquet").start(path).awaitTermination(60)
+
+
+def make_table(spark: SparkSession, settings: StorageSettings, path: str) -> None:
+    with refusals_named(settings, path):
+        delta.is_table(spark, path)
+        delta.ensure_table(spark, path, spark.range(1).schema, {})
+
+
+@pytest.fixture(scope="module")
+def read_only(lake: Lake) -> Iterator[str]:
+    """The same buckets, behind a gateway that only reads."""
+    port = 17071
+    command = lake.gateway.command(require_java(), {"s3": port})
+    process = subprocess.Popen([command[0], "--readonly", *command[1:]], env=dict(lake.gateway.environment()))
+    wait_until(lambda: lake.gateway.problem({"s3": port}) is None)
+    yield f"http://127.0.0.1:{port}"
+    process.terminate()
+    process.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "given", "told"),
+    [
+        ("nowhere", {}, "s3a://nowhere/x cannot be used: there is no bucket nowhere; try: create it"),
+        ("key", {"access_key": "NOBODY"}, "s3a://key/x refuses the access key (No user exists"),
+        ("secret", {"secret_key": "wrong"}, "s3a://secret/x refuses the access key (The request signature"),
+        ("region", {"region": "eu-west-1"}, "s3a://region/x refuses the region eu-west-1"),
+        ("readonly", {}, "s3a://readonly/x refuses the access key: it may not write"),
+        ("away", {"endpoint": "http://127.0.0.1:1"}, "s3a://away/x cannot be reached"),
+    ],
+)
+def test_what_a_store_refuses_is_told_in_a_sentence_and_nothing_is_written(
+    lake: Lake, read_only: str, spark: SparkSession, bucket: str, given: dict[str, str], told: str
+) -> None:
+    folder = lake.gateway.folder / "buckets" / bucket
+    if bucket != "nowhere":
+        folder.mkdir()
+    settings = lake.storage(bucket, **given, **({"endpoint": read_only} if bucket == "readonly" else {}))
+    storage.mount(None, settings, spark)
+    path, began = f"{settings.source}/table", time.monotonic()
+    with pytest.raises(StorageError) as raised:
+        make_table(spark, settings, path)
+    assert str(raised.value).startswith(told)
+    assert time.monotonic() - began < 60
+    assert "\n" not in str(raised.value)
+    assert not [file for file in folder.rglob("*") if file.is_file()]

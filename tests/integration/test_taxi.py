@@ -1,0 +1,240 @@
+"""Taxi trips from CSV to Kafka to Parquet files and Delta tables, on the embedded broker and registry."""
+
+import re
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+import topiclake as tl
+from tests.environment import Unmounted
+from topiclake import delta, kafka
+from topiclake.config import load_settings
+from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError
+from topiclake.pipelines import taxi as taxi_pipeline
+from topiclake.pipelines.taxi_trips import read_trips
+
+PROJECT = Path(__file__).parents[2]
+SAMPLE = PROJECT / "data" / "yellow_tripdata_2019-01_sample.csv"
+LINES = SAMPLE.read_text("utf-8").splitlines()
+HEADER = LINES[0].split(",")
+
+
+@pytest.fixture
+def taxi(connected, tmp_path):
+    """A topic of its own, and what a test does with it."""
+    return Taxi(connected, tmp_path, f"taxi-{uuid4().hex[:8]}")
+
+
+class Taxi:
+    def __init__(self, spark, folder, topic):
+        self.spark, self.folder, self.topic = spark, folder, topic
+
+    def settings(self, pipeline="taxi", **given):
+        parameters = {
+            "topic": self.topic,
+            "table_path": f"{self.folder}/{pipeline}",
+            "checkpoint_path": f"{self.folder}/checkpoint_{pipeline}",
+            "storage": self.folder.as_uri(),
+        }
+        return load_settings(pipeline, parameters | given, conf=PROJECT / "conf")
+
+    def source(self, first, after):
+        """Some of the sample's trips, as a file of their own."""
+        file = self.folder / f"{first}.csv"
+        file.write_text("\n".join([LINES[0], *LINES[1 + first : 1 + after], ""]), encoding="utf-8")
+        return str(file)
+
+    def publish(self, first, after, columns=17, avro_form="confluent", **more):
+        settings = self.settings(avro_form=avro_form)
+        source = self.source(first, after)
+        return tl.publish_trips(self.spark, settings, Unmounted(), source, columns=columns, **more)
+
+    def expected(self, first, after, columns=HEADER):
+        return trips(read_trips(self.spark, Path(self.source(first, after)).as_uri()), columns)
+
+    def archive(self, **given):
+        """Archive what is there into Parquet files."""
+        archive = tl.start_archive(self.spark, self.settings(**given), Unmounted())
+        archive.await_caught_up()
+        return archive
+
+    def ingest(self, **given):
+        """Ingest what is there into the Delta table; return it."""
+        settings = self.settings("taxi_delta", **given)
+        query = tl.start_ingest(self.spark, settings, Unmounted())
+        tl.await_caught_up(query, settings.pipeline.trigger)
+        return self.table()
+
+    def table(self):
+        return delta.read(self.spark, f"{self.folder}/taxi_delta")
+
+    def quarantined(self):
+        path = f"{self.folder}/taxi_delta_quarantine"
+        if not delta.is_table(self.spark, path):
+            return []
+        waiting = delta.read(self.spark, path).where("replayed_at IS NULL").orderBy("partition", "offset")
+        return [(row["reason"], row["detail"]) for row in waiting.collect()]
+
+
+def trips(rows, columns=HEADER):
+    return sorted((tuple(row) for row in rows.select(*columns).collect()), key=repr)
+
+
+def test_each_trip_of_the_csv_is_in_both_archives_once_and_a_second_run_adds_nothing(taxi):
+    published = taxi.publish(0, 10_000)
+    assert (published.records, published.partitions, published.columns) == (10_000, 10, 17)
+    expected = taxi.expected(0, 10_000, HEADER[:17])
+
+    archive, table = taxi.archive(), taxi.ingest()
+
+    for rows in (archive.rows(), table):
+        assert rows.columns == [*HEADER[:17], "_kafka"]
+        assert trips(rows, HEADER[:17]) == expected
+        assert rows.select("_kafka").distinct().count() == 10_000
+    again, version = taxi.archive(), delta.latest_version(taxi.spark, f"{taxi.folder}/taxi_delta")
+    assert (again.summary().rows, again.restarts) == (10_000, 0)
+    assert again.summary().query_id == archive.summary().query_id
+    taxi.ingest()
+    assert delta.latest_version(taxi.spark, f"{taxi.folder}/taxi_delta") == version
+    assert tl.audit_ingest(taxi.spark, taxi.settings("taxi_delta"), Unmounted()).ok
+
+
+@pytest.mark.parametrize("avro_form", ["confluent", "plain"])
+def test_the_18th_column_arrives_while_both_streams_run(taxi, avro_form):
+    taxi.publish(0, 300, avro_form=avro_form)
+    given = {"avro_form": avro_form, "trigger": "1 second"}
+    archive = taxi.archive(**given)
+    settings = taxi.settings("taxi_delta", **given)
+    query = tl.start_ingest(taxi.spark, settings, Unmounted())
+    tl.await_caught_up(query, "1 second")
+    assert archive.rows().columns == [*HEADER[:17], "_kafka"]
+
+    taxi.publish(300, 600, columns=18, avro_form=avro_form)
+    taxi.publish(600, 700, columns=17, avro_form=avro_form)
+    archive.await_caught_up()
+    tl.await_caught_up(query, "1 second")
+    query.stop()
+    taxi.publish(700, 800, columns=18, avro_form=avro_form)
+    archive.keep_running(1)
+    archive.await_caught_up()
+    archive.stop()
+    taxi.ingest(avro_form=avro_form)
+
+    assert archive.restarts == 1
+    without = [(*row, None) for part in ((0, 300), (600, 700)) for row in taxi.expected(*part, HEADER[:17])]
+    whole = [row for part in ((300, 600), (700, 800)) for row in taxi.expected(*part)]
+    expected = sorted([*without, *whole], key=repr)
+    assert archive.rows().columns == [*HEADER, "_kafka"]
+    assert trips(archive.rows()) == expected
+    assert trips(taxi.table()) == expected
+    assert taxi.quarantined() == []
+    assert taxi.archive(avro_form=avro_form).summary().rows == 800
+
+
+WRONG = {"confluent": ("plain", "plain Avro of schema"), "plain": ("confluent", "Confluent's header")}
+
+
+@pytest.mark.parametrize("read_as", WRONG)
+def test_the_other_form_is_named_and_nothing_of_it_is_archived(taxi, read_as):
+    written_as, told = WRONG[read_as]
+    taxi.publish(0, 50, avro_form=written_as)
+
+    with pytest.raises(DecodeError, match=f"topic {taxi.topic}, partition \\d+, offset 0.*{told}") as failed:
+        taxi.archive(avro_form=read_as)
+    assert f"set avro_form={written_as}" in failed.value.cause
+    taxi.ingest(avro_form=read_as)
+
+    assert taxi.table().count() == 0
+    reasons = taxi.quarantined()
+    assert len(reasons) == 50
+    assert all(told in detail and f"avro_form={written_as}" in detail for _, detail in reasons)
+    right = taxi.archive(avro_form=written_as)
+    assert trips(right.rows(), HEADER[:17]) == taxi.expected(0, 50, HEADER[:17])
+
+
+def test_plain_trips_of_another_version_are_no_garbage_and_can_be_replayed(taxi):
+    taxi.publish(0, 20, avro_form="plain")
+    taxi.publish(20, 50, columns=18, avro_form="plain")
+    given = {"avro_form": "plain", "plain_versions": "1"}
+
+    with pytest.raises(DecodeError, match="reason undecodable"):
+        taxi.archive(**given)
+    table = taxi.ingest(**given)
+
+    assert trips(table, HEADER[:17]) == taxi.expected(0, 20, HEADER[:17])
+    assert [reason for reason, _ in taxi.quarantined()] == ["undecodable"] * 30
+    replayed = tl.replay_quarantine(taxi.spark, taxi.settings("taxi_delta", avro_form="plain"), Unmounted())
+    assert (replayed.replayed, taxi.quarantined()) == (30, [])
+    later = [row for row in trips(taxi.table()) if row in taxi.expected(20, 50)]
+    assert len(later) >= 30
+    assert taxi.table().count() == 50
+
+
+def test_a_record_that_does_not_decode_ends_the_stream_named_and_nothing_moves_on(taxi):
+    taxi.publish(0, 10)
+    archive = taxi.archive()
+    producer = Producer(kafka.client_settings(taxi.settings().kafka))
+    producer.produce(taxi.topic, value=b"\0\xff\xff\xff\xffabc", partition=3)
+    producer.flush()
+    taxi.publish(10, 20)
+    for _ in range(2):
+        with pytest.raises(DecodeError) as failed:
+            taxi.archive()
+        found = re.search(r"topic (\S+), partition (\d+), offset \d+, schema id -1", failed.value.cause)
+        assert (found[1], found[2]) == (taxi.topic, "3")
+        assert "reason unknown_schema_id" in failed.value.cause
+    assert archive.rows().count() == 10
+
+
+def test_a_new_checkpoint_does_not_write_into_an_old_folder(taxi):
+    taxi.publish(0, 10)
+    taxi.archive()
+    with pytest.raises(StorageError, match="holds files of another checkpoint"):
+        taxi.archive(checkpoint_path=f"{taxi.folder}/another")
+    taxi.ingest()
+    with pytest.raises(StorageError, match="is a Delta table"):
+        taxi.archive(table_path=f"{taxi.folder}/taxi_delta")
+
+
+def test_an_empty_topic_gives_an_empty_archive(taxi):
+    kafka.ensure_topic(taxi.settings().kafka, taxi.topic, 1)
+    with pytest.raises(SubjectNotFoundError, match=f"{taxi.topic}-value"):
+        taxi.archive()
+    taxi.publish(0, 0)
+    archive = taxi.archive()
+    assert (archive.summary().rows, archive.summary().columns) == (0, [*HEADER[:17], "_kafka"])
+    assert archive.create_view().columns == HEADER[:17]
+
+
+def test_what_cannot_be_done_is_named_before_anything_is_written(taxi):
+    for given, told in (
+        ({"columns": "19"}, "columns is '19'; allowed: 17 or 18"),
+        ({"trips": "many"}, "trips is 'many'; allowed: a whole number"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            taxi.publish(0, 1, **given)
+    taxi.publish(0, 1)
+    with pytest.raises(ConfigError, match="no quarantine"):
+        taxi.archive(mode="PERMISSIVE")
+    for start in (taxi.archive, taxi.ingest):
+        with pytest.raises(SubjectNotFoundError, match="has no version 9; it has: 1"):
+            start(avro_form="plain", plain_versions="1,9")
+
+
+def test_trips_that_vanish_while_they_are_sent_are_no_fault_of_the_topic(taxi):
+    source = Path(taxi.source(0, 10))
+    found = read_trips(taxi.spark, source.as_uri())
+    source.unlink()
+    kafka.ensure_topic(taxi.settings().kafka, taxi.topic, 1)
+    with pytest.raises(
+        StorageError, match=r"/0\.csv cannot be used: .*; what was sent before stays"
+    ) as failed:
+        taxi_pipeline._send(taxi.settings(), found.selectExpr("store_and_fwd_flag AS value"), source.as_uri())
+    assert "\n" not in str(failed.value)
+
+
+def test_made_trips_are_published_in_number(taxi):
+    published = taxi.publish(0, 100, trips="5000")
+    assert (published.records, taxi.archive().summary().rows) == (5000, 5000)

@@ -1,0 +1,69 @@
+"""What a checkpoint says of a batch before it begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from topiclake import checkpoint, delta, queries
+from topiclake.checkpoint import NONE, Planned
+from topiclake.errors import IngestError
+from topiclake.sinks.delta_table import DeltaBatches
+
+METADATA = '{"batchWatermarkMs":1500,"batchTimestampMs":9,"conf":{}}'
+
+
+def write(folder, files):
+    for name, lines in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n".join(lines))
+    return folder.as_uri()
+
+
+def test_the_offsets_of_a_topic_are_found_among_those_of_other_sources(spark, tmp_path):
+    path = write(
+        tmp_path,
+        {
+            "sources/1/0": ["\0v1", '{"hits":{"0":3}}'],
+            "offsets/4": ["v1", METADATA, "17", "-"],
+            "offsets/5": ["v1", METADATA, "18", '{"hits":{"0":5,"1":2}}'],
+            "offsets/6": ["v1", METADATA, "19", '{"hits":{"0":5,"1":4}}', '{"logOffset":0}'],
+        },
+    )
+    four, five, six = (checkpoint.planned(spark, path, one) for one in (4, 5, 6))
+    assert four == Planned(1500, (17, None))
+    assert checkpoint.range_of(spark, path, four, four, "hits") == {}, "nothing has come yet"
+    assert checkpoint.range_of(spark, path, four, five, "hits") == {0: (3, 5), 1: (0, 2)}
+    assert checkpoint.range_of(spark, path, five, six, "hits") == {1: (2, 4)}
+    assert checkpoint.range_of(spark, path, checkpoint.planned(spark, path, NONE), five, "hits") == {
+        0: (3, 5),
+        1: (0, 2),
+    }
+    with pytest.raises(IngestError, match=r"0 sources of the query .* read topic gps"):
+        checkpoint.range_of(spark, path, five, six, "gps")
+
+
+def test_a_topic_that_is_read_twice_and_files_that_are_gone_are_named(spark, tmp_path):
+    twice = ['{"hits":{"0":5}}'] * 2
+    path = write(tmp_path, {"offsets/0": ["v1", METADATA, *twice], "offsets/1": ["v1", METADATA, twice[0]]})
+    none, first, second = (checkpoint.planned(spark, path, one) for one in (NONE, 0, 1))
+    with pytest.raises(IngestError, match=r"2 sources of the query .* read topic hits"):
+        checkpoint.range_of(spark, path, none, first, "hits")
+    with pytest.raises(IngestError, match="is damaged: sources/0/0 is gone"):
+        checkpoint.range_of(spark, path, none, second, "hits")
+    with pytest.raises(IngestError, match="is damaged: offsets/7 is gone"):
+        checkpoint.planned(spark, path, 7)
+
+
+def test_the_id_of_a_query_is_read_once_a_start_and_anew_by_the_next_one(spark, tmp_path):
+    path = write(tmp_path / "checkpoint", {"metadata": ['{"id":"one"}']})
+    sink = DeltaBatches("p", f"{tmp_path}/table", "append", (), checkpoint=path)
+    first, rows = queries.begun(sink), spark.range(1)
+    first(rows, 0)
+    write(tmp_path / "checkpoint", {"metadata": ['{"id":"two"}']})
+    first(rows, 0)
+    assert delta.read(spark, sink.place).count() == 1, "batch 0 of the same start"
+    queries.begun(sink)(rows, 0)
+    assert delta.read(spark, sink.place).count() == 2, "batch 0 of another checkpoint"
+    assert sink.query_id(spark) == "two"
+    write(tmp_path / "checkpoint", {"metadata": ['{"id":"three"}']})
+    assert sink.query_id(spark) == "three", "outside a start nothing is remembered"

@@ -1,0 +1,183 @@
+"""deploy/kubernetes, checked without Kubernetes: every field against the CRDs, secrets, settings, paths."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from topiclake.config import load_settings
+from topiclake.session import spark_conf
+from workbench.dbutils import DBUtils
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "kubernetes"
+MANIFESTS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.yaml"))}
+APPLICATIONS = {name: one for name, one in MANIFESTS.items() if one["kind"] == "SparkApplication"}
+#: What a value must not be given for, only a reference to a Secret.
+SECRET_NAME = re.compile(r"secret|password|token|key|username", re.IGNORECASE)
+
+Manifest = dict[str, Any]
+
+
+def violations(manifest: Manifest) -> list[str]:
+    """What the schema of the manifest's own kind, reduced from its CRD, says against it."""
+    schema = json.loads((ROOT / "tests" / "unit" / "data" / f"{manifest['kind']}.json").read_text("utf-8"))
+    errors = Draft202012Validator(schema).iter_errors(manifest)
+    return [f"{error.json_path}: {error.message}" for error in errors]
+
+
+def secrets_in_clear(manifest: Manifest) -> list[str]:
+    """Variables and settings that look like a secret and have a value."""
+    spec = manifest["spec"]
+    variables = [one for role in ("driver", "executor") for one in spec[role].get("env", [])]
+    given = {one["name"]: one["value"] for one in variables if "value" in one}
+    given |= {**spec.get("sparkConf", {}), **spec.get("hadoopConf", {})}
+    return [name for name in given if SECRET_NAME.search(name)]
+
+
+def not_in_the_image(manifest: Manifest) -> list[str]:
+    """Paths of the image that no Dockerfile fills."""
+    dockerfiles = [FOLDER / "Dockerfile", ROOT / "deploy" / "spark" / "Dockerfile"]
+    texts = [dockerfile.read_text("utf-8") for dockerfile in dockerfiles]
+    filled = [folder for text in texts for folder in re.findall(r"^COPY .* (/topiclake/\S+)$", text, re.M)]
+    named = re.findall(r'(?:local://|[":])(/topiclake/[\w./-]+)', json.dumps(manifest["spec"]))
+    assert named
+    return sorted({path for path in named if not path.startswith(tuple(filled))})
+
+
+def test_the_manifests_of_the_issue_are_there() -> None:
+    assert set(MANIFESTS) == {"taxi-publish", "taxi-archive", "nyc-avro-topic"}
+    assert {one["spec"]["executor"]["instances"] for one in APPLICATIONS.values()} == {10}
+    assert MANIFESTS["nyc-avro-topic"]["spec"]["partitions"] == 10
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_every_field_of_a_manifest_is_one_of_its_crd(name: str) -> None:
+    assert violations(MANIFESTS[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "named"),
+    [
+        ("taxi-archive", "spec.driver.envs", [], "'envs' was unexpected"),
+        ("taxi-archive", "spec.executor.instances", "10", "'10' is not of type 'integer'"),
+        ("taxi-archive", "spec.executor.env.0.valueFrom.secretRef", {}, "'secretRef' was unexpected"),
+        ("taxi-archive", "spec.executor.securityContext.capabilities.drop", "ALL", "not of type 'array'"),
+        ("taxi-archive", "spec.type", "python", "'python' is not one of"),
+        ("taxi-archive", "spec.sparkVersion", None, "'sparkVersion' is a required property"),
+        (
+            "taxi-archive",
+            "spec.sparkConf",
+            {"spark.sql.shuffle.partitions": 10},
+            "10 is not of type 'string'",
+        ),
+        ("taxi-archive", "spec.restartPolicy.onFailureRetries", -1, "-1 is less than the minimum"),
+        (
+            "taxi-archive",
+            "apiVersion",
+            "sparkoperator.k8s.io/v1",
+            "'sparkoperator.k8s.io/v1beta2' was expected",
+        ),
+        ("taxi-archive", "metadata.label", {}, "'label' was unexpected"),
+        ("nyc-avro-topic", "spec.partition", 10, "'partition' was unexpected"),
+        ("nyc-avro-topic", "spec.partitions", 0, "0 is less than the minimum"),
+        ("nyc-avro-topic", "apiVersion", "kafka.strimzi.io/v1beta2", "'kafka.strimzi.io/v1' was expected"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named(name: str, place: str, value: object, named: str) -> None:
+    (told,) = violations(changed(MANIFESTS[name], place, value))
+    assert named in told
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_no_manifest_holds_a_secret(name: str) -> None:
+    assert secrets_in_clear(APPLICATIONS[name]) == []
+
+
+@pytest.mark.parametrize("place", ["spec.driver.env.3", "spec.executor.env.1"])
+def test_a_secret_in_clear_is_named(place: str) -> None:
+    manifest = APPLICATIONS["taxi-archive"]
+    name = valued(manifest, place)["name"]
+    assert secrets_in_clear(changed(manifest, place, {"name": name, "value": "x"})) == [name]
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_the_configuration_gets_its_variables_secrets_and_authority(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spec = APPLICATIONS[name]["spec"]
+    notebook, *parameters = spec["arguments"]
+    assert parameters == ["-p", "env=kubernetes"]
+    assert 'dbutils.widgets.combobox("env", ' in (ROOT / notebook.removeprefix("/topiclake/")).read_text(
+        "utf-8"
+    )
+    for one in spec["driver"]["env"]:
+        monkeypatch.setenv(one["name"], one.get("value", f"secret {one['name']}"))
+    read = DBUtils(tmp_path, tmp_path).secrets.get
+    settings = load_settings("taxi", {"env": "kubernetes"}, secrets=read, conf=ROOT / "conf")
+    assert settings.pipeline.topic == MANIFESTS["nyc-avro-topic"]["metadata"]["name"]
+    logins = [settings.kafka, settings.schema_registry]
+    assert all(one.username and one.username.reveal() for one in logins)
+    assert all(one.password and one.password.reveal() for one in logins)
+    for role in ("driver", "executor"):
+        assert str(settings.kafka.ca_file) == f"{spec[role]['secrets'][0]['path']}/ca.crt"
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_the_drivers_jvm_is_started_as_a_session_needs_it(name: str) -> None:
+    assert (
+        APPLICATIONS[name]["spec"]["driver"]["javaOptions"] == spark_conf()["spark.driver.extraJavaOptions"]
+    )
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_every_path_of_the_image_comes_from_one_of_its_dockerfiles(name: str) -> None:
+    assert not_in_the_image(APPLICATIONS[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("spec.mainApplicationFile", "local:///topiclake/deploy/run_notebook.py"),
+        ("spec.arguments", ["/topiclake/notebook/taxi_archive.py"]),
+        ("spec.sparkConf", {"spark.driver.extraClassPath": "/topiclake/jars/avro/*:/topiclake/jar/spark/*"}),
+    ],
+)
+def test_a_path_that_is_not_in_the_image_is_named(place: str, value: object) -> None:
+    assert len(not_in_the_image(changed(APPLICATIONS["taxi-archive"], place, value))) == 1
+
+
+def test_the_image_takes_only_what_its_dockerfile_copies_and_no_secrets() -> None:
+    sources = re.findall(r"^COPY (\S+) /", (FOLDER / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    ignored = (FOLDER / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    assert [line.removeprefix("!") for line in ignored if line.startswith("!")] == sources
+    assert "*" in ignored
+    assert "conf/secrets*" in ignored
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def valued(manifest: Any, place: str) -> Any:
+    """What stands at a place such as `spec.driver.env.3`."""
+    for step in place.split("."):
+        manifest = manifest[int(step) if step.isdigit() else step]
+    return manifest
+
+
+def changed(manifest: Manifest, place: str, value: object) -> Manifest:
+    """The manifest with another value at a place; None takes it out."""
+    # By JSON: where the file has an alias, a deep copy has one object in both places.
+    broken = json.loads(json.dumps(manifest))
+    above, _, last = place.rpartition(".")
+    inner = valued(broken, above) if above else broken
+    key = int(last) if last.isdigit() else last
+    if value is None:
+        del inner[key]
+    else:
+        inner[key] = value
+    return broken

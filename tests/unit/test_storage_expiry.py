@@ -1,0 +1,126 @@
+"""When a shared access signature ends, and who is told before."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from topiclake import storage_expiry
+from topiclake.errors import StorageError
+from topiclake.storage_access import hadoop_settings
+from topiclake.storage_settings import StorageSettings
+from workbench.azure_sas import AccountKey
+
+WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
+ABFSS = "abfss://raw@account.dfs.core.windows.net/gps"
+NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """The time of day, and that of the clock that only runs forward; both stand still."""
+    times = {"now": NOW, "monotonic": 50.0}
+    monkeypatch.setattr(storage_expiry, "_now", lambda: times["now"])
+    monkeypatch.setattr(storage_expiry.time, "monotonic", lambda: times["monotonic"])
+    monkeypatch.setattr(storage_expiry, "_reminded", {})
+    return times
+
+
+def opened(token, source=WASBS, **more):
+    given = {"source": source, "mount_point": "/mnt/lake", "sas_token": "{{secrets/azure/lake-sas}}"} | more
+    storage = StorageSettings.model_validate(given, context={"secrets": lambda *_: token})
+    return storage, hadoop_settings(storage)
+
+
+def ending(hours):
+    return (
+        f"sv=2022-11-02&se={NOW + timedelta(hours=hours):%Y-%m-%dT%H%%3A%M%%3A%SZ}&sr=c&sig=very%2Fsecret%3D"
+    )
+
+
+def at(*moment, **zone):
+    return datetime(*moment, tzinfo=timezone(timedelta(**zone)))
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        ("2026-03-02", at(2026, 3, 2)),
+        ("2026-03-02T08:30Z", at(2026, 3, 2, 8, 30)),
+        ("2026-03-02T08%3A30%3A15Z", at(2026, 3, 2, 8, 30, 15)),
+        ("2026-03-02T08:30:15.1234567Z", at(2026, 3, 2, 8, 30, 15)),
+        ("2026-03-02T08:30:15%2B02:00", at(2026, 3, 2, 8, 30, 15, hours=2)),
+        ("2026-03-02T08:30:15+02:00", at(2026, 3, 2, 8, 30, 15, hours=2)),
+        ("2026-03-02T08:30-05:00", at(2026, 3, 2, 8, 30, hours=-5)),
+        ("2026-13-02", None),
+        ("tomorrow", None),
+        ("", None),
+    ],
+)
+def test_a_token_tells_its_end(told, end):
+    assert storage_expiry.end_of(f"?sv=2022-11-02&se={told}&sp=rl&sig=x") == end
+
+
+@pytest.mark.parametrize(
+    "token", ["sv=2022-11-02&si=policy&sr=c&sig=se", "", "no token", "sig=se%3D2020-01-01"]
+)
+def test_a_token_of_a_stored_access_policy_tells_no_end(token):
+    assert storage_expiry.end_of(token) is None
+    storage_expiry.require_current(*opened(token))
+
+
+def test_the_end_of_the_workbenchs_own_token_is_read():
+    token = AccountKey("a", "a2V5").container_sas("raw", NOW)
+    assert storage_expiry.end_of(token) == NOW
+
+
+@pytest.mark.parametrize("source", [WASBS, ABFSS])
+def test_a_token_that_ends_soon_is_warned_about_without_being_shown(source, caplog):
+    storage_expiry.require_current(*opened(ending(11.5), source))
+    (told,) = caplog.messages
+    assert told == (
+        f"{source}: its SAS token, the secret azure/lake-sas, ends at 2026-03-01 23:30:00 UTC, "
+        "in 11 h 30 min by this machine's clock; "
+        "try: put a new token into the secret azure/lake-sas, which running queries read each minute"
+    )
+
+
+@pytest.mark.parametrize(
+    ("hours", "span", "warnings"),
+    [(12, {}, 1), (12.1, {}, 0), (23.9, {}, 0), (11, {"expiry_warning_hours": 2}, 0)],
+)
+def test_only_a_token_that_ends_within_the_span_is_warned_about(hours, span, warnings, caplog):
+    storage, settings = opened(ending(hours), **span)
+    storage_expiry.require_current(storage, settings)
+    assert len(caplog.messages) == warnings
+    storage_expiry.remind(storage, settings)
+    assert len(caplog.messages) == 2 * warnings
+
+
+@pytest.mark.parametrize("hours", [-0.01, 0])
+def test_a_token_that_has_ended_is_refused_in_a_sentence(hours):
+    with pytest.raises(
+        StorageError, match="cannot be opened: its SAS token, the secret azure/lake-sas, ended at"
+    ) as raised:
+        storage_expiry.require_current(*opened(ending(hours)))
+    assert "secret%" not in str(raised.value)
+    assert "put a new token into the secret azure/lake-sas" in str(raised.value)
+
+
+def test_a_running_query_is_told_once_an_hour_of_each_token(clock, caplog):
+    for monotonic, hours in ((0, 2), (60, 2), (3599, 2), (3600, 2), (3700, 1), (3800, 30), (3900, -1)):
+        clock["monotonic"] = 50.0 + monotonic
+        storage_expiry.remind(*opened(ending(hours)))
+    verbs = [("ended" if " ended at " in told else "ends") for told in caplog.messages]
+    assert verbs == ["ends", "ends", "ends", "ended"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"source": "s3a://b/x", "access_key": "{{secrets/s/a}}", "secret_key": "{{secrets/s/b}}"},
+        {"source": WASBS, "account_key": "{{secrets/s/a}}"},
+    ],
+)
+def test_keys_tell_no_end(given, caplog):
+    storage_expiry.require_current(*opened(ending(1), **{"sas_token": None} | given))
+    assert caplog.messages == []
