@@ -60,4 +60,4 @@ class WarmJvm:
         self._gateway.shutdown()
         assert process.stdin
         process.stdin.close()
-        process.wait(30)
+        process.wait(120)

@@ -30,7 +30,7 @@ ACCOUNT = "devstoreaccount1"
 HOST = f"{ACCOUNT}.blob.core.windows.net"
 #: That of the article's address, which names none.
 PORT = 443
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Azurite:
             f"https://{self.address}/{path}?{parts}",
             headers={"Host": HOST, "x-ms-version": API_VERSION},
             verify=str(self.certificate.authority),
-            timeout=20,
+            timeout=120,
         )
 
     def create_container(self, container: str) -> None:
@@ -141,10 +141,10 @@ def running_azurite(folder: Path) -> Iterator[Azurite]:
     finally:
         process.terminate()
         try:
-            process.wait(15)
+            process.wait(120)
         except psutil.TimeoutExpired:
             process.kill()
-            process.wait(15)
+            process.wait(120)
 
 
 def install() -> Path:

@@ -90,7 +90,7 @@ class Traffic:
             self._producer.produce(self.topic, value=value, partition=number % PARTITIONS)
             if number % 1000 == 0:
                 self._producer.flush()
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(120) == 0
         self.sent += count
 
     def value(self, number: int) -> bytes | None:

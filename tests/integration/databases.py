@@ -20,7 +20,7 @@ import pymysql
 from workbench.certificates import make_certificate
 from workbench.ports import HOST, answers, choose
 
-START_SECONDS = 60
+START_SECONDS = 120
 SYSTEM_TABLES = Path("/usr/share/mysql")
 #: Its login and database; a password that would break a URL, a command and SQL, were it put into one.
 USER, PASSWORD, DATABASE = "topic_user", "p@ss:/?#w'o\"r`d%s;--", "stats"

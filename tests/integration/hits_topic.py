@@ -39,7 +39,7 @@ class Hits:
         producer = Producer({"bootstrap.servers": self.settings().kafka.bootstrap_servers})
         for value in values:
             producer.produce(self.topic, value)
-        assert producer.flush(10) == 0
+        assert producer.flush(120) == 0
 
     def records(self, *values):
         """What Kafka's source gives, without Kafka."""

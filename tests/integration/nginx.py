@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.certificates import Certificate
 from workbench.ports import HOST, answers, choose
 
-START_SECONDS = 10
+START_SECONDS = 120
 CONFIGURATION = """\
 daemon off;
 master_process off;
@@ -69,7 +69,7 @@ def tls_proxy(
         finally:
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(120)
             finally:
                 process.kill()
 

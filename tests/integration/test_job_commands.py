@@ -214,7 +214,7 @@ def test_the_scheduler_starts_in_the_background_once_and_is_stopped(
     assert background.find_scheduler(home) is not None
     assert background.page_url(home) in capsys.readouterr().out
     assert (home.jobs / "scheduler.json").stat().st_mode & 0o777 == 0o600
-    assert requests.get(background.page_url(home), timeout=5).status_code == 200
+    assert requests.get(background.page_url(home), timeout=120).status_code == 200
     assert cli.main(["job", "start", "--background"]) == 1
     assert "another job start runs in" in capsys.readouterr().err
     assert cli.main(["job", "stop"]) == 0

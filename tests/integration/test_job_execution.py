@@ -207,7 +207,7 @@ def test_what_a_task_leaves_running_ends_with_it(world: World) -> None:
     run = world.run(world.task("a", leaves))
     assert run.state == "SUCCESS"
     child = int((world.folder / "runs" / str(run.id) / "a.log").read_text().split()[-1])
-    wait_until(lambda: not is_running(record_of(child)), 5)
+    wait_until(lambda: not is_running(record_of(child)))
     assert not is_running(record_of(child))
 
 

@@ -55,7 +55,7 @@ def test_a_slot_is_claimed_once(store: Store) -> None:
 
 
 def test_processes_that_make_the_database_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    together = Barrier(8, timeout=10)
+    together = Barrier(8, timeout=120)
 
     def make(file: Path) -> Store:
         together.wait()
@@ -72,7 +72,7 @@ def test_a_transaction_keeps_others_from_reading_what_it_is_about_to_change(stor
             other = pool.submit(store.begin, ONE)
             with pytest.raises(FutureTimeout):
                 other.result(0.3)
-        assert other.result(5).state == "RUNNING"
+        assert other.result(120).state == "RUNNING"
 
 
 def test_three_processes_claim_each_slot_once(store: Store) -> None:
@@ -115,7 +115,7 @@ def test_a_run_whose_process_was_killed_is_interrupted_with_its_tasks(store: Sto
     assert store.begin(ONE).state == "SKIPPED", "its task goes on"
     assert [one.id for one in store.mark_interrupted()] == [run]
     # Started from a shell's background, it ignores SIGINT.
-    assert task.wait(10) in (-signal.SIGINT, -signal.SIGTERM)
+    assert task.wait(120) in (-signal.SIGINT, -signal.SIGTERM)
     assert History(store).run(run).state == "INTERRUPTED"
     assert History(store).attempts(run)[0].state == "INTERRUPTED"
     assert store.begin(ONE).state == "RUNNING"

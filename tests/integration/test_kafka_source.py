@@ -62,16 +62,16 @@ class World:
             producer.produce(
                 topic or self.topic, value, partition=partition, timestamp=NEW_YEAR_MS + 1000 * one
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def delete_before(self, offset, partition=0):
         (done,) = self.admin.delete_records([TopicPartition(self.topic, partition, offset)]).values()
-        assert done.result(30).low_watermark == offset
+        assert done.result(120).low_watermark == offset
 
     def recreate(self):
         """Delete the topic and create it again, empty."""
         old = kafka_offsets.held(kafka.client_settings(self.kafka), [self.topic]).ids[self.topic]
-        self.admin.delete_topics([self.topic])[self.topic].result(30)
+        self.admin.delete_topics([self.topic])[self.topic].result(120)
         for _ in range(100):
             try:
                 kafka.ensure_topic(self.kafka, self.topic, 2)

@@ -44,7 +44,7 @@ class World:
         producer = Producer(kafka.client_settings(self.settings.kafka))
         for key, value, more in records:
             producer.produce(self.source, value, key, **more)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def stream(self, **given):
         return kafka.read_topic(

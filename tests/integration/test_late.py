@@ -183,7 +183,7 @@ def test_what_kafka_deletes_before_its_late_rows_are_kept_is_named_or_left_out(h
     tl.ensure_topic(late.settings.kafka, hits.topic, 1)
     hits.send(*[one_hit("1969-12-31T23:00:00Z")] * 4)
     admin, two = AdminClient(kafka.client_settings(late.settings.kafka)), TopicPartition(hits.topic, 0, 2)
-    late.before = lambda: admin.delete_records([two])[two].result(30)
+    late.before = lambda: admin.delete_records([two])[two].result(120)
     with pytest.raises(OffsetsLostError, match=f"Kafka deleted records of topic {hits.topic} that batch 0"):
         late.run()
     late.settings = hits.settings(fail_on_data_loss="false")

@@ -199,13 +199,13 @@ def test_the_newest_record_of_a_key_counts_and_a_deleted_key_is_gone(nest):
     tl.ensure_topic(settings.kafka, topic, 2, compacted=True)
     client = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    assert client.describe_configs([resource])[resource].result(10)["cleanup.policy"].value == "compact"
+    assert client.describe_configs([resource])[resource].result(120)["cleanup.policy"].value == "compact"
     producer = Producer({"bootstrap.servers": settings.kafka.bootstrap_servers})
     for key, value in [("a", "1"), ("b", "1"), ("a", "2"), ("b", None), ("c", "5"), ("a", "3")]:
         producer.produce(topic, value, key, partition=0, timestamp=1000 if value == "3" else 2000)
     # The topic was given a partition, and the key another place, later.
     producer.produce(topic, "6", "c", partition=1, timestamp=3000)
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     found = tl.read_compacted(nest.spark, settings, topic=topic).collect()
     assert {bytes(row["key"]): bytes(row["value"]) for row in found} == {b"a": b"3", b"c": b"6"}
 

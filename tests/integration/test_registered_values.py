@@ -56,7 +56,7 @@ class Registered:
         producer = Producer({"bootstrap.servers": self.settings().kafka.bootstrap_servers})
         for value in values:
             producer.produce(self.topic, value)
-        assert producer.flush(10) == 0
+        assert producer.flush(120) == 0
 
     def context(self):
         return SerializationContext(self.topic, MessageField.VALUE)

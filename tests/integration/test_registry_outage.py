@@ -49,7 +49,7 @@ class Stream:
             value = frame(schema_id, avro.zigzag(number))
             self.producer.produce(self.topic, value=value, partition=place // 6 % 3)
             self.sent.append(number)
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(120) == 0
 
     def rows(self) -> list[int]:
         table = delta.read(self.spark, str(self.folder / "table"))

@@ -234,7 +234,7 @@ def users(tmp_path: Path, free_port: int) -> Iterator[Users]:
     wait_until(lambda: gateway.problem({"s3": free_port}) is None)
     yield Users(gateway, free_port)
     process.terminate()
-    process.wait(20)
+    process.wait(120)
 
 
 def test_a_stream_goes_on_with_another_key_of_s3(

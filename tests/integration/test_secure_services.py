@@ -398,7 +398,7 @@ def _ui_pages(url: str, application: str) -> Iterator[str]:
     paths += [f"SQL/execution/?id={number}" for number in range(3)]
     paths += [f"api/v1/applications/{application}/{name}" for name in ("environment", "sql?details=true")]
     for path in paths:
-        with urlopen(f"{url}/{path}", timeout=20) as answer:
+        with urlopen(f"{url}/{path}", timeout=120) as answer:
             yield f"== {path}\n{answer.read().decode()}"
 
 

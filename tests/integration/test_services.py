@@ -79,7 +79,7 @@ def test_the_registry_speaks_confluents_api_and_up_is_idempotent(home: Home) -> 
     with pytest.raises(SchemaRegistryError) as caught:
         client.get_schema(99999)
     assert (caught.value.http_status_code, caught.value.error_code) == (404, 40403)
-    answer = requests.get(f"{found.schema_registry_url}/subjects/none-value/versions", timeout=10)
+    answer = requests.get(f"{found.schema_registry_url}/subjects/none-value/versions", timeout=120)
     assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
     assert client.get_subjects() == ["events-value", "others-value"]
 
@@ -92,7 +92,7 @@ def test_two_homes_side_by_side_do_not_collide(home: Home, tmp_path: Path) -> No
         assert mine.kafka_bootstrap_servers != theirs.kafka_bootstrap_servers
         assert mine.schema_registry_url != theirs.schema_registry_url
         produce(mine, "mine", b"1")
-        assert "mine" not in AdminClient(bootstrap(theirs)).list_topics(timeout=10).topics
+        assert "mine" not in AdminClient(bootstrap(theirs)).list_topics(timeout=120).topics
         down(home)
         assert addresses(home) is None
         assert addresses(other) == theirs
@@ -106,7 +106,7 @@ def test_an_interrupted_start_leaves_no_process(home: Home, how: signal.Signals)
     with subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE, cwd=PROJECT) as starting:
         wait_for_a_process(home)
         starting.send_signal(how)
-        assert starting.wait(30) == 130
+        assert starting.wait(120) == 130
     assert processes.marked(home) == []
     assert home.load().processes == {}
 
@@ -170,7 +170,7 @@ def run(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait_for_a_process(home: Home) -> None:
-    wait_until(lambda: home.load().processes, 30)
+    wait_until(lambda: home.load().processes)
 
 
 def assert_down_leaves_nothing(home: Home) -> None:
@@ -188,10 +188,10 @@ def bootstrap(found: Addresses) -> dict[str, str]:
 def produce(found: Addresses, topic: str, value: bytes, create: bool = True) -> None:
     if create:
         client = AdminClient(bootstrap(found))
-        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(120)
     producer = Producer(bootstrap(found))
     producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
 
 
 def consume(found: Addresses, topic: str, count: int) -> list[bytes | None]:
@@ -199,7 +199,7 @@ def consume(found: Addresses, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer(settings)
     try:
         consumer.subscribe([topic])
-        return [message.value() for message in consumer.consume(count, timeout=30)]
+        return [message.value() for message in consumer.consume(count, timeout=120)]
     finally:
         consumer.close()
 

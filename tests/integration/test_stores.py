@@ -85,7 +85,7 @@ class Lake:
             f"https://127.0.0.1:{port}/{CONTAINER}/topiclake/{name}?{token}",
             headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
             verify=str(self.azurite.certificate.authority),
-            timeout=20,
+            timeout=120,
         )
         return found.ok
 
@@ -156,7 +156,7 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     process = lake.start("notebooks/gps_ingest.py", *given, "trigger=1 second")
     wait_until(lambda: lake.holds(store, FIRST_BATCH) or process.poll() is not None)
     os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL
+    assert process.wait(120) == -signal.SIGKILL
 
     lake.run("notebooks/gps_publish.py", *given)
     again = lake.run("notebooks/gps_ingest.py", *given)
@@ -254,7 +254,7 @@ def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     wait_until(lambda: ports.answers(port))
     yield f"http://127.0.0.1:{port}"
     process.terminate()
-    process.wait(20)
+    process.wait(120)
 
 
 def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
@@ -287,7 +287,7 @@ def read_only(lake: Lake) -> Iterator[str]:
     wait_until(lambda: lake.gateway.problem({"s3": port}) is None)
     yield f"http://127.0.0.1:{port}"
     process.terminate()
-    process.wait(20)
+    process.wait(120)
 
 
 @pytest.mark.parametrize(
@@ -313,6 +313,6 @@ def test_what_a_store_refuses_is_told_in_a_sentence_and_nothing_is_written(
     with pytest.raises(StorageError) as raised:
         make_table(spark, settings, path)
     assert str(raised.value).startswith(told)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 180
     assert "\n" not in str(raised.value)
     assert not [file for file in folder.rglob("*") if file.is_file()]

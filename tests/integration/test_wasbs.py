@@ -185,7 +185,7 @@ def assert_refused_in_one_sentence(ran: Ran, *parts: str) -> None:
         assert part in sentence
     for trace in ("Py4J", "\tat ", "Traceback", "Exception"):
         assert trace not in ran.text
-    assert ran.seconds < 60
+    assert ran.seconds < 180
 
 
 @pytest.fixture(scope="module")
@@ -268,11 +268,11 @@ def test_a_token_that_stands_in_a_file_or_a_blob_is_found(store: Azurite, token:
     address = f"https://{store.address}/{CONTAINER}/{name}?{planted}"
     body = json.dumps({"sas": parse_qs(token)["sig"][0]})
     authority = str(store.certificate.authority)
-    requests.put(address, body, headers=headers, verify=authority, timeout=20).raise_for_status()
+    requests.put(address, body, headers=headers, verify=authority, timeout=120).raise_for_status()
     try:
         assert places_with(token, [tmp_path], store) == [str(tmp_path / "log"), name]
     finally:
-        requests.delete(address, headers=headers, verify=authority, timeout=20).raise_for_status()
+        requests.delete(address, headers=headers, verify=authority, timeout=120).raise_for_status()
 
 
 def test_a_mount_of_something_else_is_refused_with_both_sources(story: tuple[Job, list[Ran]]) -> None:

@@ -57,7 +57,7 @@ def ingested(workbench):
     assert workbench("run", "notebooks/gps_publish.py", topic=TOPIC).returncode == 0
     producer = Producer({"bootstrap.servers": workbench.environment["WORKBENCH_KAFKA"]})
     producer.produce(TOPIC, value=b"{}", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     done = workbench("run", "notebooks/gps_ingest.py", **PARAMETERS)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("exit value")]

@@ -78,7 +78,7 @@ class Notebooks:
         producer = Producer(kafka.client_settings(self.kafka))
         for value in values:
             producer.produce(self.topic, value=value, partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_offsets_for_each_partition_are_obeyed(notebooks) -> None:
     kafka.ensure_topic(notebooks.kafka, notebooks.topic, 2)
     notebooks.publish()
     in_first = Consumer(kafka.client_settings(notebooks.kafka) | {"group.id": notebooks.topic})
-    _, end = in_first.get_watermark_offsets(TopicPartition(notebooks.topic, 0), timeout=30)
+    _, end = in_first.get_watermark_offsets(TopicPartition(notebooks.topic, 0), timeout=120)
     in_first.close()
     offsets = json.dumps({notebooks.topic: {"0": 3, "1": -1}})
     later = notebooks.ingest(starting_offsets=offsets)

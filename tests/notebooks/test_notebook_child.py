@@ -58,7 +58,7 @@ def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, wri
         WorkflowException, match=r"other\.py did not end within 8 s and was stopped; try: a larger"
     ):
         notebook.run("lib/other", 8)
-    assert 8 < time.monotonic() - begin < 50
+    assert 8 < time.monotonic() - begin < 300
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert set(psutil.Process().children(recursive=True)) <= before
     assert "interrupted" in pages(tmp_path)[0]

@@ -157,7 +157,7 @@ def test_what_stops_a_run_stops_the_notebook_that_it_runs_too(write, home, numbe
         processes = psutil.Process(runner.pid).children(recursive=True)
         assert len(processes) == 3  # a kernel, the other run, its kernel
         os.kill(runner.pid, number)
-        _, alive = psutil.wait_procs(processes, timeout=40)
+        _, alive = psutil.wait_procs(processes, timeout=120)
     assert alive == []
     if number != signal.SIGKILL:
         assert "interrupted" in next(home.runs.glob("*-main-*/main.html")).read_text()

@@ -308,7 +308,7 @@ def test_ctrl_c_ends_kernel_and_jvm_and_saves_the_page(start, home):
     )
     assert any("java" in process.name() for process in processes)
     runner.send_signal(signal.SIGINT)
-    runner.wait(30)
+    runner.wait(120)
     assert runner.returncode == -signal.SIGINT
     assert not any(process.is_running() for process in processes)
     page = saved(home)[1].read_text()
@@ -372,7 +372,7 @@ def test_sigterm_ends_a_cell_that_ignores_interrupts(start, home):
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready')\ntime.sleep(600)"
     )
     runner.terminate()
-    runner.wait(30)
+    runner.wait(120)
     assert runner.returncode == 128 + signal.SIGTERM
     assert not any(process.is_running() for process in processes)
     assert "interrupted" in saved(home)[1].read_text()
@@ -381,7 +381,7 @@ def test_sigterm_ends_a_cell_that_ignores_interrupts(start, home):
 def test_a_kernel_does_not_outlive_a_killed_runner(start):
     runner, processes = start("import time\nprint('ready')\ntime.sleep(600)")
     os.kill(runner.pid, signal.SIGKILL)
-    _, alive = psutil.wait_procs(processes, timeout=15)
+    _, alive = psutil.wait_procs(processes, timeout=120)
     assert alive == []
 
 
@@ -390,5 +390,5 @@ def test_output_appears_while_the_cell_runs(start):
     assert runner.poll() is None
     started = time.monotonic()
     runner.send_signal(signal.SIGINT)
-    runner.wait(30)
-    assert time.monotonic() - started < 15
+    runner.wait(120)
+    assert time.monotonic() - started < 100

@@ -70,7 +70,7 @@ class Lake:
         producer = Producer(kafka.client_settings(self.settings.kafka))
         for value in values:
             producer.produce(self.topic, value=value, key=key, partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def ingest(self) -> None:
         await_caught_up(start_ingest(self.spark, self.settings, self.dbutils), "availableNow")
@@ -126,7 +126,7 @@ def new_lake(
 
 def create_topic(lake: Lake, partitions: int, **config: str) -> None:
     admin = AdminClient(kafka.client_settings(lake.settings.kafka))
-    admin.create_topics([NewTopic(lake.topic, partitions, config=config)])[lake.topic].result(10)
+    admin.create_topics([NewTopic(lake.topic, partitions, config=config)])[lake.topic].result(120)
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_the_gaps_of_transactions_are_right(make, isolation, held) -> None:
         producer.begin_transaction()
         for value in lake.good(10):
             producer.produce(lake.topic, value=value)
-        producer.flush(30)  # an abort would drop what has not been sent
+        producer.flush(120)  # an abort would drop what has not been sent
         end(30)
     client = lake.settings.kafka.model_copy(update={"consumer": {"isolation.level": isolation}})
     lake = Lake(lake.spark, lake.folder, lake.settings.model_copy(update={"kafka": client}))
@@ -289,7 +289,7 @@ def test_what_kafka_deleted_is_aged_out_and_cannot_be_checked(make) -> None:
 def delete_before(lake: Lake, offset: int) -> None:
     admin = AdminClient(kafka.client_settings(lake.settings.kafka))
     place = TopicPartition(lake.topic, 0, offset)
-    admin.delete_records([place])[place].result(10)
+    admin.delete_records([place])[place].result(120)
 
 
 def test_records_that_kafka_deletes_during_the_audit_are_an_error(make, monkeypatch) -> None:
@@ -505,8 +505,8 @@ def test_a_topic_that_was_created_again_is_never_compared(make) -> None:
     lake.produce(lake.good(5))
     lake.ingest()
     admin = AdminClient(kafka.client_settings(lake.settings.kafka))
-    admin.delete_topics([lake.topic])[lake.topic].result(10)
-    wait_until(lambda: lake.topic not in admin.list_topics(timeout=5).topics, 20)
+    admin.delete_topics([lake.topic])[lake.topic].result(120)
+    wait_until(lambda: lake.topic not in admin.list_topics(timeout=120).topics)
     create_topic(lake, 1)
     lake.produce(lake.good(4))
     with pytest.raises(OffsetsLostError, match=r"ends at offset 4 of partition 0, and the checkpoint at 5"):

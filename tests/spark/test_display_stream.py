@@ -22,7 +22,7 @@ from workbench.display_stream import StreamDisplay
 from workbench.display_table import Redaction
 from workbench.displayed_streams import StreamDisplays
 
-SECONDS = 60
+SECONDS = 120
 
 
 class Recorder:

@@ -55,7 +55,7 @@ def register(registry):
 
     def registered(subject, schema, kind="AVRO"):
         body = {"schema": schema, "schemaType": kind}
-        answer = requests.post(f"{registry.url}/subjects/{subject}/versions", json=body, timeout=20)
+        answer = requests.post(f"{registry.url}/subjects/{subject}/versions", json=body, timeout=120)
         answer.raise_for_status()
         return int(answer.json()["id"])
 
@@ -659,9 +659,9 @@ def test_a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing
 
 def forget(registry, subject, version, schema_id):
     """Delete a version; the registry keeps a deleted schema by its id, so the proxy forgets that."""
-    requests.delete(f"{registry.url}/subjects/{subject}/versions/{version}", timeout=20).raise_for_status()
+    requests.delete(f"{registry.url}/subjects/{subject}/versions/{version}", timeout=120).raise_for_status()
     registry.fault(GONE, path=f"/schemas/ids/{schema_id}")
-    assert requests.get(f"{registry.url}/subjects/{subject}/versions", timeout=20).json() == [1]
+    assert requests.get(f"{registry.url}/subjects/{subject}/versions", timeout=120).json() == [1]
 
 
 @pytest.fixture
