@@ -13,6 +13,22 @@ from topiclake.quarantine import RECORD_SCHEMA
 TIMESTAMP = datetime(2026, 1, 2, 3, 4, 5, 678901)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def same_session(spark):
+    """See that a file leaves the session as it was: 200 shuffle partitions make what follows ten times slower."""
+    before = _settings(spark)
+    yield
+    changed = _settings(spark) ^ before
+    assert not changed, "a test left settings of the session changed"
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty(), "a test left rows cached"
+
+
+def _settings(spark):
+    # Delta keeps what it did last among them, and what it needs for columns that were renamed.
+    of_delta = ("spark.databricks.delta.last", "spark.sql.parquet.fieldId.")
+    return {(key, value) for key, value in spark.conf.getAll.items() if not key.startswith(of_delta)}
+
+
 @pytest.fixture(scope="session")
 def kafka_records(spark):
     """Make a DataFrame with Kafka's columns from values; offsets count from 0 in one partition."""

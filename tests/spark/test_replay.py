@@ -232,7 +232,7 @@ def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, rep
 
     def wait(barrier):
         try:
-            barrier.wait(120)
+            barrier.wait(20)
         except Exception:  # noqa: BLE001 (a retry comes alone)
             barrier.abort()
 

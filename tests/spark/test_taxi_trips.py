@@ -119,14 +119,17 @@ def test_missing_files_are_named(spark, tmp_path):
 
 @pytest.fixture(scope="module")
 def sample(spark):
-    return read_trips(spark, SAMPLE.as_uri()).cache()
+    trips = read_trips(spark, SAMPLE.as_uri()).cache()
+    yield trips
+    trips.unpersist()
 
 
 def test_the_same_seed_makes_the_same_trips_however_spark_splits_the_work(spark, sample):
     made = in_order(generate_trips(sample, 3000, 7).collect())
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "5")
     again = in_order(generate_trips(sample.repartition(7), 3000, 7).collect())
-    spark.conf.unset("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
     assert len(made) == 3000
     assert made == again
     assert made != in_order(generate_trips(sample, 3000, 8).collect())
@@ -146,3 +149,4 @@ def test_made_trips_are_plausible(sample):
     assert made.where(off).count() / made.count() == pytest.approx(share, abs=0.01)
     backwards = "tpep_dropoff_datetime < tpep_pickup_datetime OR trip_distance < 0"
     assert made.where(backwards).count() == sample.where(backwards).count() == 0
+    made.unpersist()
