@@ -15,7 +15,7 @@ TIMESTAMP = datetime(2026, 1, 2, 3, 4, 5, 678901)
 
 @pytest.fixture(scope="module", autouse=True)
 def same_session(spark):
-    """See that a file leaves the session as it was: 200 shuffle partitions make what follows ten times slower."""
+    """See that a file leaves the session as it was: 200 shuffle partitions slow down all that follows."""
     before = _settings(spark)
     yield
     changed = _settings(spark) ^ before
