@@ -29,6 +29,7 @@ from .pipelines.nest import (
 from .pipelines.nest_locations import device_locations
 from .pipelines.nest_report import sightings_chart, sightings_report
 from .pipelines.taxi import publish_trips
+from .pipelines.wikimedia import publish_live_edits, publish_recorded_edits
 from .progress import await_caught_up, keep_running
 from .quarantine_views import quarantine_reasons, quarantine_rows
 from .replay import quarantine_summary, replay_quarantine
@@ -80,7 +81,9 @@ __all__ = [
     "notice_batches",
     "paused_topics",
     "publish_hits",
+    "publish_live_edits",
     "publish_nest_logs",
+    "publish_recorded_edits",
     "publish_tracks",
     "publish_trips",
     "quarantine_reasons",

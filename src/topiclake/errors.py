@@ -11,6 +11,7 @@
     ├── StorageError            a mount, a folder or a container cannot be used
     ├── DatabaseError           a database cannot be used
     ├── NoticeError             a webhook does not take a notice
+    ├── EventStreamError        a server of events cannot be used
     ├── DecodeError             FAILFAST met a record that is not right
     └── IngestError             a streaming query ended for another reason
 
@@ -76,6 +77,10 @@ class DatabaseError(TopiclakeError):
 
 class NoticeError(TopiclakeError):
     """A webhook cannot be reached, or refuses a notice."""
+
+
+class EventStreamError(TopiclakeError):
+    """A server of events (server-sent events) cannot be reached, or refuses the request."""
 
 
 class DecodeError(TopiclakeError):

@@ -84,6 +84,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
         ("isp_hits.py", isp),
         ("nest_publish.py", {"topic": "stand-in-nest", "logs": "60", "homes": "6", "damaged": "3"}),
         ("nest_cameras.py", nest),
+        ("wikimedia_publish.py", {"topic": "stand-in-wikimedia", "events": "150"}),
     ]
     assert sorted(name for name, _ in asked) == sorted(
         path.name for path in (PROJECT / "notebooks").glob("*.py")
@@ -101,6 +102,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
     assert exits["nest_publish.py"]["cameras"] == exits["nest_cameras.py"]["cameras"] == 12
     assert exits["nest_cameras.py"]["offline"] == 3
     assert exits["nest_cameras.py"]["reported"] > 0
+    assert exits["wikimedia_publish.py"]["records"] == 150
     assert {name: result["displayed"] for name, result in results.items()} == {
         "gps_publish.py": 0,
         "gps_ingest.py": 3,
@@ -113,6 +115,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
         "isp_hits.py": 5,
         "nest_publish.py": 0,
         "nest_cameras.py": 6,
+        "wikimedia_publish.py": 0,
     }
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 #: Each layer may import what stands below it; modules of one layer don't import each other.
 LAYERS = [
     {"pipelines"},
-    {"tables", "audit", "replay", "archive", "streams", "kafka_batch", "sinks"},
+    {"tables", "audit", "replay", "archive", "streams", "kafka_batch", "avro_producer", "sinks"},
     {"quarantine_views", "replay_reading", "kafka_writer"},
     {"ingest", "audit_counts", "audit_range"},
     {"topics", "value_batch", "registered_values"},
@@ -22,7 +22,16 @@ LAYERS = [
     {"rows", "storage_renewal", "lost_ranges", "parquet_folder", "value_formats"},
     {"kafka_offsets"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "storage", "progress"}
-    | {"windows", "made_rows", "state", "platform_check", "audit_report", "avro_event", "storage_refusals"},
+    | {
+        "windows",
+        "made_rows",
+        "state",
+        "platform_check",
+        "audit_report",
+        "avro_event",
+        "storage_refusals",
+        "event_stream",
+    },
     {"avro_form", "source_options", "json_schema_codec", "protobuf_codec"},
     {"avro", "json_values", "json_shape"},
     {"schema_registry", "avro_reason", "json_reason", "json_schema", "deserializers"}

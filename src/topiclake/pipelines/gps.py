@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-import math
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
-from typing import Any, Literal
-from uuid import uuid4
 
-import fastavro
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.error import KafkaError as ClientError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from topiclake import kafka, wire_format
-from topiclake.errors import ConfigError, KafkaError, SchemaRegistryError
-from topiclake.kafka_writer import ID_HEADER
+from topiclake import kafka
+from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, paced, produce, schema_key
+from topiclake.errors import ConfigError
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
-from topiclake.wire_format import SchemaKey
 
 GPS_SCHEMA = {
     "type": "record",
@@ -122,7 +112,7 @@ def publish_tracks(
     devices: int | str,
     records_per_second: float | str = 0,
     partitions: int = 4,
-    schema_in: Literal["prefix", "header"] = "prefix",
+    schema_in: SchemaIn = "prefix",
 ) -> Published:
     """Register the GPS schema, create the topic where it is missing, and play the tracks into it.
 
@@ -140,110 +130,18 @@ def publish_tracks(
         KafkaError, SchemaRegistryError: A service cannot be used, a record was not acknowledged, or the
             registry has no GUIDs.
     """
-    number_of_devices, rate = (
-        _at_least(1, "devices", devices, whole=True),
-        _at_least(0, "records_per_second", records_per_second),
-    )
+    number_of_devices = at_least(1, "devices", devices, whole=True)
+    rate = at_least(0, "records_per_second", records_per_second)
     tracks = read_tracks(Path(file))
     topic = settings.pipeline.topic
     kafka.ensure_topic(settings.kafka, topic, partitions)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(GPS_SCHEMA))
-    key = schema_id if schema_in == "prefix" else _guid(registry, f"{topic}-value")
-    records = produce(settings, topic, key, paced(play(tracks, int(number_of_devices)), rate))
+    key = schema_key(registry, f"{topic}-value", schema_id, schema_in)
+    events = paced(play(tracks, int(number_of_devices)), rate)
+    sent = (AvroRecord(str(event["deviceId"]), event) for event in events)
+    records = produce(settings, topic, GPS_SCHEMA, key, sent)
     return Published(topic, records, int(number_of_devices), schema_id)
-
-
-def _guid(registry: SchemaRegistry, subject: str) -> str:
-    guid = registry.latest(subject).guid
-    if guid is None:
-        raise SchemaRegistryError(
-            f"the schema registry at {registry.url} gives schemas no GUID (Confluent's does from 8.0 on)",
-            "schema_in=prefix",
-        )
-    return guid
-
-
-def _at_least(minimum: float, name: str, value: float | str, *, whole: bool = False) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not number >= minimum or math.isinf(number) or (whole and not number.is_integer()):
-        kind = "whole number" if whole else "number"
-        raise ConfigError(f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}", f"-p {name}=10")
-    return number
-
-
-def paced(events: Iterable[GpsEvent], records_per_second: float) -> Iterator[GpsEvent]:
-    """Yield the events not faster than `records_per_second`; 0 for no limit."""
-    start = time.monotonic()
-    for number, event in enumerate(events):
-        if records_per_second and (wait := start + number / records_per_second - time.monotonic()) > 0:
-            time.sleep(wait)
-        yield event
-
-
-def produce(settings: Settings, topic: str, schema: SchemaKey, events: Iterable[GpsEvent]) -> int:
-    """Send events as Avro, keyed by device, and return how many were acknowledged.
-
-    Args:
-        settings: The broker.
-        topic: Where to.
-        schema: What names the schema: an id goes in front of each value, a GUID into a header.
-        events: What to send.
-
-    Raises:
-        KafkaError: The broker did not acknowledge each of them; names the first reason.
-    """
-    avro_schema = fastavro.parse_schema(GPS_SCHEMA)
-    failures: list[ClientError] = []
-    producer = Producer(
-        kafka.client_settings(settings.kafka)
-        | {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 30_000}
-    )
-    sent, call = 0, uuid4().hex
-    for event in events:
-        payload = io.BytesIO()
-        fastavro.schemaless_writer(payload, avro_schema, event)
-        message = {"key": str(event["deviceId"])} | _message(schema, payload.getvalue())
-        # Each call sends what it sends once: librdkafka numbers what it repeats, and this names it.
-        one = sha256(f"{call}/{sent}".encode()).hexdigest()[:32]
-        message["headers"] = [*message.get("headers", []), (ID_HEADER, one.encode())]
-        _send(producer, topic, message, failures)
-        sent += 1
-    unsent = producer.flush(60)
-    if failures or unsent:
-        reason = failures[0].str() if failures else "no answer within 60 s"
-        raise KafkaError(
-            f"{len(failures) + unsent} of {sent} records for topic {topic} were not acknowledged ({reason})",
-            "python -m workbench status, then publish again",
-        )
-    return sent
-
-
-def _message(schema: SchemaKey, payload: bytes) -> dict[str, Any]:
-    if isinstance(schema, int):
-        return {"value": wire_format.frame(schema, payload)}
-    value, headers = wire_format.with_header(schema, payload)
-    return {"value": value, "headers": headers}
-
-
-def _send(producer: Producer, topic: str, message: Mapping[str, Any], failures: list[ClientError]) -> None:
-    def acknowledged(error: ClientError | None, _message: object) -> None:
-        if error is not None:
-            failures.append(error)
-
-    while True:
-        try:
-            producer.produce(topic, **message, on_delivery=acknowledged)
-        except BufferError:
-            producer.poll(0.5)
-            continue
-        except KafkaException as error:
-            raise KafkaError(f"topic {topic} takes no records: {error}") from None
-        producer.poll(0)
-        return
 
 
 def counts_per_device(gps_events: DataFrame) -> DataFrame:

@@ -1,0 +1,69 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Edits of Wikipedia to a Kafka topic
+# MAGIC
+# MAGIC Sends Wikimedia's `recentchange` events as Confluent-framed Avro, keyed by wiki and page: the 100 that
+# MAGIC `data/wikimedia_recentchange.ndjson` holds, more that are made like them, or what happens now. Registers the schema,
+# MAGIC and creates the topic where it is missing.
+# MAGIC
+# MAGIC **Run it** as the job `wikimedia_publish`. On a laptop, a million events:
+# MAGIC `python -m workbench run notebooks/wikimedia_publish.py -p events=1000000`; as fast as they were made, but now:
+# MAGIC `-p speed=1 -p times=now`.
+# MAGIC
+# MAGIC | parameter | meaning |
+# MAGIC |---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `topic` | Kafka topic; empty: from conf |
+# MAGIC | `source` | `recorded`, or `live` from [EventStreams](https://stream.wikimedia.org) |
+# MAGIC | `events` | how many; of the recorded ones 0 is all 100, and those beyond are made |
+# MAGIC | `speed` | of recorded ones: 1 as they were made, 10 ten times as fast, 0 as fast as it goes |
+# MAGIC | `times` | of recorded ones: `recorded`, or `now` to begin now |
+# MAGIC | `seed` | the same seed makes the same events |
+# MAGIC | `user_agent` | of `live`: who asks, with an address; Wikimedia refuses those who do not tell |
+# MAGIC | `after` | of `live`: `last_event_id` of an earlier run, which this one goes on behind |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.dropdown("source", "recorded", ["recorded", "live"])
+dbutils.widgets.text("events", "0")
+dbutils.widgets.text("speed", "0")
+dbutils.widgets.dropdown("times", "recorded", ["recorded", "now"])
+dbutils.widgets.text("seed", "1")
+dbutils.widgets.text("user_agent", "")
+dbutils.widgets.text("after", "")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration
+import topiclake as tl
+
+parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
+settings = tl.load_settings("wikimedia", parameters, secrets=dbutils.secrets.get)
+
+# COMMAND ----------
+
+# DBTITLE 1,Send the events
+if dbutils.widgets.get("source") == "live":
+    published = tl.publish_live_edits(
+        settings,
+        user_agent=dbutils.widgets.get("user_agent"),
+        events=dbutils.widgets.get("events"),
+        after=dbutils.widgets.get("after"),
+    )
+else:
+    published = tl.publish_recorded_edits(
+        settings,
+        "../data/wikimedia_recentchange.ndjson",
+        events=dbutils.widgets.get("events"),
+        speed=dbutils.widgets.get("speed"),
+        times=dbutils.widgets.get("times"),
+        seed=dbutils.widgets.get("seed"),
+    )
+print(f"{published.records} events, acknowledged by the broker; {published.refused} were none")
+
+# COMMAND ----------
+
+dbutils.notebook.exit(published.to_json())

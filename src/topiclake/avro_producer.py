@@ -1,0 +1,157 @@
+"""A client of Kafka's own that sends records as Avro, for what is played to a topic: no rows of a stream."""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, TypeVar
+from uuid import uuid4
+
+import fastavro
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.error import KafkaError as ClientError
+
+from topiclake import kafka, wire_format
+from topiclake.errors import ConfigError, KafkaError, SchemaRegistryError
+from topiclake.kafka_writer import ID_HEADER
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import Settings
+from topiclake.wire_format import SchemaKey
+
+#: Where a record names its schema: its id in front of the value, or its GUID in a header.
+SchemaIn = Literal["prefix", "header"]
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class AvroRecord:
+    """What is sent.
+
+    Attributes:
+        key: Text; records of one key stay in one partition, in order.
+        value: As fastavro takes it, for the schema.
+        id: What is the same when the same thing is sent again, by whom ever; without one, each call's records
+            are records of their own.
+    """
+
+    key: str
+    value: Mapping[str, Any]
+    id: str | None = None
+
+
+def at_least(minimum: float, name: str, value: float | str, *, whole: bool = False) -> float:
+    """Return a parameter that is a number; text, as widgets hold it, will do.
+
+    Raises:
+        ConfigError: It is no number, or too small.
+    """
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not number >= minimum or math.isinf(number) or (whole and not number.is_integer()):
+        kind = "whole number" if whole else "number"
+        raise ConfigError(f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}", f"-p {name}=10")
+    return number
+
+
+def paced(items: Iterable[Item], per_second: float) -> Iterator[Item]:
+    """Yield the items not faster than `per_second`; 0 for no limit."""
+    start = time.monotonic()
+    for number, item in enumerate(items):
+        if per_second and (wait := start + number / per_second - time.monotonic()) > 0:
+            time.sleep(wait)
+        yield item
+
+
+def schema_key(registry: SchemaRegistry, subject: str, schema_id: int, schema_in: SchemaIn) -> SchemaKey:
+    """Return what names a subject's newest schema: its id, or its GUID where that goes into a header.
+
+    Raises:
+        SchemaRegistryError: The registry has no GUIDs.
+    """
+    if schema_in == "prefix":
+        return schema_id
+    guid = registry.latest(subject).guid
+    if guid is None:
+        raise SchemaRegistryError(
+            f"the schema registry at {registry.url} gives schemas no GUID (Confluent's does from 8.0 on)",
+            "schema_in=prefix",
+        )
+    return guid
+
+
+def produce(
+    settings: Settings,
+    topic: str,
+    schema: Mapping[str, Any],
+    key: SchemaKey,
+    records: Iterable[AvroRecord],
+) -> int:
+    """Send records, and return how many were acknowledged.
+
+    Args:
+        settings: The broker.
+        topic: Where to.
+        schema: The Avro schema of values.
+        key: What names it: an id goes in front of each value, a GUID into a header.
+        records: What to send. What was taken of them is sent also when they raise.
+
+    Raises:
+        KafkaError: The broker did not acknowledge each of them; names the first reason.
+    """
+    avro_schema = fastavro.parse_schema(dict(schema))
+    failures: list[ClientError] = []
+    producer = Producer(
+        kafka.client_settings(settings.kafka)
+        | {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 30_000}
+    )
+    sent, call = 0, uuid4().hex
+    try:
+        for record in records:
+            payload = io.BytesIO()
+            fastavro.schemaless_writer(payload, avro_schema, record.value)
+            message = {"key": record.key} | _message(key, payload.getvalue())
+            # What librdkafka repeats it numbers by itself. This is for what is sent anew.
+            one = sha256(f"{topic}/{record.id or f'{call}/{sent}'}".encode()).hexdigest()[:32]
+            message["headers"] = [*message.get("headers", []), (ID_HEADER, one.encode())]
+            _send(producer, topic, message, failures)
+            sent += 1
+    finally:
+        unsent = producer.flush(60)
+    if failures or unsent:
+        reason = failures[0].str() if failures else "no answer within 60 s"
+        raise KafkaError(
+            f"{len(failures) + unsent} of {sent} records for topic {topic} were not acknowledged ({reason})",
+            "python -m workbench status, then publish again",
+        )
+    return sent
+
+
+def _message(schema: SchemaKey, payload: bytes) -> dict[str, Any]:
+    if isinstance(schema, int):
+        return {"value": wire_format.frame(schema, payload)}
+    value, headers = wire_format.with_header(schema, payload)
+    return {"value": value, "headers": headers}
+
+
+def _send(producer: Producer, topic: str, message: Mapping[str, Any], failures: list[ClientError]) -> None:
+    def acknowledged(error: ClientError | None, _message: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    while True:
+        try:
+            producer.produce(topic, **message, on_delivery=acknowledged)
+        except BufferError:
+            producer.poll(0.5)
+            continue
+        except KafkaException as error:
+            raise KafkaError(f"topic {topic} takes no records: {error}") from None
+        producer.poll(0)
+        return

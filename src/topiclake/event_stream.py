@@ -1,0 +1,132 @@
+"""Server-sent events over connections that break off: none is left out, see https://html.spec.whatwg.org/#sse."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import requests
+from requests_sse import EventSource, InvalidContentTypeError, InvalidStatusCodeError, ReadyState
+
+from topiclake.errors import EventStreamError
+
+_LOG = logging.getLogger(__name__)
+#: Answers that a later try may not get.
+_FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: Between two tries (s): twice as long each time, up to the second.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An event as the server sent it.
+
+    Attributes:
+        id: By which a server goes on behind it; "" where it gives none.
+        data: Its text.
+    """
+
+    id: str
+    data: str
+
+
+class _BrokenOffError(Exception):
+    """The connection ended; servers end them now and then."""
+
+
+def follow(
+    url: str,
+    *,
+    user_agent: str,
+    params: Mapping[str, str] | None = None,
+    after: str | None = None,
+    patience: float = 300,
+    silence: float = 60,
+) -> Iterator[Sent]:
+    """Yield what a server sends, for ever; a connection that ends is opened again behind the last event.
+
+    An event that was cut off comes again, whole. Whether one comes twice is up to the server.
+
+    Args:
+        url: The stream.
+        user_agent: Who asks; Wikimedia refuses those who don't tell.
+        params: Of the query, for the first connection; the id of an event says more.
+        after: The id of the last event that is known already.
+        patience: How long it is tried without an event before it is an error (s).
+        silence: How long nothing may come before the connection counts as broken (s).
+
+    Raises:
+        EventStreamError: The server refuses for good, or cannot be reached for `patience`; says how to go on.
+    """
+    last, failing_since, wait = after, None, _FIRST_WAIT
+    while True:
+        try:
+            for event in _connected(url, user_agent, params if last is None else None, last, silence):
+                failing_since, wait = None, _FIRST_WAIT
+                last = event.id or last
+                yield event
+        except (_BrokenOffError, requests.RequestException) as error:
+            why, now = _reason(error), time.monotonic()
+            failing_since = now if failing_since is None else failing_since
+            if _is_final(error) or now - failing_since > patience:
+                raise EventStreamError(f"{url} {why}", _remedy(last)) from None
+            pause = max(wait, _asked_for(error))
+            _LOG.warning("%s %s; again in %.1f s, behind event %s", url, why, pause, last or "now")
+            time.sleep(pause)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def _connected(
+    url: str, user_agent: str, params: Mapping[str, str] | None, last: str | None, silence: float
+) -> Iterator[Sent]:
+    """Yield the events of one connection; raises when it ends."""
+
+    # The library would go on by itself, but not after an error's status, and it leaves out an event whose id
+    # came before the connection broke and whose data did not, when that happens twice in a row.
+    def ended() -> None:
+        # When it cannot connect, it raises something better itself.
+        if source.ready_state is not ReadyState.CLOSED:
+            raise _BrokenOffError
+
+    source = EventSource(
+        url,
+        timeout=silence,
+        max_connect_retry=0,
+        on_error=ended,
+        latest_event_id=last,
+        headers={"User-Agent": user_agent},
+        params=dict(params or {}),
+    )
+    with source:
+        for event in source:
+            if event.data:
+                yield Sent(event.last_event_id, event.data)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, InvalidStatusCodeError):
+        return f"answered {error.status_code}"
+    if isinstance(error, InvalidContentTypeError):
+        return "sends no events (its answer is of another type than text/event-stream)"
+    if isinstance(error, _BrokenOffError):
+        return "ended the connection"
+    return f"cannot be reached ({type(error).__name__})"
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, InvalidStatusCodeError):
+        return error.status_code not in _FOR_NOW
+    return isinstance(error, InvalidContentTypeError | requests.exceptions.InvalidURL | ValueError)
+
+
+def _asked_for(error: Exception) -> float:
+    """Return the pause that a server asks for (s), 0 where it doesn't."""
+    response = getattr(error, "response", None)
+    asked = "" if response is None else response.headers.get("Retry-After", "")
+    return min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else 0.0
+
+
+def _remedy(last: str | None) -> str:
+    return f"the same again, after={last!r}" if last else "the same again later"

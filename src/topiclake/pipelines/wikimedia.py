@@ -1,0 +1,180 @@
+"""Wikimedia's edits: recorded, made or live events, sent to a topic as Confluent-framed Avro."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from topiclake import event_stream, kafka
+from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
+from topiclake.errors import ConfigError
+from topiclake.parameters import moment, whole_number
+from topiclake.pipelines.wikimedia_events import (
+    RECENT_CHANGE,
+    Event,
+    as_value,
+    moment_of,
+    multiplied,
+    played,
+    read_events,
+    shifted,
+)
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import Settings
+
+_LOG = logging.getLogger(__name__)
+#: Wikimedia's own.
+LIVE = "https://stream.wikimedia.org/v2/stream/recentchange"
+#: Of events that only tell that a stream is alive, see
+#: https://wikitech.wikimedia.org/wiki/Event_Platform/EventStreams_HTTP_Service#Canary_events.
+_CANARY = "canary"
+
+
+@dataclass
+class PublishedEdits:
+    """What a publishing run sent, acknowledged by the broker.
+
+    Attributes:
+        topic: Where to.
+        schema_id: Of the values.
+        records: Events that were sent.
+        canaries: Events that only tell that the stream is alive; they are not sent.
+        refused: Events that don't fit the schema; the log names each. They are not sent.
+        last_event_id: Of a live stream, where the next run goes on; "" otherwise.
+    """
+
+    topic: str
+    schema_id: int
+    records: int = 0
+    canaries: int = 0
+    refused: int = 0
+    last_event_id: str = ""
+
+    def to_json(self) -> str:
+        """Return it as the exit value of a notebook."""
+        return json.dumps(self.__dict__)
+
+
+def publish_recorded_edits(
+    settings: Settings,
+    file: Path | str,
+    *,
+    events: int | str = 0,
+    speed: float | str = 0,
+    times: Literal["recorded", "now"] = "recorded",
+    seed: int | str = 1,
+    partitions: int = 4,
+    schema_in: SchemaIn = "prefix",
+) -> PublishedEdits:
+    """Register the schema, create the topic where it is missing, and play recorded events into it.
+
+    Args:
+        settings: Broker, registry and topic.
+        file: Recorded events, a JSON object a line.
+        events: How many; 0 for those recorded, more for made ones behind them.
+        speed: How fast: 1 as the changes were made, 10 ten times as fast, 0 as fast as it goes.
+        times: `now` shifts all times, so that the first change is made now.
+        seed: Another one makes other events.
+        partitions: Of the topic, when it is created; the changes of a page stay in one partition.
+        schema_in: Where records name their schema: its id in front of the value, or its GUID in a header.
+
+    Raises:
+        ConfigError: A parameter makes no sense, or the file holds something else.
+        KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
+    """
+    pace, number = at_least(0, "speed", speed), whole_number("events", events)
+    if times not in ("recorded", "now"):
+        raise ConfigError(f"times is {times!r}; allowed: recorded, now", "-p times=now")
+    recorded = read_events(Path(file))
+    made = multiplied(recorded, number or len(recorded), whole_number("seed", seed))
+    if times == "now":
+        later = int(time.time() - moment_of(recorded[0]))
+        made = (shifted(event, later) for event in made)
+    published, key = _prepared(settings, partitions, schema_in)
+    # Whoever plays a recording again means other events by it: no ids.
+    records = (_record(event, None) for event in played(made, pace))
+    published.records = produce(settings, published.topic, RECENT_CHANGE, key, records)
+    return published
+
+
+def publish_live_edits(
+    settings: Settings,
+    *,
+    user_agent: str,
+    events: int | str,
+    url: str = LIVE,
+    since: str = "",
+    after: str = "",
+    partitions: int = 4,
+    schema_in: SchemaIn = "prefix",
+) -> PublishedEdits:
+    """Register the schema, create the topic where it is missing, and send what Wikimedia's wikis change.
+
+    Records carry an id that is made of the event's, so `drop_duplicates` drops what two runs sent both.
+
+    Args:
+        settings: Broker, registry and topic.
+        user_agent: Who asks, with an address; Wikimedia's rule
+            (https://foundation.wikimedia.org/wiki/Policy:Wikimedia_Foundation_User-Agent_Policy).
+        events: How many are taken, canaries and refused ones among them.
+        url: The stream; a test's, or another of Wikimedia's with the same schema.
+        since: A time in ISO 8601 to begin at, where the server still holds it; "": from now on.
+        after: The `last_event_id` of an earlier run, which this one goes on behind.
+        partitions: Of the topic, when it is created; the changes of a page stay in one partition.
+        schema_in: As for `publish_recorded_edits`.
+
+    Raises:
+        ConfigError: A parameter makes no sense.
+        EventStreamError: The server refuses, or stays away; what was sent before stays.
+        KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
+    """
+    number = whole_number("events", events)
+    if not user_agent.strip():
+        raise ConfigError("user_agent is empty", "-p user_agent='<project>/<version> (<your address>)'")
+    if since and moment(since) is None:
+        raise ConfigError(
+            f"since is {since!r}; allowed: ISO 8601 with its zone", "-p since=2026-01-02T03:00:00Z"
+        )
+    published, key = _prepared(settings, partitions, schema_in)
+    sent = event_stream.follow(
+        url, user_agent=user_agent, params={"since": since} if since else None, after=after or None
+    )
+    records = _right(islice(sent, number), published)
+    published.records = produce(settings, published.topic, RECENT_CHANGE, key, records)
+    return published
+
+
+def _prepared(settings: Settings, partitions: int, schema_in: SchemaIn) -> tuple[PublishedEdits, int | str]:
+    topic = settings.pipeline.topic
+    kafka.ensure_topic(settings.kafka, topic, partitions)
+    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    schema_id = registry.register(f"{topic}-value", json.dumps(RECENT_CHANGE))
+    return PublishedEdits(topic, schema_id), schema_key(registry, f"{topic}-value", schema_id, schema_in)
+
+
+def _right(sent: Iterator[event_stream.Sent], published: PublishedEdits) -> Iterator[AvroRecord]:
+    """Yield what fits the schema, and count the rest."""
+    for one in sent:
+        published.last_event_id = one.id
+        try:
+            event = json.loads(one.data)
+            if event["meta"].get("domain") == _CANARY:
+                published.canaries += 1
+                continue
+            record = _record(event, event["meta"].get("id"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            published.refused += 1
+            _LOG.warning("event %s is no recentchange event (%s): %.200s", one.id, error, one.data)
+            continue
+        yield record
+
+
+def _record(event: Event, name: str | None) -> AvroRecord:
+    value = as_value(event)
+    return AvroRecord(f"{value['wiki']}:{value['title']}", value, name)
