@@ -30,9 +30,11 @@ from .pipelines.nest_locations import device_locations
 from .pipelines.nest_report import sightings_chart, sightings_report
 from .pipelines.taxi import publish_trips
 from .pipelines.wikimedia import publish_live_edits, publish_recorded_edits
+from .pipelines.wikimedia_edits import edits_per_window, wikimedia_edits
 from .progress import await_caught_up, keep_running
 from .quarantine_views import quarantine_reasons, quarantine_rows
 from .replay import quarantine_summary, replay_quarantine
+from .restarts import start_restarted
 from .schema_registry import SchemaRegistry
 from .sinks.console import start_console
 from .sinks.delta_table import delta_batches
@@ -66,6 +68,7 @@ __all__ = [
     "deserializer",
     "device_locations",
     "drop_duplicates",
+    "edits_per_window",
     "ensure_topic",
     "hit_windows",
     "hits_per_window",
@@ -104,6 +107,7 @@ __all__ = [
     "start_ingest",
     "start_memory",
     "start_quarantine",
+    "start_restarted",
     "start_sinks",
     "start_topic_writer",
     "start_upsert",
@@ -113,6 +117,7 @@ __all__ = [
     "topic_batches",
     "track_map",
     "upsert_batches",
+    "wikimedia_edits",
     "window_counts",
     "write_topic",
 ]

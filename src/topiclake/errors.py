@@ -14,6 +14,7 @@
     ├── EventStreamError        a server of events cannot be used
     ├── DecodeError             FAILFAST met a record that is not right
     └── IngestError             a streaming query ended for another reason
+        └── NewSchemaError      a record has a schema that came after the query's start
 
 Each says what failed, what was allowed, and what to try next; none carries a secret.
 """
@@ -89,3 +90,10 @@ class DecodeError(TopiclakeError):
 
 class IngestError(TopiclakeError):
     """A streaming query ended for a reason that no other error names."""
+
+
+class NewSchemaError(IngestError):
+    """A record has a schema that was not known when its query started; nothing is lost.
+
+    Another start knows it; `topiclake.start_restarted` does that.
+    """

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import errors
-from topiclake.errors import IngestError, OffsetsLostError, TopiclakeError
+from topiclake.errors import IngestError, NewSchemaError, OffsetsLostError, TopiclakeError
 
 _OWN_ERROR = re.compile(r"topiclake\.errors\.(\w+): (.*?)(?:; try: (.*))?$", re.MULTILINE)
 #: Of a record, not of the plan that may raise it, which Spark prints with the error of any other cause.
@@ -86,7 +86,7 @@ def failure(query: str | None, text: str) -> TopiclakeError:
     """Turn the text of a failed query into the error that caused it."""
     found = _FAILFAST.search(text)
     if found and found[1].endswith(NOT_LISTED):
-        return IngestError(f"query {query} stopped, with nothing lost: {found[1]}", "start it again")
+        return NewSchemaError(f"query {query} stopped, with nothing lost: {found[1]}", "start it again")
     if found:
         return errors.DecodeError(
             f"query {query} met a record that does not decode: {found[1]}",

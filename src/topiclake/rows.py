@@ -170,11 +170,16 @@ def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout, *, is_static: boo
     return judged.withColumn("decoded", F.when(passes, F.col("decoded")).otherwise(refused))
 
 
-def or_start_again(judged: DataFrame, codec: Codec) -> DataFrame:
-    """Raise at the first record whose schema `codec` does not know; for a plan that is fixed."""
-    named = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.hex("value_schema"))
-    unknown = refused_record(F.lit(", schema "), named, F.lit(f": {progress.NOT_LISTED}"))
-    return judged.withColumn("decoded", F.when(~is_late(codec, "value"), F.col("decoded")).otherwise(unknown))
+def or_start_again(judged: DataFrame, codecs: Codecs) -> DataFrame:
+    """Raise at the first record with a schema that the codecs do not know; for a plan that is fixed."""
+    for part, codec in codecs.parts.items():
+        schema = F.col(f"{part}_schema")
+        named = F.coalesce(schema_id_of(schema).cast("string"), F.hex(schema))
+        of = F.lit(", schema " if part == "value" else f", schema of its {part} ")
+        unknown = refused_record(of, named, F.lit(f": {progress.NOT_LISTED}"))
+        known = F.when(~is_late(codec, part), F.col("decoded")).otherwise(unknown)
+        judged = judged.withColumn("decoded", known)
+    return judged
 
 
 def refused_record(*why: Column) -> Column:

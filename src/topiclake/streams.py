@@ -1,4 +1,4 @@
-"""Topics of text, JSON or Protobuf as streaming DataFrames, for windows, joins and sinks of one's own."""
+"""Topics as streaming DataFrames, for windows, joins and sinks of one's own."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import ingest, kafka, platform_check, queries, registered_values, storage, value_batch
 from topiclake.avro import Codecs
+from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import is_databricks
 from topiclake.settings import Settings
 from topiclake.storage_renewal import WriteBatch
 from topiclake.value_formats import format_of
+from topiclake.wire_format import Part
 
 #: What is added to a checkpoint's path for that of `start_quarantine`.
 _QUARANTINE = "_quarantine"
 
 
 def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Read a topic of text, JSON or Protobuf as a stream.
+    """Read a topic as a stream.
 
     Args:
         spark: The session.
@@ -36,13 +38,15 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
         `_kafka STRUCT<partition INT, offset BIGINT>`, or what `kafka_fields` says.
 
     Raises:
-        ConfigError: Values are Avro, or the schema cannot be used.
+        ConfigError: Values are plain Avro, which does not name its schema, or the schema cannot be used.
         TopicNotFoundError: The broker does not hold the topic; lists those that it holds.
         KafkaError, SchemaRegistryError: A service cannot be used.
-        IngestError: In the query, at a record whose schema the registry did not list at the start.
+        NewSchemaError: In the query, at a record whose schema the registry did not list at the start;
+            `start_restarted` starts it again.
     """
     pipeline, layout = settings.pipeline, ingest.layout(settings.pipeline)
-    if _is_registered(settings):
+    if pipeline.is_registered:
+        platform_check.require_avro_limits(spark)
         codecs = _codecs(spark, settings)
         return registered_values.right(_records(spark, settings), codecs, layout, pipeline.mode)
     values = Values.from_settings(pipeline)
@@ -73,7 +77,8 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
     for location in (to.quarantine, checkpoint_path):
         storage.require_writable(location)
     write_batch: WriteBatch
-    if _is_registered(settings):
+    if settings.pipeline.is_registered:
+        platform_check.require_avro_limits(spark)
         codecs = _codecs(spark, settings)
         patient = replace(to, registry=to.registry.patient(settings.schema_registry.retry_seconds))
         write_batch = partial(registered_values.write_left, patient, codecs, checkpoint_path)
@@ -95,15 +100,16 @@ def _records(spark: SparkSession, settings: Settings) -> DataFrame:
     return kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
 
 
-def _is_registered(settings: Settings) -> bool:
-    """Tell whether values name schemas of the registry; Avro's go into tables and files, not into streams."""
-    return settings.pipeline.is_registered and settings.pipeline.value_format != "avro"
-
-
 def _codecs(spark: SparkSession, settings: Settings) -> Codecs:
     pipeline = settings.pipeline
+    if pipeline.avro_form == "plain":
+        raise ConfigError(
+            f"values of topic {pipeline.topic} are plain Avro, which does not name its schema",
+            "start_ingest or start_archive, and a stream of the table",
+        )
     registry = SchemaRegistry.from_settings(settings.schema_registry)
-    subjects = pipeline.subjects("value", topic=pipeline.topic)
+    parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
+    subjects = {part: pipeline.subjects(part, topic=pipeline.topic) for part in parts}
     return registered_values.codecs_of_today(
         spark, registry, subjects, ingest.layout(pipeline), format_of(pipeline)
     )

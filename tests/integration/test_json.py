@@ -204,6 +204,7 @@ def test_what_a_stream_leaves_out_is_in_quarantine_and_one_hit_ahead_closes_no_w
     assert hits.quarantined() == REASONS
 
 
-def test_avro_is_no_stream_of_values(hits):
-    with pytest.raises(ConfigError, match="are avro"):
-        tl.read_values(hits.spark, hits.settings(value_format="avro", value_schema=None))
+def test_plain_avro_is_no_stream_of_values(hits):
+    plain = hits.settings(value_format="avro", value_schema=None, avro_form="plain")
+    with pytest.raises(ConfigError, match="are plain Avro"):
+        tl.read_values(hits.spark, plain)

@@ -22,7 +22,7 @@ from tests.environment import Unmounted
 from tests.integration.hits_topic import PROJECT
 from topiclake import delta, ingest, micro_batch, protobuf_schema, queries, registered_values
 from topiclake.config import load_settings
-from topiclake.errors import IngestError, SchemaRegistryError
+from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
 from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
@@ -277,10 +277,8 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     away = replace(to, registry=SchemaRegistry(f"http://127.0.0.1:{free_port}", patience=0), start="away")
     with pytest.raises(SchemaRegistryError):
         micro_batch.write(away, records, 0)
-    fixed = registered_values.codecs_of_today(
-        connected, to.registry, to.subjects["value"], to.layout, to.format
-    )
-    with pytest.raises(IngestError, match=rf"have schemas \({later}\) that were .*try: start it again"):
+    fixed = registered_values.codecs_of_today(connected, to.registry, to.subjects, to.layout, to.format)
+    with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
         registered_values.write_left(to, fixed, to.checkpoint, records, 0)
     with monkeypatch.context() as patched:
         patched.setattr(micro_batch, "_settle", lambda *_: 1 / 0)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
+from datetime import datetime
+from itertools import cycle, islice
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,11 +17,16 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
+from tests.environment import Unmounted
 from tests.unit.sse_server import event_id, serving
-from topiclake import event_stream, kafka
+from tests.waiting import wait_until
+from topiclake import event_stream, kafka, queries
+from topiclake.avro_producer import AvroRecord, produce
 from topiclake.config import load_settings
-from topiclake.errors import ConfigError, EventStreamError
+from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
 from topiclake.kafka_writer import ID_HEADER
+from topiclake.pipelines import wikimedia_events
+from topiclake.schema_registry import SchemaRegistry
 
 PROJECT = Path(__file__).parents[2]
 RECORDED = PROJECT / "data" / "wikimedia_recentchange.ndjson"
@@ -143,3 +152,110 @@ def test_parameters_of_a_live_stream_that_make_no_sense_are_refused(settings, gi
 def test_parameters_of_recorded_events_that_make_no_sense_are_refused(settings, name, value):
     with pytest.raises(ConfigError, match=f"{name} is {value!r}"):
         tl.publish_recorded_edits(settings, RECORDED, **{name: value})
+
+
+# Windows over edits, while the schema changes
+
+
+class Edits:
+    """A stream of windows over edits into Parquet files, and what sends to its topic."""
+
+    def __init__(self, spark, settings, folder):
+        self.spark, self.folder = spark, folder
+        pipeline = settings.pipeline.model_copy(update={"trigger": "200 milliseconds"})
+        self.settings = settings.model_copy(update={"pipeline": pipeline})
+        self.topic = pipeline.topic
+        self.registry = SchemaRegistry.from_settings(settings.schema_registry)
+        tl.ensure_topic(settings.kafka, self.topic, partitions=2)
+
+    def send(self, events, schema=wikimedia_events.RECENT_CHANGE, **more):
+        schema_id = self.registry.register(f"{self.topic}-value", json.dumps(schema))
+        values = [wikimedia_events.as_value(event) | more for event in events]
+        records = (AvroRecord(str(value["title"]), value) for value in values)
+        assert produce(self.settings, self.topic, schema, schema_id, records) == len(events)
+        return schema_id
+
+    def start(self):
+        counts = tl.edits_per_window(tl.wikimedia_edits(tl.read_values(self.spark, self.settings)))
+        writer = (
+            counts.writeStream.queryName("edits").format("parquet").option("path", f"{self.folder}/windows")
+        )
+        checkpoint = f"{self.folder}/checkpoint"
+        writer = writer.option("checkpointLocation", checkpoint)
+        return queries.start(writer, self.settings, Unmounted(), self.spark, checkpoint)
+
+    def written(self):
+        rows = self.spark.read.parquet(f"{self.folder}/windows").collect()
+        return Counter(tuple(row) for row in rows)
+
+
+def windows_of(events, until):
+    """Count as plain Python does, what ends up to `until`."""
+    found = Counter()
+    for event in events:
+        who = {True: "Bot", False: "Human", None: None}[event.get("bot")]
+        last = event["timestamp"] // 30 * 30
+        for start in (last - 30, last):
+            if start <= event["timestamp"] < start + 60 <= until and event["type"] == "edit":
+                found[datetime.fromtimestamp(start), datetime.fromtimestamp(start + 60), who] += 1
+    return Counter({(*window, count): 1 for window, count in found.items()})
+
+
+@pytest.fixture
+def edits(connected, settings, tmp_path):
+    return Edits(connected, settings, tmp_path)
+
+
+def with_tags():
+    tags = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+    return wikimedia_events.RECENT_CHANGE | {"fields": [*wikimedia_events.RECENT_CHANGE["fields"], tags]}
+
+
+def test_a_new_version_starts_the_stream_again_within_10_s_with_its_windows_as_they_were(edits):
+    events = [
+        event | change
+        for event, change in zip(
+            islice(wikimedia_events.multiplied(wikimedia_events.read_events(RECORDED), 400, 1), 400),
+            cycle([{}, {"bot": True}, {}, {"bot": None}, {"type": "log"}]),
+            strict=False,
+        )
+    ]
+    first = edits.send(events[:200])
+    query = tl.start_restarted(edits.start)
+    began = query.query
+    query.await_caught_up(edits.settings.pipeline.trigger)
+    assert query.restarts == 0
+
+    sent = time.monotonic()
+    second = edits.send(events[200:300], with_tags(), tags=["mobile"])
+    assert second != first
+    edits.send(events[300:])
+    wait_until(lambda: query.restarts == 1)
+    assert time.monotonic() - sent < 30, "10 s on a machine that has nothing else to do"
+    query.await_caught_up(edits.settings.pipeline.trigger)
+    assert (query.query.id, query.query.runId != began.runId) == (began.id, True)
+
+    end = events[-1]["timestamp"] + 600
+    edits.send([wikimedia_events.shifted(events[0], end - events[0]["timestamp"])])
+    query.await_caught_up(edits.settings.pipeline.trigger)
+    wait_until(lambda: edits.written() == windows_of(events, end - 60))
+    assert query.isActive
+    query.stop()
+    wait_until(lambda: not query.isActive)
+    assert query.restarts == 1
+
+
+def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(edits):
+    events = wikimedia_events.read_events(RECORDED)
+    edits.send(events)
+    query = tl.start_restarted(edits.start)
+    query.await_caught_up(edits.settings.pipeline.trigger)
+    value = AvroRecord("x", wikimedia_events.as_value(events[0]))
+    produce(edits.settings, edits.topic, wikimedia_events.RECENT_CHANGE, 999_999, [value])
+    with pytest.raises(
+        NewSchemaError, match=rf"topic {edits.topic}, .* schema 999999: its schema was not in"
+    ):
+        query.keep_running(300)
+    assert not query.isActive
+    with pytest.raises(NewSchemaError):
+        query.await_caught_up(edits.settings.pipeline.trigger)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 #: Each layer may import what stands below it; modules of one layer don't import each other.
 LAYERS = [
     {"pipelines"},
-    {"tables", "audit", "replay", "archive", "streams", "kafka_batch", "avro_producer", "sinks"},
+    {"tables", "audit", "replay", "archive", "streams", "kafka_batch", "avro_producer", "restarts", "sinks"},
     {"quarantine_views", "replay_reading", "kafka_writer"},
     {"ingest", "audit_counts", "audit_range"},
     {"topics", "value_batch", "registered_values"},

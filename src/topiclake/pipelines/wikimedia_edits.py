@@ -1,0 +1,38 @@
+"""What Wikimedia's changes tell: who edits, in windows of time."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from topiclake.windows import Windows, window_counts
+
+#: Edits of the last minute, every half minute; who asked for them.
+EDIT_WINDOWS = Windows(
+    "time", keys=("requested_by",), length="60 seconds", slide="30 seconds", watermark="60 seconds"
+)
+
+
+def wikimedia_edits(changes: DataFrame) -> DataFrame:
+    """Leave only edits, and say when each was made and who asked for it.
+
+    Args:
+        changes: With the columns `type STRING, timestamp BIGINT, bot BOOLEAN`, as `read_values` has them.
+
+    Returns:
+        The columns of `changes`, then `time TIMESTAMP, requested_by STRING`: Bot, Human, or null where the
+        event does not say.
+    """
+    who = F.when(F.col("bot"), "Bot").when(~F.col("bot"), "Human")
+    return changes.where("type = 'edit'").withColumns(
+        {"time": F.timestamp_seconds("timestamp"), "requested_by": who}
+    )
+
+
+def edits_per_window(edits: DataFrame) -> DataFrame:
+    """Count the rows of `wikimedia_edits` in windows of 60 s every 30 s, with a watermark of 60 s.
+
+    Returns:
+        `start TIMESTAMP, end TIMESTAMP, requested_by STRING, count BIGINT`.
+    """
+    return window_counts(edits, EDIT_WINDOWS)
