@@ -1,5 +1,6 @@
 from .archive import start_archive
 from .audit import audit_ingest
+from .avro_records import propose_schemas
 from .config import load_settings
 from .data_loss import lost_offsets
 from .deserializers import deserializer
@@ -36,6 +37,7 @@ from .quarantine_views import quarantine_reasons, quarantine_rows
 from .replay import quarantine_summary, replay_quarantine
 from .restarts import start_restarted
 from .schema_registry import SchemaRegistry
+from .sinks.avro_topic import avro_batches, start_avro_writer, write_avro
 from .sinks.console import start_console
 from .sinks.delta_table import delta_batches
 from .sinks.files import create_files_table, start_files
@@ -55,6 +57,7 @@ __all__ = [
     "SchemaRegistry",
     "Windows",
     "audit_ingest",
+    "avro_batches",
     "await_caught_up",
     "camera_notices",
     "camera_states",
@@ -83,6 +86,7 @@ __all__ = [
     "nest_cameras",
     "notice_batches",
     "paused_topics",
+    "propose_schemas",
     "publish_hits",
     "publish_live_edits",
     "publish_nest_logs",
@@ -102,6 +106,7 @@ __all__ = [
     "sightings_per_hour",
     "sightings_report",
     "start_archive",
+    "start_avro_writer",
     "start_console",
     "start_files",
     "start_ingest",
@@ -119,5 +124,6 @@ __all__ = [
     "upsert_batches",
     "wikimedia_edits",
     "window_counts",
+    "write_avro",
     "write_topic",
 ]

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.error import KafkaError as ClientError
 
 from topiclake import kafka, wire_format
-from topiclake.errors import ConfigError, KafkaError, SchemaRegistryError
+from topiclake.errors import ConfigError, KafkaError
 from topiclake.kafka_writer import ID_HEADER
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
@@ -75,15 +75,7 @@ def schema_key(registry: SchemaRegistry, subject: str, schema_id: int, schema_in
     Raises:
         SchemaRegistryError: The registry has no GUIDs.
     """
-    if schema_in == "prefix":
-        return schema_id
-    guid = registry.latest(subject).guid
-    if guid is None:
-        raise SchemaRegistryError(
-            f"the schema registry at {registry.url} gives schemas no GUID (Confluent's does from 8.0 on)",
-            "schema_in=prefix",
-        )
-    return guid
+    return schema_id if schema_in == "prefix" else registry.latest_guid(subject)
 
 
 def produce(

@@ -12,6 +12,7 @@
     ├── DatabaseError           a database cannot be used
     ├── NoticeError             a webhook does not take a notice
     ├── EventStreamError        a server of events cannot be used
+    ├── EncodeError             a row does not fit the schema that it is to be written with
     ├── DecodeError             FAILFAST met a record that is not right
     └── IngestError             a streaming query ended for another reason
         └── NewSchemaError      a record has a schema that came after the query's start
@@ -82,6 +83,10 @@ class NoticeError(TopiclakeError):
 
 class EventStreamError(TopiclakeError):
     """A server of events (server-sent events) cannot be reached, or refuses the request."""
+
+
+class EncodeError(TopiclakeError):
+    """A row does not fit the schema that it is to be written with; names its column and its key."""
 
 
 class DecodeError(TopiclakeError):

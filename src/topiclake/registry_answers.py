@@ -147,3 +147,12 @@ def canonical(key: int | str) -> int | str:
     if isinstance(key, str):
         return str(UUID(key))
     return key - 2**32 if key >= 2**31 else key
+
+
+def refusals(told: Any) -> list[str]:  # noqa: ANN401 (JSON)
+    """Read why a schema is not compatible; nothing where it is."""
+    if not isinstance(told, dict) or not isinstance(told.get("is_compatible"), bool):
+        raise ValueError(f"no verdict on compatibility: {str(told)[:100]}")
+    if told["is_compatible"]:
+        return []
+    return [" ".join(str(message).split()) for message in told.get("messages") or ["no reason is told"]]

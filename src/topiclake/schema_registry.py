@@ -8,7 +8,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from topiclake import registry_answers as answers
-from topiclake.errors import SubjectNotFoundError
+from topiclake.errors import SchemaRegistryError, SubjectNotFoundError
 from topiclake.registry_answers import Reference, RegisteredSchema, SubjectVersion, Told, canonical
 from topiclake.registry_client import (
     GUIDS,
@@ -94,6 +94,16 @@ class SchemaRegistry:
             SchemaRegistryError: No answer within `patience`, or a refusal.
         """
         return self.versions(subject, refresh=True)[-1]
+
+    def latest_guid(self, subject: str) -> str:
+        """Return the GUID of the newest version of `subject`; raises as `latest`, and where there is none."""
+        guid = self.latest(subject).guid
+        if guid is None:
+            raise SchemaRegistryError(
+                f"the schema registry at {self.url} gives schemas no GUID (Confluent's does from 8.0 on)",
+                "schema_in=prefix",
+            )
+        return guid
 
     def latest_of(self, subjects: Iterable[str]) -> list[SubjectVersion]:
         """Return the newest version of each subject, as `latest` does."""
@@ -211,6 +221,18 @@ class SchemaRegistry:
         for listing in (path, "/subjects"):
             self._client.forget(listing)
         return schema_id
+
+    def refusals(self, subject: str, schema: str, schema_type: str = "AVRO") -> list[str]:
+        """Ask why `subject` would not take a schema as its next version; it takes it where there is nothing.
+
+        Raises:
+            SchemaRegistryError: The schema is none, or there is no answer within `patience`.
+        """
+        if subject not in self._client.listing("/subjects", answers.list_of(str), self.patience):
+            return []
+        body = {"schema": schema} | ({"schemaType": schema_type} if schema_type != "AVRO" else {})
+        path = f"/compatibility{_versions_path(subject)}/latest?verbose=true"
+        return self._client.post(path, body, answers.refusals, self.patience)
 
     def _version(self, subject: str, number: int) -> SubjectVersion | None:
         """Return one version; None when it was deleted since it was listed."""

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = [
     {"pipelines"},
     {"tables", "audit", "replay", "archive", "streams", "kafka_batch", "avro_producer", "restarts", "sinks"},
-    {"quarantine_views", "replay_reading", "kafka_writer"},
+    {"quarantine_views", "replay_reading", "kafka_writer", "avro_records"},
     {"ingest", "audit_counts", "audit_range"},
     {"topics", "value_batch", "registered_values"},
     {"micro_batch", "static_schemas"},
@@ -32,7 +32,7 @@ LAYERS = [
         "storage_refusals",
         "event_stream",
     },
-    {"avro_form", "source_options", "json_schema_codec", "protobuf_codec"},
+    {"avro_form", "avro_encoding", "avro_derived", "source_options", "json_schema_codec", "protobuf_codec"},
     {"avro", "json_values", "json_shape"},
     {"schema_registry", "avro_reason", "json_reason", "json_schema", "deserializers"}
     | {"protobuf_schema", "protobuf_values"},

@@ -73,6 +73,10 @@ def start_sinks(
 @contextmanager
 def computed_once(batch: DataFrame) -> Iterator[int]:
     """Compute a micro-batch and keep it while several jobs use it; gives its number of rows."""
+    if batch.storageLevel.useMemory:
+        # Who keeps it already lets it go.
+        yield batch.count()
+        return
     batch.persist()
     try:
         # All of it now: what fails here is not the first sink's fault, and state is written by a job that

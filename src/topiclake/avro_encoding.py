@@ -1,0 +1,294 @@
+"""From rows to Avro, exactly: what does not fit the schema is told, by column, before anything is written.
+
+Spark's `to_avro` alone fails in the middle of a job, with a NullPointerException for a null, writes a number
+that is too large as another one, and a column that the schema lacks not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from topiclake.errors import ConfigError
+
+#: A schema as JSON has it: a name, a list (a union) or an object.
+Tree = Any
+
+_INT = (-(2**31), 2**31 - 1)
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+#: Which columns are written as a type, and what they are cast to first.
+_ALLOWED: dict[str, tuple[tuple[type[T.DataType], ...], str | None]] = {
+    "boolean": ((T.BooleanType,), None),
+    "int": (_INTEGERS, "int"),
+    "long": (_INTEGERS, "bigint"),
+    "float": ((T.FloatType,), None),
+    "double": ((T.FloatType, T.DoubleType), "double"),
+    "bytes": ((T.BinaryType,), None),
+    "fixed": ((T.BinaryType,), None),
+    "enum": ((T.StringType,), None),
+    "string": ((T.StringType,), None),
+}
+_COLUMNS = {name: cast for name, (_, cast) in _ALLOWED.items() if cast} | {
+    "boolean": "boolean",
+    "float": "float",
+    "bytes": "binary",
+    "fixed": "binary",
+    "enum": "string",
+    "string": "string",
+    "null": "void",
+}
+_TIMES: dict[str, type[T.DataType]] = {
+    "date": T.DateType,
+    "timestamp-millis": T.TimestampType,
+    "timestamp-micros": T.TimestampType,
+    "local-timestamp-millis": T.TimestampNTZType,
+    "local-timestamp-micros": T.TimestampNTZType,
+}
+_ISO = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A column as a schema wants it.
+
+    Attributes:
+        value: What `to_avro` takes.
+        problem: STRING: what does not fit, and where; null where it fits. As a function of the column, since
+            items of arrays are no columns.
+    """
+
+    value: Callable[[Column], Column]
+    problem: Callable[[Column], Column]
+
+
+def fitted(kind: T.DataType, schema: Mapping[str, Any] | str, path: str = "") -> Fitted:
+    """Say how a column is written by a schema.
+
+    Args:
+        kind: The column's type.
+        schema: Avro, self-contained.
+        path: Its name, for errors; "" for a row of columns.
+
+    Raises:
+        ConfigError: No value of the column would fit: its type is another one, it is missing, or the schema
+            lacks it; names the column.
+    """
+    return _Fitter(_named_types(schema)).fit(kind, schema, path)
+
+
+def _named_types(tree: Tree) -> dict[str, Tree]:
+    found: dict[str, Tree] = {}
+    if isinstance(tree, list):
+        for each in tree:
+            found |= _named_types(each)
+    elif isinstance(tree, dict):
+        if tree.get("type") in ("record", "enum", "fixed"):
+            found[str(tree["name"]).rpartition(".")[2]] = tree
+        for each in (*(f["type"] for f in tree.get("fields", ())), tree.get("items"), tree.get("values")):
+            found |= _named_types(each)
+        if isinstance(tree.get("type"), dict | list):
+            found |= _named_types(tree["type"])
+    return found
+
+
+@dataclass(frozen=True)
+class _Fitter:
+    named: Mapping[str, Tree]
+
+    def fit(self, kind: T.DataType, schema: Tree, path: str) -> Fitted:
+        if isinstance(schema, str) and schema.rpartition(".")[2] in self.named:
+            schema = self.named[schema.rpartition(".")[2]]
+        if isinstance(schema, list):
+            return self._union(kind, schema, path)
+        if isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
+            return self.fit(kind, schema["type"], path)
+        inner = self._present(kind, schema if isinstance(schema, dict) else {"type": schema}, path)
+        missing = f"{_name(path)} is null, and the schema wants a value"
+
+        def problem(column: Column) -> Column:
+            return F.when(column.isNull(), F.lit(missing)).otherwise(inner.problem(column))
+
+        return Fitted(inner.value, problem)
+
+    def _union(self, kind: T.DataType, schema: list[Tree], path: str) -> Fitted:
+        some = [member for member in schema if member != "null"]
+        if len(some) != 1:
+            raise ConfigError(
+                f"{_name(path)} is a union of {len(some)} types, {json.dumps(schema)[:200]}",
+                "a union of null and one type",
+            )
+        if isinstance(kind, T.NullType):
+            return Fitted(lambda column: column, lambda _: F.lit(None).cast("string"))
+        inner = self.fit(kind, some[0], path)
+        if "null" not in schema:
+            return inner
+        return Fitted(inner.value, lambda column: F.when(column.isNotNull(), inner.problem(column)))
+
+    def _present(self, kind: T.DataType, schema: dict[str, Any], path: str) -> Fitted:
+        """Fit what is not null."""
+        name, logical = schema["type"], schema.get("logicalType")
+        if name == "record" and isinstance(kind, T.StructType):
+            return self._record(kind, schema, path)
+        if name == "array" and isinstance(kind, T.ArrayType):
+            return self._array(kind, schema, path)
+        if name == "map" and isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
+            return self._map(kind, schema, path)
+        if logical == "decimal" and isinstance(kind, T.DecimalType) and name in ("bytes", "fixed"):
+            return _decimal(schema, path)
+        if logical in _TIMES and isinstance(kind, _TIMES[logical]):
+            return Fitted(lambda column: column, _fits)
+        if name == "string" and isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType):
+            return Fitted(_as_text, _fits)
+        kinds, cast = _ALLOWED.get(name, ((), None))
+        if not isinstance(kind, kinds) or logical in _TIMES or logical == "decimal":
+            raise ConfigError(
+                f"{_name(path)} is {kind.simpleString()}; the schema wants {logical or name}",
+                "cast the column, or give a schema that fits",
+            )
+        return Fitted(
+            lambda column: column.cast(cast) if cast else column, _problem_of(kind, name, schema, path)
+        )
+
+    def _record(self, kind: T.StructType, schema: dict[str, Any], path: str) -> Fitted:
+        columns = {field.name: field.dataType for field in kind}
+        wanted = {field["name"]: field for field in schema["fields"]}
+        if unknown := [name for name in columns if name not in wanted]:
+            raise ConfigError(
+                f"{_name(_joined(path, unknown[0]))} is not in the schema, which has {', '.join(wanted)}",
+                f"drop it, or add it to the schema of {schema['name']}",
+            )
+        absent = [name for name, field in wanted.items() if name not in columns and "default" not in field]
+        if absent:
+            raise ConfigError(
+                f"{_name(_joined(path, absent[0]))} is missing, and the schema has no default for it",
+                f"one of {', '.join(columns)} renamed, or a default in the schema",
+            )
+        fields = {
+            name: self.fit(columns[name], field["type"], _joined(path, name))
+            for name, field in wanted.items()
+            if name in columns
+        }
+        # What has no column is written as its default, which `to_avro` does not know of.
+        defaults = {
+            name: self._default(field, _joined(path, name))
+            for name, field in wanted.items()
+            if name not in fields
+        }
+
+        def value(column: Column) -> Column:
+            parts = [
+                (fields[name].value(column[name]) if name in fields else defaults[name]).alias(name)
+                for name in wanted
+            ]
+            return F.when(column.isNotNull(), F.struct(*parts))
+
+        def problem(column: Column) -> Column:
+            found = [field.problem(column[name]) for name, field in fields.items()]
+            return F.coalesce(*found, F.lit(None).cast("string"))
+
+        return Fitted(value, problem)
+
+    def _array(self, kind: T.ArrayType, schema: dict[str, Any], path: str) -> Fitted:
+        item = self.fit(kind.elementType, schema["items"], f"{path}[]")
+        return Fitted(
+            lambda column: F.transform(column, item.value),
+            lambda column: _first(F.transform(column, item.problem)),
+        )
+
+    def _map(self, kind: T.MapType, schema: dict[str, Any], path: str) -> Fitted:
+        item = self.fit(kind.valueType, schema["values"], f"{path}{{}}")
+        return Fitted(
+            lambda column: F.transform_values(column, lambda _, each: item.value(each)),
+            lambda column: _first(F.transform(F.map_values(column), item.problem)),
+        )
+
+    def _default(self, field: Mapping[str, Any], path: str) -> Column:
+        """Return a field's default, in the type that `to_avro` wants."""
+        default, kind = field["default"], self._column_type(field["type"])
+        if default in ([], {}):
+            return (F.array() if default == [] else F.create_map()).cast(kind)
+        if default is not None and (kind == "binary" or not isinstance(default, bool | int | float | str)):
+            raise ConfigError(f"{_name(path)} is missing, and its default is no plain value", "the column")
+        return F.lit(default).cast(kind)
+
+    def _column_type(self, schema: Tree) -> str:
+        if isinstance(schema, list):
+            return self._column_type(next(member for member in schema if member != "null"))
+        if isinstance(schema, str):
+            found = self.named.get(schema.rpartition(".")[2])
+            return self._column_type(found) if found else _COLUMNS[schema]
+        if schema.get("logicalType") in _TIMES:
+            return _TIMES[schema["logicalType"]]().simpleString()
+        if schema.get("logicalType") == "decimal":
+            return f"decimal({schema['precision']},{schema.get('scale', 0)})"
+        if schema["type"] == "record":
+            fields = (f"{field['name']}: {self._column_type(field['type'])}" for field in schema["fields"])
+            return f"struct<{', '.join(fields)}>"
+        if schema["type"] == "array":
+            return f"array<{self._column_type(schema['items'])}>"
+        if schema["type"] == "map":
+            return f"map<string, {self._column_type(schema['values'])}>"
+        return self._column_type(schema["type"])
+
+
+def _problem_of(
+    kind: T.DataType, name: str, schema: Mapping[str, Any], path: str
+) -> Callable[[Column], Column]:
+    if name == "int" and isinstance(kind, T.LongType):
+        return lambda column: _unless(column.between(*_INT), path, column, "no int of 32 bits")
+    if name == "enum":
+        symbols = [str(symbol) for symbol in schema["symbols"]]
+        return lambda column: _unless(column.isin(symbols), path, column, f"none of {', '.join(symbols)}")
+    if name == "fixed":
+        size = int(schema["size"])
+        return lambda column: _unless(F.length(column) == size, path, F.hex(column), f"not {size} bytes")
+    return _fits
+
+
+def _decimal(schema: Mapping[str, Any], path: str) -> Fitted:
+    precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
+    kind = f"decimal({precision},{scale})"
+
+    def problem(column: Column) -> Column:
+        same = column.try_cast(kind).eqNullSafe(column)
+        return _unless(same, path, column, f"no {kind}")
+
+    return Fitted(lambda column: column.try_cast(kind), problem)
+
+
+def _as_text(column: Column) -> Column:
+    # By JSON, since only it takes a zone of its own: a day and an hour do not name a moment in each zone.
+    return F.get_json_object(F.to_json(F.struct(column.alias("at")), _ISO), "$.at")
+
+
+def _fits(_: Column) -> Column:
+    return F.lit(None).cast("string")
+
+
+def _first(problems: Column) -> Column:
+    return F.get(F.filter(problems, lambda each: each.isNotNull()), F.lit(0))
+
+
+def _unless(right: Column, path: str, column: Column, why: str) -> Column:
+    told = F.concat(
+        F.lit(f"{_name(path)} is "), F.substring(column.cast("string"), 1, 100), F.lit(f", {why}")
+    )
+    return F.when(~right, told)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _name(path: str) -> str:
+    return f"column {path}" if path else "the row"

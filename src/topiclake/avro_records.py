@@ -1,0 +1,262 @@
+"""Rows to Kafka records of Confluent-framed Avro: schemas registered first, and rows that fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.avro.functions import to_avro
+
+from topiclake import avro_encoding
+from topiclake.avro_derived import Timestamps, derived_schema
+from topiclake.avro_encoding import Fitted
+from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import Settings
+from topiclake.wire_format import Part, SchemaKey, identifier, record_header
+
+#: In `subject`, the topic of a record.
+TOPIC = "{topic}"
+#: Columns of rows that are no part of the value.
+_OWN = ("topic", "headers")
+_PROBLEM = "_topiclake_problem"
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Schemas of records that are to be produced, before they are registered; text shows them.
+
+    Attributes:
+        registry: Where they are to be registered.
+        topics: Where records may go.
+        schemas: By part; keys only where they are Avro.
+        subjects: By part and topic.
+        refusals: By subject, why the registry would not take the schema; empty lists where it would.
+        columns: The type of the rows.
+        key: Columns that keys are made of.
+        in_header: Whether records name their schemas by GUID in a header.
+    """
+
+    registry: SchemaRegistry
+    topics: tuple[str, ...]
+    schemas: Mapping[Part, Any]
+    subjects: Mapping[Part, Mapping[str, str]]
+    refusals: Mapping[str, list[str]]
+    columns: T.StructType
+    key: tuple[str, ...]
+    in_header: bool
+
+    def __str__(self) -> str:
+        lines = []
+        for part, subjects in self.subjects.items():
+            for subject in dict.fromkeys(subjects.values()):
+                refused = self.refusals[subject]
+                verdict = f"not compatible: {'; '.join(refused)}" if refused else "compatible, or new"
+                lines.append(f"subject {subject} ({part}): {verdict}")
+            lines.append(json.dumps(self.schemas[part], indent=2))
+        return "\n".join(lines)
+
+    @property
+    def only_topic(self) -> str | None:
+        """Where all rows go; None where a column says it."""
+        return None if "topic" in self.columns.names else self.topics[0]
+
+    def register(self) -> AvroRecords:
+        """Register the schemas, and return what makes records of rows.
+
+        Raises:
+            SchemaRegistryError: The registry does not take one, or cannot be used, or gives no GUIDs.
+        """
+        names: dict[Part, dict[str, bytes]] = {}
+        for part, subjects in self.subjects.items():
+            schema = json.dumps(self.schemas[part])
+            keys = {subject: self._registered(subject, schema) for subject in set(subjects.values())}
+            names[part] = {topic: identifier(keys[subject]) for topic, subject in subjects.items()}
+        return AvroRecords(self.schemas, names, self.columns, self.key, self.in_header)
+
+    def _registered(self, subject: str, schema: str) -> SchemaKey:
+        if refused := self.refusals[subject]:
+            raise SchemaRegistryError(
+                f"the schema is not compatible with subject {subject}: {'; '.join(refused)[:500]}",
+                "another schema, or another compatibility level of the subject",
+            )
+        schema_id = self.registry.register(subject, schema)
+        if not self.in_header:
+            return schema_id
+        return self.registry.latest_guid(subject)
+
+
+@dataclass(frozen=True)
+class AvroRecords:
+    """Makes records of rows, as `write_topic` takes them; can be pickled, for Spark Connect.
+
+    Attributes:
+        schemas: By part; keys only where they are Avro.
+        names: By part and topic, the bytes that name the schema.
+        columns: The type of the rows.
+        key: Columns that keys are made of.
+        in_header: Whether schemas are named in a header.
+    """
+
+    schemas: Mapping[Part, Any]
+    names: Mapping[Part, Mapping[str, bytes]]
+    columns: T.StructType
+    key: tuple[str, ...]
+    in_header: bool
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Return records of rows of a batch, all of which fit.
+
+        Raises:
+            EncodeError: A row does not fit its schema; names its column and its key. Nothing is sent then.
+        """
+        made = self._made(rows)
+        bad = made.where(F.col(_PROBLEM).isNotNull()).select(_PROBLEM, "_topiclake_key").head(1)
+        if bad:
+            problem, key = bad[0]
+            raise EncodeError(
+                f"a row does not fit its schema ({problem}; its key is {key}); nothing of its batch was sent",
+                "leave such rows out, or mend them",
+            )
+        return made.drop(_PROBLEM, "_topiclake_key")
+
+    def _made(self, rows: DataFrame) -> DataFrame:
+        topic = F.col("topic") if "topic" in rows.columns else F.lit(next(iter(self.names["value"])))
+        parts: dict[Part, Column] = {"value": F.struct(*_values(rows.columns))}
+        if self.key:
+            parts["key"] = F.struct(*self.key)
+        fits = {part: _fits(self.columns, part, self.key, self.schemas[part]) for part in self.schemas}
+        other = F.when(
+            ~F.coalesce(topic.isin(list(self.names["value"])), F.lit(False)),
+            F.concat(
+                F.lit("column topic is "), F.coalesce(topic, F.lit("null")), F.lit(", none of those named")
+            ),
+        )
+        problems = [other, *(fit.problem(parts[part]) for part, fit in fits.items())]
+        encoded = {part: self._encoded(part, fit.value(parts[part]), topic) for part, fit in fits.items()}
+        headers = F.col("headers").cast(_HEADERS) if "headers" in rows.columns else F.array().cast(_HEADERS)
+        named = [
+            F.struct(F.lit(record_header(part)).alias("key"), self._name(part, topic).alias("value"))
+            for part in self.schemas
+            if self.in_header
+        ]
+        text = F.col(self.key[0]).cast("string") if self.key else F.lit(None)
+        key = encoded.get("key", text.cast("binary"))
+        shown = F.to_json(F.struct(*self.key)) if self.key else F.lit("none")
+        topics = [F.col("topic")] if "topic" in rows.columns else []
+        return rows.select(
+            *topics,
+            key.alias("key"),
+            encoded["value"].alias("value"),
+            F.concat(F.coalesce(headers, F.array().cast(_HEADERS)), F.array(*named).cast(_HEADERS)).alias(
+                "headers"
+            ),
+            F.coalesce(*problems).alias(_PROBLEM),
+            shown.alias("_topiclake_key"),
+        )
+
+    def _encoded(self, part: Part, value: Column, topic: Column) -> Column:
+        payload = to_avro(value, json.dumps(self.schemas[part]))
+        return payload if self.in_header else F.concat(self._name(part, topic), payload)
+
+    def _name(self, part: Part, topic: Column) -> Column:
+        """Return what names the schema, by topic."""
+        found = F.lit(None).cast("binary")
+        for name, schema in self.names[part].items():
+            found = F.when(topic == name, F.lit(schema)).otherwise(found)
+        return found
+
+
+def propose_schemas(
+    rows: DataFrame,
+    settings: Settings,
+    *,
+    topic: str | Sequence[str],
+    schema: Mapping[str, Any] | str | None = None,
+    subject: str = f"{TOPIC}-value",
+    key: Sequence[str] = (),
+    avro_key: bool = False,
+    timestamps: Timestamps = "logical",
+    schema_in: str = "prefix",
+) -> Proposal:
+    """Say with which schemas rows would be produced, and whether the registry takes them; registers nothing.
+
+    Args:
+        rows: Any columns. `headers ARRAY<STRUCT<key STRING, value BINARY>>` goes along, and `topic STRING`
+            says where each row goes.
+        settings: The registry.
+        topic: Where all go, or where the column `topic` may send them.
+        schema: The Avro schema of values; None for that of the columns (`avro_derived`).
+        subject: Of values; `{topic}` is the topic, so that each may have its own.
+        key: Columns that keys are made of; they stay in the value.
+        avro_key: Whether keys are Avro, in the subject `<topic>-key`; else text, where one column is enough.
+        timestamps: How a schema of the columns has timestamps: `logical`, or `string` (ISO 8601, UTC).
+        schema_in: Where records name their schema: its id in front, `prefix`, or its GUID in a `header`.
+
+    Raises:
+        ConfigError: A column has no form in Avro, or none that the schema wants; names it.
+        SchemaRegistryError: The registry cannot be used.
+    """
+    topics = (topic,) if isinstance(topic, str) else tuple(topic)
+    if schema_in not in ("prefix", "header"):
+        raise ConfigError(f"schema_in is {schema_in!r}; allowed: prefix, header", "schema_in='prefix'")
+    if missing := [name for name in key if name not in rows.columns]:
+        raise ConfigError(
+            f"key names {missing[0]}, which the rows don't have", f"some of {', '.join(rows.columns)}"
+        )
+    if len(key) > 1 and not avro_key:
+        raise ConfigError("a key of several columns is Avro", "avro_key=True, or key=['<one column>']")
+    columns = rows.schema
+    value = T.StructType([columns[name] for name in _values(columns.names)])
+    name = _record_name(topics[0])
+    schemas: dict[Part, Any] = {
+        "value": derived_schema(value, name, timestamps=timestamps) if schema is None else _parsed(schema)
+    }
+    if avro_key:
+        schemas["key"] = derived_schema(_key_type(columns, key), f"{name}Key", timestamps=timestamps)
+    for part, tree in schemas.items():
+        _fits(columns, part, tuple(key), tree)
+    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    patterns: dict[Part, str] = {"value": subject, "key": f"{TOPIC}-key"}
+    subjects = {part: {one: patterns[part].replace(TOPIC, one) for one in topics} for part in schemas}
+    refusals = {
+        each: registry.refusals(each, json.dumps(schemas[part]))
+        for part, of in subjects.items()
+        for each in dict.fromkeys(of.values())
+    }
+    return Proposal(registry, topics, schemas, subjects, refusals, columns, tuple(key), schema_in == "header")
+
+
+def _values(columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if name not in _OWN]
+
+
+def _key_type(columns: T.StructType, key: Sequence[str]) -> T.StructType:
+    return T.StructType([columns[name] for name in key])
+
+
+def _fits(columns: T.StructType, part: Part, key: Sequence[str], schema: Any) -> Fitted:  # noqa: ANN401
+    names = _values(columns.names) if part == "value" else key
+    return avro_encoding.fitted(T.StructType([columns[name] for name in names]), schema)
+
+
+def _record_name(topic: str) -> str:
+    words = "".join(c if c.isascii() and c.isalnum() else " " for c in topic).split()
+    name = "".join(word[0].upper() + word[1:] for word in words)
+    return name if name and not name[0].isdigit() else f"Topic{name}"
+
+
+def _parsed(schema: Mapping[str, Any] | str) -> Any:  # noqa: ANN401 (Avro's JSON)
+    if not isinstance(schema, str):
+        return dict(schema)
+    try:
+        found = json.loads(schema)
+    except ValueError:
+        raise ConfigError("the schema is no JSON", "that of an Avro record") from None
+    return cast("dict[str, Any]", found)

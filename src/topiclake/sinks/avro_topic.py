@@ -1,0 +1,160 @@
+"""Streams into Kafka topics as Confluent-framed Avro, as any Avro deserializer reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import kafka, kafka_writer, queries, storage
+from topiclake.avro_derived import Timestamps
+from topiclake.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
+from topiclake.kafka_writer import Writer
+from topiclake.settings import Settings
+from topiclake.sinks.several import computed_once
+
+
+@dataclass(frozen=True)
+class AvroBatches(queries.QuerySink):
+    """Produces micro-batches as Avro; can be pickled, for Spark Connect.
+
+    Attributes:
+        writer: Where to.
+        records: Makes records of a batch's rows.
+    """
+
+    writer: Writer
+    records: AvroRecords
+
+    @property
+    def place(self) -> str | None:
+        """The topic, where it is one."""
+        return self.writer.topic and f"topic {self.writer.topic}"
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Produce a batch, when all its rows fit."""
+        with computed_once(rows):
+            query = self.query_id(rows.sparkSession)
+            self.writer.write(self.records(rows), f"{query}/{batch_id}")
+
+
+def avro_batches(
+    proposal: Proposal,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401 (the platform's own)
+    *,
+    checkpoint_path: str,
+    partitions: int = 4,
+) -> AvroBatches:
+    """Register schemas, create topics where they are missing, and return a sink of `start_sinks`.
+
+    Each micro-batch is produced at least once, with ids by which consumers drop what came twice, and only
+    when all its rows fit the schema.
+
+    Args:
+        proposal: The schemas, of `propose_schemas`.
+        settings: The broker and the pipeline's name.
+        dbutils: The platform's, for mount points.
+        checkpoint_path: That of `start_sinks`.
+        partitions: Of a topic, when it is created.
+
+    Raises:
+        SchemaRegistryError: The registry does not take a schema, or cannot be used.
+        KafkaError: The broker cannot be used.
+        StorageError: The checkpoint's path cannot be used.
+    """
+    place = storage.resolve(dbutils, settings.storage, checkpoint_path)
+    records = proposal.register()
+    for one in proposal.topics:
+        kafka.ensure_topic(settings.kafka, one, partitions)
+    return AvroBatches(Writer.from_settings(settings, proposal.only_topic, ()), records, checkpoint=place)
+
+
+def start_avro_writer(
+    rows: DataFrame,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    *,
+    topic: str | Sequence[str],
+    checkpoint_path: str,
+    schema: Mapping[str, Any] | str | None = None,
+    subject: str = f"{TOPIC}-value",
+    key: Sequence[str] = (),
+    avro_key: bool = False,
+    timestamps: Timestamps = "logical",
+    schema_in: str = "prefix",
+    output_mode: str = "append",
+    partitions: int = 4,
+) -> StreamingQuery:
+    """Start producing the rows of a stream as Confluent-framed Avro, with the pipeline's trigger.
+
+    Registers the schemas where the registry takes them, and creates topics that are missing.
+
+    Args:
+        rows: As for `propose_schemas`, which says more of the arguments up to `schema_in`.
+        settings: The broker, the registry, the trigger and the pipeline's name.
+        dbutils: The platform's, for mount points.
+        topic: Where all go, or where the column `topic` may send them.
+        checkpoint_path: A folder of its own.
+        schema: That of values; None for one of the columns.
+        subject: Of values.
+        key: Columns that keys are made of.
+        avro_key: Whether keys are Avro.
+        timestamps: How a schema of the columns has timestamps.
+        schema_in: Where records name their schema.
+        output_mode: Of an aggregation: `append`, `update` or `complete`.
+        partitions: Of a topic, when it is created.
+
+    Raises:
+        ConfigError: A column has no form in Avro, or none that the schema wants; or another mode.
+        SchemaRegistryError: The registry does not take a schema, or cannot be used.
+        KafkaError, StorageError: Something cannot be used.
+        EncodeError: In the query, a row does not fit; nothing of its batch was sent.
+    """
+    queries.require_output_mode(output_mode)
+    proposal = propose_schemas(
+        rows,
+        settings,
+        topic=topic,
+        schema=schema,
+        subject=subject,
+        key=key,
+        avro_key=avro_key,
+        timestamps=timestamps,
+        schema_in=schema_in,
+    )
+    write_batch = avro_batches(
+        proposal, settings, dbutils, checkpoint_path=checkpoint_path, partitions=partitions
+    )
+    storage.require_writable(write_batch.checkpoint)
+    return queries.start_batches(
+        rows,
+        settings,
+        dbutils,
+        write_batch,
+        name=f"{settings.name}_to_{write_batch.writer.topic or 'kafka'}",
+        location=write_batch.checkpoint,
+        output_mode=output_mode,
+    )
+
+
+def write_avro(rows: DataFrame, settings: Settings, proposal: Proposal, *, write_id: str) -> None:
+    """Register schemas and produce the rows of a batch DataFrame, when all of them fit.
+
+    Args:
+        rows: Those that the proposal was made for.
+        settings: The broker, and the pipeline's name.
+        proposal: The schemas, of `propose_schemas`.
+        write_id: Names this write, as for `write_topic`.
+
+    Raises:
+        EncodeError: A row does not fit; nothing was sent.
+        SchemaRegistryError: The registry does not take a schema, or cannot be used.
+        TopicNotFoundError, KafkaError: The broker cannot be used.
+    """
+    records = proposal.register()
+    with computed_once(rows):
+        kafka_writer.write_topic(records(rows), settings, write_id=write_id, topic=proposal.only_topic)

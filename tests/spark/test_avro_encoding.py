@@ -1,0 +1,230 @@
+"""Rows as Avro, read back by fastavro, which shares no code with Spark's encoder."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import fastavro
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import to_avro
+
+from topiclake.avro_derived import derived_schema
+from topiclake.avro_encoding import fitted
+from topiclake.errors import ConfigError
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678901)
+UTC = AT.replace(tzinfo=timezone.utc)
+#: Column, its value, its schema, what fastavro reads.
+VALUES = [
+    ("BOOLEAN", True, "boolean", True),
+    ("TINYINT", 7, "int", 7),
+    ("SMALLINT", 7, "int", 7),
+    ("INT", -(2**31), "int", -(2**31)),
+    ("BIGINT", 2**63 - 1, "long", 2**63 - 1),
+    ("FLOAT", 1.5, "float", 1.5),
+    ("DOUBLE", 0.1, "double", 0.1),
+    ("STRING", "ü", "string", "ü"),
+    ("BINARY", bytearray(b"\0\xff"), "bytes", b"\0\xff"),
+    ("DATE", date(2026, 1, 2), {"type": "int", "logicalType": "date"}, date(2026, 1, 2)),
+    ("TIMESTAMP", UTC, {"type": "long", "logicalType": "timestamp-micros"}, UTC),
+    ("TIMESTAMP_NTZ", AT, {"type": "long", "logicalType": "local-timestamp-micros"}, AT),
+    (
+        "DECIMAL(9, 2)",
+        Decimal("-12.34"),
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        Decimal("-12.34"),
+    ),
+    ("ARRAY<INT>", [1, None], {"type": "array", "items": ["null", "int"]}, [1, None]),
+    ("MAP<STRING, DOUBLE>", {"a": 0.5}, {"type": "map", "values": ["null", "double"]}, {"a": 0.5}),
+]
+
+
+@pytest.fixture
+def frame(spark):
+    """Make rows of values."""
+    return lambda ddl, *rows: spark.createDataFrame(list(rows), ddl)
+
+
+def row_of(rows):
+    return F.struct(*rows.columns)
+
+
+def read(rows, schema):
+    """Encode each row, and return what fastavro reads; all of each."""
+    fit = fitted(rows.select(row_of(rows).alias("row")).schema[0].dataType, schema)
+    payloads = rows.select(to_avro(fit.value(row_of(rows)), json.dumps(schema)).alias("value")).collect()
+    parsed, found = fastavro.parse_schema(json.loads(json.dumps(schema))), []
+    for (payload,) in payloads:
+        stream = io.BytesIO(bytes(payload))
+        found.append(fastavro.schemaless_reader(stream, parsed))
+        assert stream.read() == b""
+    return found
+
+
+def problems(rows, schema):
+    fit = fitted(rows.select(row_of(rows).alias("row")).schema[0].dataType, schema)
+    return [problem for (problem,) in rows.select(fit.problem(row_of(rows))).collect()]
+
+
+def record(*fields):
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+
+
+def test_each_type_has_its_schema_and_is_read_back_by_another_library(frame):
+    ddl = ", ".join(f"c{number} {kind}" for number, (kind, *_) in enumerate(VALUES))
+    rows = frame(ddl, tuple(value for _, value, *_ in VALUES), (None,) * len(VALUES))
+    schema = derived_schema(rows.schema, "R", namespace="a.b")
+    assert schema["namespace"] == "a.b"
+    assert [field["type"] for field in schema["fields"]] == [["null", kind] for _, _, kind, _ in VALUES]
+    first, nulls = read(rows, schema)
+    assert list(first.values()) == [found for *_, found in VALUES]
+    assert set(nulls.values()) == {None}
+    assert problems(rows, schema) == [None, None]
+
+
+def test_structs_within_structs_arrays_and_maps_are_records_of_names_of_their_own(frame):
+    ddl = (
+        "window STRUCT<start: TIMESTAMP, end: TIMESTAMP> NOT NULL, "
+        "places ARRAY<STRUCT<name: STRING, at: STRUCT<x: INT>>>, m MAP<STRING, ARRAY<STRUCT<y: BIGINT>>>"
+    )
+    value = ((UTC, None), [("a", (1,)), (None, None), None], {"k": [(2,)], "n": None})
+    rows = frame(ddl, value)
+    schema = derived_schema(rows.schema, "Counts")
+    (found,) = read(rows, schema)
+    assert found == {
+        "window": {"start": UTC, "end": None},
+        "places": [{"name": "a", "at": {"x": 1}}, {"name": None, "at": None}, None],
+        "m": {"k": [{"y": 2}], "n": None},
+    }
+    assert problems(rows, schema) == [None]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
+def test_times_as_text_are_iso_8601_whatever_the_time_zone_of_the_session(spark, frame, zone):
+    rows = frame("at TIMESTAMP NOT NULL, local TIMESTAMP_NTZ, day DATE", (UTC, AT, date(2026, 1, 2)))
+    schema = derived_schema(rows.schema, "R", timestamps="string")
+    kept = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        (found,) = read(rows, schema)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", kept)
+    assert found == {
+        "at": "2026-01-02T03:04:05.678901Z",
+        "local": "2026-01-02T03:04:05.678901",
+        "day": date(2026, 1, 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("ddl", "told"),
+    [
+        ("`a b` INT", "column a b is called 'a b'; Avro's names"),
+        ("s STRUCT<`1`: INT>", "column s.1 is called '1'"),
+        ("m MAP<INT, INT>", "column m is map<int,int>, which Avro has no form for"),
+        ("a ARRAY<INTERVAL DAY>", r"column a\[\] is interval day, which Avro has no form for"),
+    ],
+)
+def test_columns_that_avro_has_no_form_for_are_named(frame, ddl, told):
+    with pytest.raises(ConfigError, match=told):
+        derived_schema(frame(ddl).schema, "R")
+
+
+def test_a_schema_of_ones_own_may_be_wider_and_have_defaults(frame):
+    color = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
+    schema = record(
+        ("i", "long"),
+        ("f", "double"),
+        ("c", color),
+        ("d", ["null", "Color"]),
+        ("x", {"type": "fixed", "name": "X", "size": 2}),
+    )
+    late = [("n", ["null", "string"], None), ("a", {"type": "array", "items": "int"}, []), ("v", "long", 7)]
+    schema["fields"] += [{"name": name, "type": kind, "default": default} for name, kind, default in late]
+    rows = frame("f FLOAT, i INT, d STRING, c STRING, x BINARY", (0.5, 1, None, "RED", bytearray(b"ab")))
+    assert read(rows, schema) == [
+        {"i": 1, "f": 0.5, "c": "RED", "d": None, "x": b"ab", "n": None, "a": [], "v": 7}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "kind", "told"),
+    [
+        ("INT", None, "int", "column c is null, and the schema wants a value"),
+        ("BIGINT", 2**31, "int", "column c is 2147483648, no int of 32 bits"),
+        (
+            "STRING",
+            "GREEN",
+            {"type": "enum", "name": "E", "symbols": ["RED", "BLUE"]},
+            "column c is GREEN, none of RED, BLUE",
+        ),
+        (
+            "BINARY",
+            bytearray(b"abc"),
+            {"type": "fixed", "name": "F", "size": 2},
+            "column c is 616263, not 2 bytes",
+        ),
+        (
+            "DECIMAL(9, 3)",
+            Decimal("1.125"),
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            "column c is 1.125, no decimal(9,2)",
+        ),
+        (
+            "DECIMAL(9, 2)",
+            Decimal("1234567.25"),
+            {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+            "column c is 1234567.25, no decimal(4,2)",
+        ),
+        (
+            "ARRAY<INT>",
+            [1, None],
+            {"type": "array", "items": "int"},
+            "column c[] is null, and the schema wants a value",
+        ),
+        (
+            "MAP<STRING, BIGINT>",
+            {"a": 1, "b": 2**40},
+            {"type": "map", "values": "int"},
+            "column c{} is 1099511627776, no int of 32 bits",
+        ),
+        (
+            "STRUCT<x: ARRAY<STRUCT<y: INT>>>",
+            ([(1,), (None,)],),
+            record(("x", {"type": "array", "items": record(("y", "int")) | {"name": "Y"}})) | {"name": "S"},
+            "column c.x[].y is null, and the schema wants a value",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_its_column(frame, ddl, value, kind, told):
+    rows = frame(f"ok INT, c {ddl}", (1, value))
+    assert problems(rows, record(("ok", ["null", "int"]), ("c", kind))) == [told]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "schema", "told"),
+    [
+        ("a STRING", record(("a", "long")), "column a is string; the schema wants long"),
+        (
+            "a BIGINT",
+            record(("a", {"type": "long", "logicalType": "timestamp-millis"})),
+            "wants timestamp-millis",
+        ),
+        ("a DOUBLE", record(("a", "float")), "column a is double; the schema wants float"),
+        ("a INT, b INT", record(("a", "int")), "column b is not in the schema, which has a"),
+        ("a INT", record(("a", "int"), ("b", "int")), "column b is missing, and the schema has no default"),
+        ("a INT", record(("a", ["int", "string"])), "column a is a union of 2 types"),
+        (
+            "s STRUCT<x: INT>",
+            record(("s", record(("y", "int")) | {"name": "S"})),
+            "column s.x is not in the schema",
+        ),
+    ],
+)
+def test_columns_that_no_row_would_make_fit_are_refused_at_once(frame, ddl, schema, told):
+    with pytest.raises(ConfigError, match=told):
+        problems(frame(ddl), schema)
