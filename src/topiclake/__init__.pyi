@@ -31,7 +31,7 @@ from .pipelines.nest_locations import device_locations
 from .pipelines.nest_report import sightings_chart, sightings_report
 from .pipelines.taxi import publish_trips
 from .pipelines.wikimedia import publish_live_edits, publish_recorded_edits
-from .pipelines.wikimedia_edits import edits_per_window, wikimedia_edits
+from .pipelines.wikimedia_edits import edit_counts, edits_per_window, wikimedia_edits
 from .progress import await_caught_up, keep_running
 from .quarantine_views import quarantine_reasons, quarantine_rows
 from .replay import quarantine_summary, replay_quarantine
@@ -49,7 +49,7 @@ from .sinks.several import start_sinks
 from .sinks.topic import start_topic_writer, topic_batches
 from .state import set_state
 from .storage import mount
-from .streams import read_values, start_quarantine
+from .streams import decode_values, read_records, read_values, start_quarantine
 from .tables import create_view, paused_topics, summarize, table_history, table_path
 from .windows import Windows, window_counts
 
@@ -67,10 +67,12 @@ __all__ = [
     "create_view",
     "dated_cameras",
     "dated_hits",
+    "decode_values",
     "delta_batches",
     "deserializer",
     "device_locations",
     "drop_duplicates",
+    "edit_counts",
     "edits_per_window",
     "ensure_topic",
     "hit_windows",
@@ -98,6 +100,7 @@ __all__ = [
     "quarantine_summary",
     "read_batch",
     "read_compacted",
+    "read_records",
     "read_values",
     "replay_quarantine",
     "set_state",

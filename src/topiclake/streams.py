@@ -7,9 +7,19 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import ingest, kafka, platform_check, queries, registered_values, storage, value_batch
+from topiclake import (
+    ingest,
+    kafka,
+    platform_check,
+    queries,
+    registered_values,
+    storage,
+    value_batch,
+    wire_format,
+)
 from topiclake.avro import Codecs
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
@@ -22,6 +32,28 @@ from topiclake.wire_format import Part
 
 #: What is added to a checkpoint's path for that of `start_quarantine`.
 _QUARANTINE = "_quarantine"
+
+
+def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Read a topic as a stream of what Kafka holds, with nothing decoded.
+
+    Returns:
+        A streaming DataFrame: the columns of Kafka's source, `headers` among them; what a value in
+        Confluent's format begins with, `magicByte BINARY, valueSchemaId INT` (null where it names none); and
+        what follows, `fixedValue BINARY`.
+
+    Raises:
+        TopicNotFoundError: The broker does not hold the topic; lists those that it holds.
+        KafkaError: The broker cannot be used.
+    """
+    value = F.col("value")
+    return _records(spark, settings).withColumns(
+        {
+            "magicByte": F.substring(value, 1, 1),
+            "valueSchemaId": wire_format.schema_id_of(wire_format.header_of(value)),
+            "fixedValue": wire_format.payload_of(value),
+        }
+    )
 
 
 def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -44,13 +76,25 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
         NewSchemaError: In the query, at a record whose schema the registry did not list at the start;
             `start_restarted` starts it again.
     """
+    return decode_values(_records(spark, settings), settings)
+
+
+def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
+    """Decode records of a topic: those of `read_batch`, or of a stream that was filtered before.
+
+    Args:
+        records: Kafka's columns, `headers` among them.
+        settings: As for `read_values`.
+
+    Returns:
+        The columns of `read_values`; raises as it does.
+    """
     pipeline, layout = settings.pipeline, ingest.layout(settings.pipeline)
     if pipeline.is_registered:
-        platform_check.require_avro_limits(spark)
-        codecs = _codecs(spark, settings)
-        return registered_values.right(_records(spark, settings), codecs, layout, pipeline.mode)
-    values = Values.from_settings(pipeline)
-    return value_batch.read(_records(spark, settings), values, layout, mode=pipeline.mode)
+        platform_check.require_avro_limits(records.sparkSession)
+        codecs = _codecs(records.sparkSession, settings)
+        return registered_values.right(records, codecs, layout, pipeline.mode)
+    return value_batch.read(records, Values.from_settings(pipeline), layout, mode=pipeline.mode)
 
 
 def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401

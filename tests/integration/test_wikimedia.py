@@ -27,6 +27,7 @@ from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
 from topiclake.kafka_writer import ID_HEADER
 from topiclake.pipelines import wikimedia_events
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.wire_format import frame
 
 PROJECT = Path(__file__).parents[2]
 RECORDED = PROJECT / "data" / "wikimedia_recentchange.ndjson"
@@ -46,8 +47,7 @@ def settings(embedded, monkeypatch):
 def messages(settings):
     """All messages of the topic, by partition and offset."""
 
-    def read():
-        topic = settings.pipeline.topic
+    def read(topic=settings.pipeline.topic):
         consumer = Consumer(kafka.client_settings(settings.kafka) | {"group.id": "tests"})
         try:
             partitions = [
@@ -259,3 +259,48 @@ def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(e
     assert not query.isActive
     with pytest.raises(NewSchemaError):
         query.await_caught_up(edits.settings.pipeline.trigger)
+
+
+def test_closed_windows_go_back_to_kafka_as_a_batch_computation_has_them(edits, messages):
+    events = list(wikimedia_events.multiplied(wikimedia_events.read_events(RECORDED), 300, 2))
+    end = events[-1]["timestamp"] + 600
+    edits.send([*events, wikimedia_events.shifted(events[0], end - events[0]["timestamp"])])
+    once = edits.settings.pipeline.model_copy(update={"trigger": "availableNow"})
+    settings, topic = edits.settings.model_copy(update={"pipeline": once}), f"{edits.topic}.processed"
+
+    def start():
+        counts = tl.edits_per_window(tl.wikimedia_edits(tl.read_values(edits.spark, settings)))
+        return tl.start_avro_writer(
+            tl.edit_counts(counts),
+            settings,
+            Unmounted(),
+            topic=topic,
+            timestamps="string",
+            checkpoint_path=f"{edits.folder}/processed",
+        )
+
+    tl.start_restarted(start).await_caught_up("availableNow")
+    found = Counter()
+    with SchemaRegistryClient({"url": settings.schema_registry.url}) as client:
+        read = AvroDeserializer(client)
+        for message in messages(topic):
+            value = read(message.value(), SerializationContext(topic, MessageField.VALUE))
+            window = (
+                datetime.fromisoformat(value["window"][name].replace("Z", "+00:00"))
+                for name in ("start", "end")
+            )
+            local = (at.astimezone().replace(tzinfo=None) for at in window)
+            found[(*local, value["requested_by"], value["counts"])] += 1
+    assert found == windows_of(events, end - 60)
+    back = settings.for_topic(topic)
+    decoded = tl.decode_values(tl.drop_duplicates(tl.read_batch(edits.spark, back)), back)
+    assert decoded.count() == sum(found.values())
+
+
+def test_the_first_bytes_of_a_value_name_its_schema(edits):
+    schema_id = edits.send(wikimedia_events.read_events(RECORDED)[:1])
+    rows = tl.start_memory(tl.read_records(edits.spark, edits.settings), "raw_edits", output_mode="append")
+    tl.await_caught_up(rows, "availableNow")
+    (row,) = edits.spark.sql("SELECT value, magicByte, valueSchemaId, fixedValue FROM raw_edits").collect()
+    assert (bytes(row["magicByte"]), row["valueSchemaId"]) == (b"\0", schema_id)
+    assert row["value"] == frame(schema_id, bytes(row["fixedValue"]))

@@ -72,6 +72,11 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
         "checkpoint_path": (tmp_path / "nest_checkpoint").as_uri(),
         "more_than": "0",
     }
+    wikimedia = {
+        "topic": "stand-in-wikimedia",
+        "table_path": (tmp_path / "edits").as_uri(),
+        "checkpoint_path": (tmp_path / "edits_checkpoint").as_uri(),
+    }
     asked = [
         ("gps_publish.py", {"topic": "stand-in"}),
         ("gps_ingest.py", ingest),
@@ -85,6 +90,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
         ("nest_publish.py", {"topic": "stand-in-nest", "logs": "60", "homes": "6", "damaged": "3"}),
         ("nest_cameras.py", nest),
         ("wikimedia_publish.py", {"topic": "stand-in-wikimedia", "events": "150"}),
+        ("wikimedia_edits.py", wikimedia),
     ]
     assert sorted(name for name, _ in asked) == sorted(
         path.name for path in (PROJECT / "notebooks").glob("*.py")
@@ -103,6 +109,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
     assert exits["nest_cameras.py"]["offline"] == 3
     assert exits["nest_cameras.py"]["reported"] > 0
     assert exits["wikimedia_publish.py"]["records"] == 150
+    assert exits["wikimedia_edits.py"]["records"] > 0
     assert {name: result["displayed"] for name, result in results.items()} == {
         "gps_publish.py": 0,
         "gps_ingest.py": 3,
@@ -116,6 +123,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
         "nest_publish.py": 0,
         "nest_cameras.py": 6,
         "wikimedia_publish.py": 0,
+        "wikimedia_edits.py": 2,
     }
 
 

@@ -36,3 +36,14 @@ def edits_per_window(edits: DataFrame) -> DataFrame:
         `start TIMESTAMP, end TIMESTAMP, requested_by STRING, count BIGINT`.
     """
     return window_counts(edits, EDIT_WINDOWS)
+
+
+def edit_counts(counts: DataFrame) -> DataFrame:
+    """Return what `edits_per_window` counted as it goes back to Kafka.
+
+    Returns:
+        `window STRUCT<start TIMESTAMP, end TIMESTAMP>, requested_by STRING, counts BIGINT`.
+    """
+    return counts.select(
+        F.struct("start", "end").alias("window"), "requested_by", F.col("count").alias("counts")
+    )
