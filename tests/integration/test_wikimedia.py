@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from datetime import datetime
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,9 +18,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
 from tests.environment import Unmounted
+from tests.integration import killed_edits
 from tests.unit.sse_server import event_id, serving
 from tests.waiting import wait_until
-from topiclake import event_stream, kafka, queries
+from topiclake import event_stream, kafka
 from topiclake.avro_producer import AvroRecord, produce
 from topiclake.config import load_settings
 from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
@@ -162,7 +163,7 @@ class Edits:
 
     def __init__(self, spark, settings, folder):
         self.spark, self.folder = spark, folder
-        pipeline = settings.pipeline.model_copy(update={"trigger": "200 milliseconds"})
+        pipeline = settings.pipeline.model_copy(update={"trigger": "1 second"})
         self.settings = settings.model_copy(update={"pipeline": pipeline})
         self.topic = pipeline.topic
         self.registry = SchemaRegistry.from_settings(settings.schema_registry)
@@ -176,13 +177,13 @@ class Edits:
         return schema_id
 
     def start(self):
-        counts = tl.edits_per_window(tl.wikimedia_edits(tl.read_values(self.spark, self.settings)))
-        writer = (
-            counts.writeStream.queryName("edits").format("parquet").option("path", f"{self.folder}/windows")
-        )
-        checkpoint = f"{self.folder}/checkpoint"
-        writer = writer.option("checkpointLocation", checkpoint)
-        return queries.start(writer, self.settings, Unmounted(), self.spark, checkpoint)
+        return killed_edits.start(self.spark, self.settings, self.folder)
+
+    def send_the_end(self, events):
+        """Send an edit so late that all other windows close; return when it was made."""
+        end = events[-1]["timestamp"] + 600
+        self.send([wikimedia_events.shifted(events[0], end - events[0]["timestamp"])])
+        return end
 
     def written(self):
         rows = self.spark.read.parquet(f"{self.folder}/windows").collect()
@@ -211,15 +212,14 @@ def with_tags():
     return wikimedia_events.RECENT_CHANGE | {"fields": [*wikimedia_events.RECENT_CHANGE["fields"], tags]}
 
 
+def varied(number):
+    made = wikimedia_events.multiplied(wikimedia_events.read_events(RECORDED), number, 1)
+    changes = cycle([{}, {"bot": True}, {}, {"bot": None}, {"type": "log"}])
+    return [event | change for event, change in zip(made, changes, strict=False)]
+
+
 def test_a_new_version_starts_the_stream_again_within_10_s_with_its_windows_as_they_were(edits):
-    events = [
-        event | change
-        for event, change in zip(
-            islice(wikimedia_events.multiplied(wikimedia_events.read_events(RECORDED), 400, 1), 400),
-            cycle([{}, {"bot": True}, {}, {"bot": None}, {"type": "log"}]),
-            strict=False,
-        )
-    ]
+    events = varied(400)
     first = edits.send(events[:200])
     query = tl.start_restarted(edits.start)
     began = query.query
@@ -235,14 +235,30 @@ def test_a_new_version_starts_the_stream_again_within_10_s_with_its_windows_as_t
     query.await_caught_up(edits.settings.pipeline.trigger)
     assert (query.query.id, query.query.runId != began.runId) == (began.id, True)
 
-    end = events[-1]["timestamp"] + 600
-    edits.send([wikimedia_events.shifted(events[0], end - events[0]["timestamp"])])
+    end = edits.send_the_end(events)
     query.await_caught_up(edits.settings.pipeline.trigger)
     wait_until(lambda: edits.written() == windows_of(events, end - 60))
     assert query.isActive
     query.stop()
     wait_until(lambda: not query.isActive)
     assert query.restarts == 1
+
+
+def test_windows_are_whole_and_once_when_the_driver_is_killed_while_it_starts_again(edits):
+    events = varied(300)
+    edits.send(events[:150])
+    driver = killed_edits.KilledEdits(edits.settings, edits.folder)
+    driver.await_batch(0)
+    edits.send(events[150:250], with_tags(), tags=["mobile"])
+    driver.await_log("it starts again")
+    driver.kill()
+
+    edits.send(events[250:])
+    end = edits.send_the_end(events)
+    query = tl.start_restarted(edits.start)
+    query.await_caught_up(edits.settings.pipeline.trigger)
+    wait_until(lambda: edits.written() == windows_of(events, end - 60))
+    query.stop()
 
 
 def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(edits):
@@ -263,8 +279,8 @@ def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(e
 
 def test_closed_windows_go_back_to_kafka_as_a_batch_computation_has_them(edits, messages):
     events = list(wikimedia_events.multiplied(wikimedia_events.read_events(RECORDED), 300, 2))
-    end = events[-1]["timestamp"] + 600
-    edits.send([*events, wikimedia_events.shifted(events[0], end - events[0]["timestamp"])])
+    edits.send(events)
+    end = edits.send_the_end(events)
     once = edits.settings.pipeline.model_copy(update={"trigger": "availableNow"})
     settings, topic = edits.settings.model_copy(update={"pipeline": once}), f"{edits.topic}.processed"
 
