@@ -15,6 +15,8 @@ from topiclake.errors import IngestError, NewSchemaError, OffsetsLostError, Topi
 _OWN_ERROR = re.compile(r"topiclake\.errors\.(\w+): (.*?)(?:; try: (.*))?$", re.MULTILINE)
 #: Of a record, not of the plan that may raise it, which Spark prints with the error of any other cause.
 _FAILFAST = re.compile(r"FAILFAST: (topic [\w.-]+, .*?) \(end of record\)")
+#: A stream of a Delta table that was given columns.
+_TABLE_CHANGED = re.compile(r"\[DELTA_SCHEMA_CHANGED\w*\] Detected schema change in version (\d+)")
 #: How the refusal of a record ends whose schema a fixed plan does not know.
 NOT_LISTED = "its schema was not in the registry's list when the query started"
 
@@ -95,6 +97,12 @@ def failure(query: str | None, text: str) -> TopiclakeError:
     if found := _OWN_ERROR.search(text):
         kind = getattr(errors, found[1], IngestError)
         return kind(f"query {query} stopped: {found[2]}", found[3] or "")
+    if found := _TABLE_CHANGED.search(text):
+        return NewSchemaError(
+            f"query {query} stopped, with nothing lost: the table that it reads has other columns from its "
+            f"version {found[1]} on",
+            "start it again",
+        )
     if "Some data may have been lost" in text or "KAFKA_DATA_LOSS" in text:
         return OffsetsLostError(
             f"query {query} stopped: Kafka no longer holds offsets that its checkpoint asks for "

@@ -91,6 +91,9 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
         ("nest_cameras.py", nest),
         ("wikimedia_publish.py", {"topic": "stand-in-wikimedia", "events": "150"}),
         ("wikimedia_edits.py", wikimedia),
+        ("wikimedia_bronze.py", wikimedia),
+        ("wikimedia_silver.py", wikimedia),
+        ("wikimedia_gold.py", wikimedia),
     ]
     assert sorted(name for name, _ in asked) == sorted(
         path.name for path in (PROJECT / "notebooks").glob("*.py")
@@ -109,7 +112,8 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
     assert exits["nest_cameras.py"]["offline"] == 3
     assert exits["nest_cameras.py"]["reported"] > 0
     assert exits["wikimedia_publish.py"]["records"] == 150
-    assert exits["wikimedia_edits.py"]["records"] > 0
+    assert exits["wikimedia_bronze.py"]["rows_written"] == exits["wikimedia_silver.py"]["edits"] == 150
+    assert exits["wikimedia_gold.py"]["windows"] == exits["wikimedia_edits.py"]["records"] > 0
     assert {name: result["displayed"] for name, result in results.items()} == {
         "gps_publish.py": 0,
         "gps_ingest.py": 3,
@@ -124,6 +128,9 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
         "nest_cameras.py": 6,
         "wikimedia_publish.py": 0,
         "wikimedia_edits.py": 2,
+        "wikimedia_bronze.py": 1,
+        "wikimedia_silver.py": 1,
+        "wikimedia_gold.py": 1,
     }
 
 

@@ -1,0 +1,65 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Edits of bots and of people, in windows: gold
+# MAGIC
+# MAGIC Streams the table of `wikimedia_silver`, counts in windows of 60 seconds every 30 seconds, and writes each window into a
+# MAGIC table when it is closed: the same windows that `wikimedia_edits` counts from Kafka.
+# MAGIC
+# MAGIC **Run it** cell by cell, or as the last table of the job `wikimedia_medallion`.
+# MAGIC
+# MAGIC | parameter | meaning | empty |
+# MAGIC |---|---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `topic` | Kafka topic with the changes | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
+# MAGIC | `storage` | where tables live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | the table of changes; windows go to this with `_gold` behind | from conf |
+# MAGIC | `checkpoint_path` | where the stream keeps its place, with `_gold` behind | from conf |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.text("trigger", "")
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+dbutils.widgets.text("checkpoint_path", "")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration and storage
+import topiclake as tl
+
+settings = tl.load_settings("wikimedia", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
+trigger = settings.pipeline.trigger
+tl.mount(dbutils, settings.storage, spark)
+tl.set_state(spark, settings)
+
+# COMMAND ----------
+
+# DBTITLE 1,The edits as a stream, the oldest first
+silver = f"{tl.table_path(settings, dbutils)}_silver"
+edits = spark.readStream.format("delta").option("withEventTimeOrder", "true").load(silver)
+
+# COMMAND ----------
+
+# DBTITLE 1,Closed windows into a table, each once
+path, place = f"{settings.pipeline.table_path}_gold", f"{settings.pipeline.checkpoint_path}_gold"
+sinks = {"gold": tl.delta_batches(settings, dbutils, spark, path=path, checkpoint_path=place)}
+query = tl.start_sinks(
+    tl.edits_per_window(edits), settings, dbutils, sinks, checkpoint_path=place, name="gold"
+)
+tl.await_caught_up(query, trigger)
+
+# COMMAND ----------
+
+# DBTITLE 1,The windows
+gold = tl.create_view(spark, settings, dbutils, path=path, name="wikimedia_gold")
+display(spark.sql("SELECT * FROM wikimedia_gold ORDER BY start, requested_by"))
+
+# COMMAND ----------
+
+import json
+
+dbutils.notebook.exit(json.dumps({"windows": gold.count()}))

@@ -1,0 +1,67 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Edits, each with its time and who asked for it: silver
+# MAGIC
+# MAGIC Streams the table of `wikimedia_bronze` into another one that holds edits only, with columns of their own for when an
+# MAGIC edit was made and whether a bot or a person made it. `wikimedia_gold` counts them.
+# MAGIC
+# MAGIC **Run it** cell by cell, or as the second table of the job `wikimedia_medallion`.
+# MAGIC
+# MAGIC | parameter | meaning | empty |
+# MAGIC |---|---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `topic` | Kafka topic with the changes | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
+# MAGIC | `storage` | where tables live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | the table of changes; edits go to this with `_silver` behind | from conf |
+# MAGIC | `checkpoint_path` | where the stream keeps its place, with `_silver` behind | from conf |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.text("topic", "")
+dbutils.widgets.text("trigger", "")
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+dbutils.widgets.text("checkpoint_path", "")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration and storage
+import topiclake as tl
+
+settings = tl.load_settings("wikimedia", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
+trigger = settings.pipeline.trigger
+tl.mount(dbutils, settings.storage, spark)
+
+# COMMAND ----------
+
+# DBTITLE 1,Edits into a table, each once; new columns of the changes start this again by itself
+bronze = tl.table_path(settings, dbutils)
+path, place = f"{settings.pipeline.table_path}_silver", f"{settings.pipeline.checkpoint_path}_silver"
+sinks = {"silver": tl.delta_batches(settings, dbutils, spark, path=path, checkpoint_path=place)}
+columns = ["wiki", "title", "user", "time", "requested_by", "length", "comment"]
+query = tl.start_restarted(
+    lambda: tl.start_sinks(
+        tl.wikimedia_edits(spark.readStream.format("delta").load(bronze)).select(columns),
+        settings,
+        dbutils,
+        sinks,
+        checkpoint_path=place,
+        name="silver",
+    )
+)
+query.await_caught_up(trigger)
+
+# COMMAND ----------
+
+# DBTITLE 1,Who edited
+silver = tl.create_view(spark, settings, dbutils, path=path, name="wikimedia_silver")
+display(spark.sql("SELECT requested_by, count(*) AS edits FROM wikimedia_silver GROUP BY requested_by"))
+
+# COMMAND ----------
+
+import json
+
+dbutils.notebook.exit(json.dumps({"edits": silver.count()}))
