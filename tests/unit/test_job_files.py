@@ -96,7 +96,10 @@ def test_every_notebook_of_the_project_has_a_job() -> None:
     jobs = load_bundle(PROJECT).jobs
     notebooks = {task.notebook_task.notebook_path for job in jobs.values() for task in job.tasks}
     assert notebooks == {str(path) for path in (PROJECT / "notebooks").glob("*.py")}
-    assert set(jobs) > {path.stem for path in (PROJECT / "notebooks").glob("*.py")}
+    alone = {path.stem for path in (PROJECT / "notebooks").glob("*.py")} - set(jobs)
+    layers = [task.task_key for task in jobs["wikimedia_medallion"].tasks]
+    assert layers == ["publish", "bronze", "silver", "gold"]
+    assert alone == {f"wikimedia_{layer}" for layer in layers[1:]}, "nobody wants one of them alone"
 
 
 def test_no_other_file_of_the_project_defines_jobs() -> None:
