@@ -206,6 +206,11 @@ def propose_schemas(
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
     if schema_in not in ("prefix", "header"):
         raise ConfigError(f"schema_in is {schema_in!r}; allowed: prefix, header", "schema_in='prefix'")
+    if len(topics) != 1 and "topic" not in rows.columns:
+        raise ConfigError(
+            f"{len(topics)} topics, and no column topic that says where a row goes",
+            "a column topic, or one topic",
+        )
     if missing := [name for name in key if name not in rows.columns]:
         raise ConfigError(
             f"key names {missing[0]}, which the rows don't have", f"some of {', '.join(rows.columns)}"

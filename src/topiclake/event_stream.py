@@ -67,7 +67,7 @@ def follow(
                 failing_since, wait = None, _FIRST_WAIT
                 last = event.id or last
                 yield event
-        except (_BrokenOffError, requests.RequestException) as error:
+        except (_BrokenOffError, requests.RequestException, UnicodeDecodeError) as error:
             why, now = _reason(error), time.monotonic()
             failing_since = now if failing_since is None else failing_since
             if _is_final(error) or now - failing_since > patience:
@@ -110,6 +110,8 @@ def _reason(error: Exception) -> str:
         return f"answered {error.status_code}"
     if isinstance(error, InvalidContentTypeError):
         return "sends no events (its answer is of another type than text/event-stream)"
+    if isinstance(error, UnicodeDecodeError):
+        return "sends what is no UTF-8"
     if isinstance(error, _BrokenOffError):
         return "ended the connection"
     return f"cannot be reached ({type(error).__name__})"

@@ -64,8 +64,10 @@ class RestartedQuery:
             except IngestError:
                 with self._changed:
                     self._changed.wait_for(lambda: self._ended or self.query is not query)  # noqa: B023
-                if self._ended and self._error is not None:
-                    raise self._error from None
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error from None
+                    return
             else:
                 return
 

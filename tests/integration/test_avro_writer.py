@@ -159,6 +159,8 @@ def test_a_registry_without_guids_is_told(out):
     ("given", "told"),
     [
         ({"key": ["x"]}, "key names x"),
+        ({"topic": ["a", "b"]}, "2 topics, and no column topic"),
+        ({"topic": []}, "0 topics, and no column topic"),
         ({"key": ["k", "n"]}, "a key of several columns is Avro"),
         ({"schema": "{"}, "the schema is no JSON"),
         ({"schema_in": "value"}, "schema_in is 'value'"),

@@ -97,3 +97,13 @@ def test_nobody_listens():
         pass
     with pytest.raises(EventStreamError, match="cannot be reached"):
         next(follow(server, patience=0.1))
+
+
+def test_what_is_no_utf_8_is_told_with_where_it_stands():
+    with serving(LINES) as server:
+        whole = server.stream
+        server.stream = lambda after: whole(after)[:400] + b"data: \xff\n\n"
+        events, seen = follow(server), []
+        with pytest.raises(EventStreamError, match="sends what is no UTF-8") as raised:
+            deque(map(seen.append, events))
+    assert raised.value.remedy == f"the same again, after={seen[-1].id!r}"
