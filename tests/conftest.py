@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.environment import quiet_conf
 from tests.warm_jvm import WarmJvm
 from topiclake.session import local_session
 from workbench import processes, services
@@ -68,18 +69,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def _session(folder: Path) -> SparkSession:
-    return local_session(
-        "tests",
-        PROJECT / "jars",
-        {
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(folder / "tmp"),
-            "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
-        },
-    )
+    return local_session("tests", PROJECT / "jars", quiet_conf(folder))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
+from tests.environment import quiet_conf
 from topiclake.session import local_conf
 from workbench.session import SUBMITTED_VARIABLES, prepare_environment
 
@@ -27,14 +28,7 @@ class WarmJvm:
     """
 
     def __init__(self, folder: Path, project: Path, variables: Mapping[str, str]) -> None:
-        conf = local_conf(project / "jars") | {
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
-            "spark.local.dir": str(folder / "tmp"),
-        }
+        conf = local_conf(project / "jars") | quiet_conf(folder)
         with pytest.MonkeyPatch.context() as environment:
             # A time zone in which nobody's times would be right by chance.
             for name, value in ({"TZ": "America/New_York"} | dict(variables)).items():

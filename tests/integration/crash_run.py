@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from bench.drain import Mounts
+from tests.environment import quiet_conf
 from topiclake import delta, ingest, micro_batch, progress
 from topiclake.session import local_session
 from topiclake.settings import Settings
@@ -122,14 +123,7 @@ def main(told: str, folder: str, step: str) -> None:
     """Ingest as `told`, and stop at `step`."""
     settings = Settings.model_validate_json(told)
     watch(step)
-    quiet = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "1g",
-    }
-    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    scratch = {"spark.local.dir": f"{folder}/tmp", "spark.sql.warehouse.dir": f"{folder}/warehouse"}
-    spark = local_session("crashes", PROJECT / "jars", quiet | here | scratch)
+    spark = local_session("crashes", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "1g"})
     query = ingest.start_ingest(spark, settings, Mounts(Path(folder)))
     progress.await_caught_up(query, settings.pipeline.trigger)
     query.awaitTermination()

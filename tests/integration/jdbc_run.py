@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.environment import Unmounted
+from tests.environment import Unmounted, quiet_conf
 from tests.integration.databases import PASSWORD, USER, Server
 from topiclake import progress
 from topiclake.config import load_settings
@@ -193,11 +193,8 @@ def start(spark: SparkSession, folder: Path) -> None:
 def main(folder: str, step: str) -> None:
     """Count, and stop at `step`."""
     watch(step)
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    scratch = {"spark.local.dir": f"{folder}/tmp", "spark.sql.warehouse.dir": f"{folder}/warehouse"}
     small = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
-    spark = local_session("jdbc", PROJECT / "jars", quiet | here | scratch | small)
+    spark = local_session("jdbc", PROJECT / "jars", quiet_conf(folder) | small)
     start(spark, Path(folder))
     spark.stop()
     assert jdbc_connection._pools, "the pool is kept while it is used"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import topiclake as tl
-from tests.environment import Unmounted
+from tests.environment import Unmounted, quiet_conf
 from tests.waiting import wait_until
 from topiclake import queries
 from topiclake.session import local_session
@@ -70,16 +70,7 @@ def start(spark, settings, folder):
 
 def main(told: str, folder: str) -> None:
     """Count edits as `told`."""
-    quiet = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": f"{folder}/tmp",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-    }
-    spark = local_session("killed", PROJECT / "jars", quiet)
+    spark = local_session("killed", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "1g"})
     settings = Settings.model_validate_json(told)
     tl.start_restarted(lambda: start(spark, settings, folder)).keep_running(600)
 

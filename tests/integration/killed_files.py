@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import topiclake as tl
-from tests.environment import Unmounted
+from tests.environment import Unmounted, quiet_conf
 from topiclake.session import local_session
 from topiclake.settings import Settings
 
@@ -54,16 +54,7 @@ def start(spark, settings, folder):
 
 def main(told: str, folder: str) -> None:
     """Write files as `told`."""
-    quiet = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": f"{folder}/tmp",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-    }
-    spark = local_session("killed", PROJECT / "jars", quiet)
+    spark = local_session("killed", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "1g"})
     start(spark, Settings.model_validate_json(told), folder).awaitTermination()
 
 

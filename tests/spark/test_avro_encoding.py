@@ -6,15 +6,23 @@ import io
 import json
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from uuid import UUID
 
 import fastavro
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
+from topiclake import registered_values
+from topiclake.avro import Codecs
 from topiclake.avro_derived import derived_schema
 from topiclake.avro_encoding import fitted
+from topiclake.avro_records import AvroRecords
 from topiclake.errors import ConfigError
+from topiclake.registry_answers import RegisteredSchema
+from topiclake.rows import Layout
+from topiclake.value_formats import AVRO
+from topiclake.wire_format import identifier
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901)
 UTC = AT.replace(tzinfo=timezone.utc)
@@ -228,3 +236,26 @@ def test_a_value_that_does_not_fit_is_told_with_its_column(frame, ddl, value, ki
 def test_columns_that_no_row_would_make_fit_are_refused_at_once(frame, ddl, schema, told):
     with pytest.raises(ConfigError, match=told):
         problems(frame(ddl), schema)
+
+
+def test_schemas_may_be_named_by_guid_in_headers_and_our_own_decoder_reads_them(spark, frame):
+    guid = "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
+    rows = frame("k STRING, n INT, headers ARRAY<STRUCT<key STRING, value BINARY>>", ("a", 1, [("x", b"y")]))
+    schemas = {
+        part: derived_schema(rows.select(*names).schema, "R")
+        for part, names in (("value", "kn"), ("key", "k"))
+    }
+    names = {part: {"out": identifier(guid)} for part in schemas}
+    sent = AvroRecords(schemas, names, rows.schema, ("k",), in_header=True)(rows)
+    (row,) = sent.collect()
+    named = {header["key"]: bytes(header["value"]) for header in row["headers"]}
+    wanted = b"\1" + UUID(guid).bytes
+    assert named == {"x": b"y", "__value_schema_id": wanted, "__key_schema_id": wanted}
+    parsed = fastavro.parse_schema(schemas["value"])
+    assert fastavro.schemaless_reader(io.BytesIO(bytes(row["value"])), parsed) == {"k": "a", "n": 1}
+
+    codec = AVRO.codec({guid: RegisteredSchema(1, "AVRO", json.dumps(schemas["value"]))}, lambda _: None)
+    place = {"topic": F.lit("out"), "partition": F.lit(0), "offset": F.lit(7).cast("bigint")}
+    records = sent.withColumns(place | {"timestamp": F.current_timestamp()})
+    read = registered_values.right(records, Codecs(codec), Layout(), "FAILFAST").collect()
+    assert [(each["k"], each["n"], each["_kafka"]["offset"]) for each in read] == [("a", 1, 7)]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import quiet_conf
 from topiclake import avro, delta, micro_batch, quarantine
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
@@ -161,16 +162,9 @@ def main(registry_url, folder):
     spark = local_session(
         "bombs",
         PROJECT / "jars",
-        {
-            "spark.driver.memory": "1g",
-            # A worker of Python that takes more than this gets a MemoryError.
-            "spark.executor.pyspark.memory": "600m",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": f"{folder}/tmp",
-        },
+        quiet_conf(folder)
+        # A worker of Python that takes more than this gets a MemoryError.
+        | {"spark.driver.memory": "1g", "spark.executor.pyspark.memory": "600m"},
     )
     registry = SchemaRegistry(registry_url)
     named = values(registry)
