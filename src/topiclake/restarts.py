@@ -7,6 +7,7 @@ before anything of the micro-batch is written, and another start, from the same 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from threading import Condition, Thread
 
@@ -14,9 +15,18 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import progress, queries
-from topiclake.errors import IngestError, NewSchemaError, TopiclakeError
+from topiclake.errors import (
+    IngestError,
+    KafkaError,
+    NewSchemaError,
+    SchemaRegistryError,
+    StorageError,
+    TopiclakeError,
+)
 
 _LOG = logging.getLogger(__name__)
+#: Between two tries while a service is away (s): twice as long each time, up to the second.
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 15.0
 
 
 class RestartedQuery:
@@ -27,9 +37,9 @@ class RestartedQuery:
         restarts: How often another one took its place.
     """
 
-    def __init__(self, start: Callable[[], StreamingQuery]) -> None:
+    def __init__(self, start: Callable[[], StreamingQuery], patience: float) -> None:
         """Start the first query; raises what `start` raises."""
-        self._start = start
+        self._start, self._patience = start, patience
         self._changed = Condition()
         self._ended, self._stopped = False, False
         self._error: TopiclakeError | None = None
@@ -54,6 +64,7 @@ class RestartedQuery:
         """Stop the query; the next start goes on where it stood."""
         with self._changed:
             self._stopped = True
+            self._changed.notify_all()
         self.query.stop()
 
     def _wait(self, wait: Callable[[StreamingQuery], None]) -> None:
@@ -105,6 +116,7 @@ class RestartedQuery:
     def _started_again(self) -> TopiclakeError | None:
         """Put another query in the place of the one that ended, or return why that does not go."""
         met: set[str] = set()
+        end, wait = time.monotonic() + self._patience, _FIRST_WAIT
         while True:
             try:
                 query = self._start()
@@ -113,6 +125,14 @@ class RestartedQuery:
                 if error.cause in met:
                     return error
                 met.add(error.cause)
+            except (SchemaRegistryError, KafkaError, StorageError) as error:
+                if time.monotonic() > end:
+                    return error
+                _LOG.warning("%s; another try in %.0f s", error.cause, wait)
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._stopped, wait):
+                        return None
+                wait = min(2 * wait, _LONGEST_WAIT)
             except TopiclakeError as error:
                 return error
             else:
@@ -126,13 +146,14 @@ class RestartedQuery:
         return None
 
 
-def start_restarted(start: Callable[[], StreamingQuery]) -> RestartedQuery:
+def start_restarted(start: Callable[[], StreamingQuery], *, patience: float = 300) -> RestartedQuery:
     """Start a query that reads `read_values`, and start it again when a schema comes that is new to it.
 
     Args:
         start: Reads the topic anew, and starts the query, with the same checkpoint each time:
             `lambda: tl.start_console(tl.read_values(spark, settings), …)`. State needs the same columns each
             time: what a new version adds has to be left out before rows are grouped, joined or deduplicated.
+        patience: How long another start is tried while a service is away (s).
 
     Returns:
         What waits for it and stops it.
@@ -140,7 +161,7 @@ def start_restarted(start: Callable[[], StreamingQuery]) -> RestartedQuery:
     Raises:
         TopiclakeError: What the first start raises.
     """
-    return RestartedQuery(start)
+    return RestartedQuery(start, patience)
 
 
 def _is_mended_by_a_start(error: TopiclakeError) -> bool:
