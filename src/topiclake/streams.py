@@ -25,7 +25,7 @@ from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import is_databricks
-from topiclake.settings import Settings
+from topiclake.settings import PipelineSettings, Settings
 from topiclake.storage_renewal import WriteBatch
 from topiclake.value_formats import format_of
 from topiclake.wire_format import Part
@@ -76,6 +76,7 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
         NewSchemaError: In the query, at a record whose schema the registry did not list at the start;
             `start_restarted` starts it again.
     """
+    _require_named(settings.pipeline)
     return decode_values(_records(spark, settings), settings)
 
 
@@ -90,6 +91,7 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
         The columns of `read_values`; raises as it does.
     """
     pipeline, layout = settings.pipeline, ingest.layout(settings.pipeline)
+    _require_named(pipeline)
     if pipeline.is_registered:
         platform_check.require_avro_limits(records.sparkSession)
         codecs = _codecs(records.sparkSession, settings)
@@ -114,6 +116,7 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
     Raises:
         ConfigError, KafkaError, StorageError: Something cannot be used.
     """
+    _require_named(settings.pipeline)
     to = ingest.target(settings, dbutils)
     records = _records(spark, settings)
     platform_check.require_log_store(spark, to.quarantine)
@@ -144,13 +147,16 @@ def _records(spark: SparkSession, settings: Settings) -> DataFrame:
     return kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
 
 
-def _codecs(spark: SparkSession, settings: Settings) -> Codecs:
-    pipeline = settings.pipeline
+def _require_named(pipeline: PipelineSettings) -> None:
     if pipeline.avro_form == "plain":
         raise ConfigError(
             f"values of topic {pipeline.topic} are plain Avro, which does not name its schema",
             "start_ingest or start_archive, and a stream of the table",
         )
+
+
+def _codecs(spark: SparkSession, settings: Settings) -> Codecs:
+    pipeline = settings.pipeline
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
     subjects = {part: pipeline.subjects(part, topic=pipeline.topic) for part in parts}
