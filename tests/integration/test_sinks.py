@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 from tests.environment import Unmounted
-from tests.integration import killed_files
+from tests.integration import killed_sinks
 from topiclake import checkpoint, delta
 from topiclake.errors import ConfigError, IngestError, KafkaError, PlatformError, StorageError
 from topiclake.sinks import files
@@ -39,7 +39,7 @@ def expected(hits, *, days=False):
 
 
 def write_files(hits, **given):
-    query = killed_files.start(hits.spark, hits.settings(**given), hits.folder)
+    query = killed_sinks.start_files(hits.spark, hits.settings(**given), hits.folder)
     tl.await_caught_up(query, "availableNow")
 
 
@@ -119,11 +119,11 @@ def test_a_filter_reads_only_the_files_of_its_partitions(hits, table_name):
     assert [row["ip"] for row in table.where("zip IS NULL").collect()] == ["192.0.2.9"]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(500)
 def test_files_hold_each_hit_once_after_a_driver_was_killed_within_a_batch(hits, table_name):
     hits.publish(400, minutes=3 * 24 * 60)
     small = hits.settings(trigger="1 second", max_offsets_per_trigger="60")
-    killed_files.kill_within_batch(small, hits.folder, batch=2)
+    killed_sinks.kill_within_batch(small, hits.folder, "files", batch=2)
     location = f"{hits.folder}/files_checkpoint"
     assert checkpoint.is_interrupted(hits.spark, location)
     table = files_table(hits, table_name)
@@ -133,6 +133,28 @@ def test_files_hold_each_hit_once_after_a_driver_was_killed_within_a_batch(hits,
     shutil.copy(half, half.with_name("part-00000-left-behind.snappy.parquet"))
     write_files(hits)
     assert counted(hits.spark.table(table_name)) == expected(hits, days=True)
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_table_and_a_topic_have_each_count_once_after_a_driver_was_killed_within_a_batch(hits, batch):
+    hits.publish(400)
+    topic = f"{hits.topic}-per-zip"
+    tl.ensure_topic(hits.settings().kafka, topic, 2)
+    small = hits.settings(trigger="1 second", max_offsets_per_trigger="60")
+    killed_sinks.kill_within_batch(small, hits.folder, "both", batch=batch)
+    query = killed_sinks.start_both(hits.spark, hits.settings(), hits.folder)
+    tl.await_caught_up(query, "availableNow")
+    wanted = Counter({each: number for each, number in expected(hits).items() if each is not None})
+    table = delta.read(hits.spark, f"{hits.folder.as_uri()}/per_zip").where("zip IS NOT NULL")
+    assert Counter({row["zip"]: row["count"] for row in table.collect()}) == wanted
+    sent = tl.drop_duplicates(tl.read_batch(hits.spark, hits.settings(topic=topic))).where("key IS NOT NULL")
+    counts = [(row["key"].decode(), int(row["value"])) for row in sent.select("key", "value").collect()]
+    assert len(counts) == len(set(counts)), "each count of a zip code is sent once"
+    newest = Counter()
+    for each, number in counts:
+        newest[each] = max(newest[each], number)
+    assert newest == wanted
 
 
 def test_windows_are_written_to_files_when_they_are_closed(hits):
