@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
+
+LAST_CHARACTERS = 3000
 
 
 def without_workbench() -> dict[str, str]:
     """Return this process's variables without those that tell of a workbench and its services."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a command printed; fail with its last words, errors first, when it did not succeed."""
+    words = f"{done.stderr[-LAST_CHARACTERS:]}\n-- printed:\n{done.stdout[-LAST_CHARACTERS:]}"
+    assert done.returncode == 0, f"exit code {done.returncode}: {words}"
+    return done.stdout
 
 
 def quiet_conf(folder: Path | str) -> dict[str, str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
+
+import psutil
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
@@ -12,3 +15,23 @@ def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen within {seconds} s"
         time.sleep(0.02)
+
+
+def children() -> set[psutil.Process]:
+    """Return the processes that this one and its children have started."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def left_behind(before: Set[psutil.Process]) -> set[psutil.Process]:
+    """Return which processes were started since, other than by those of before, and do not end by themselves.
+
+    A browser, or a service that an earlier test has started, may start and end helpers at any time.
+    """
+    new = {process for process in children() - before if _ancestors(process).isdisjoint(before)}
+    return set(psutil.wait_procs(new, timeout=20)[1])
+
+
+def _ancestors(process: psutil.Process) -> set[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return set(process.parents())
+    return set()

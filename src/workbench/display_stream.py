@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import shutil
 import tempfile
 import threading
 import time
@@ -84,13 +86,15 @@ class StreamDisplay:
         self._has_batch = threading.Event()
         self._has_rows = threading.Event()
         self._ended = threading.Event()
-        # Removed with the query, at the latest when Python ends.
-        self._folder = tempfile.TemporaryDirectory(prefix="workbench-display-", ignore_cleanup_errors=True)
-        checkpoint = options.checkpoint or Path(self._folder.name).as_uri()
+        self._folder = Path(tempfile.mkdtemp(prefix="workbench-display-"))
+        # Removed with the query, and when Python ends: until its JVM is gone, Spark's maintenance of state
+        # may make the folder anew.
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        checkpoint = options.checkpoint or self._folder.as_uri()
         try:
             self._query: StreamingQuery = start_query(frame, options, checkpoint, self._take)
         except BaseException:
-            self._folder.cleanup()
+            self._remove_folder()
             raise
 
     @property
@@ -199,11 +203,14 @@ class StreamDisplay:
             self._change(status="stopped")
         else:
             self._change(status="failed", cause=self._redaction.redact(failure_cause(str(error))))
-        self._folder.cleanup()
+        self._remove_folder()
         self._has_batch.set()
         self._has_rows.set()
         self._publish()
         self._ended.set()
+
+    def _remove_folder(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _change(self, **changes: Any) -> None:  # noqa: ANN401 - fields of the state
         with self._lock:

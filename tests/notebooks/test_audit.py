@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from delta.tables import DeltaTable
 
-from tests.environment import without_workbench
+from tests.environment import succeeded, without_workbench
 
 PROJECT = Path(__file__).parents[2]
 TOPIC = "audited-gps"
@@ -59,8 +59,7 @@ def ingested(workbench):
     producer.produce(TOPIC, value=b"{}", partition=0)
     assert producer.flush(120) == 0
     done = workbench("run", "notebooks/gps_ingest.py", **PARAMETERS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("exit value")]
+    (line,) = [line for line in succeeded(done).splitlines() if line.startswith("exit value")]
     return json.loads(line.removeprefix("exit value"))
 
 
@@ -72,8 +71,7 @@ def test_the_ingest_audits_at_its_end(ingested) -> None:
 
 def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingested, spark) -> None:
     right = workbench("audit", "--json", **PARAMETERS)
-    assert right.returncode == 0, right.stdout + right.stderr
-    assert json.loads(right.stdout) == ingested["audit"]
+    assert json.loads(succeeded(right)) == ingested["audit"]
 
     table = DeltaTable.forPath(spark, str(workbench.datalake / "delta" / TOPIC))
     table.delete("_kafka.partition = 0 AND _kafka.offset = 0")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.environment import without_workbench
+from tests.environment import succeeded, without_workbench
 from topiclake import kafka, wire_format
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import KafkaSettings
@@ -56,8 +56,7 @@ class Notebooks:
 
     def result(self, notebook: str, **parameters: str):
         done = self.run(notebook, **parameters)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(re.search(r"^exit value +(.*)$", done.stdout, re.MULTILINE)[1])
+        return json.loads(re.search(r"^exit value +(.*)$", succeeded(done), re.MULTILINE)[1])
 
     def publish(self, **parameters: str):
         return self.result("gps_publish", topic=self.topic, **parameters)

@@ -6,6 +6,7 @@ import time
 import psutil
 import pytest
 
+from tests.waiting import children, left_behind
 from topiclake.errors import ConfigError
 from workbench.dbutils import DBUtils, WorkflowException
 from workbench.notebook_source import FIRST_LINE
@@ -53,14 +54,14 @@ def test_a_notebook_that_fails_is_an_exception_with_its_cell_and_page(notebook, 
 
 def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, write, tmp_path):
     write(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)")
-    begin, before = time.monotonic(), set(psutil.Process().children(recursive=True))
+    begin, before = time.monotonic(), children()
     with pytest.raises(
         WorkflowException, match=r"other\.py did not end within 8 s and was stopped; try: a larger"
     ):
         notebook.run("lib/other", 8)
     assert 8 < time.monotonic() - begin < 300
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
-    assert set(psutil.Process().children(recursive=True)) <= before
+    assert left_behind(before) == set()
     assert "interrupted" in pages(tmp_path)[0]
 
 

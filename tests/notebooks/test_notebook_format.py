@@ -12,6 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from tests.waiting import children, left_behind
 from topiclake.errors import ConfigError
 from workbench.home import Home
 from workbench.notebook_conversion import to_source
@@ -129,14 +130,14 @@ def test_a_notebook_runs_another_one_and_shows_its_progress(run, write, terminal
     write(
         "third", "dbutils.jobs.taskValues.set('rows', 3)\nprint('third prints')\ndbutils.notebook.exit('3')"
     )
-    before = set(psutil.Process().children(recursive=True))
+    before = children()
     result = run(
         "x = dbutils.notebook.run('lib/inner', 60)",
         "dbutils.notebook.exit(x + str(dbutils.jobs.taskValues.get('t', 'rows', debugValue='d')))",
     )
     assert result.exit_value == "3d"
     assert "third prints" in terminal.getvalue()
-    assert set(psutil.Process().children(recursive=True)) <= before
+    assert left_behind(before) == set()
 
 
 RUNNER = """

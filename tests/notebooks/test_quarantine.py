@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from tests.environment import without_workbench
+from tests.environment import succeeded, without_workbench
 from topiclake import delta, micro_batch
 from topiclake.micro_batch import Target
 from topiclake.quarantine import RECORD_SCHEMA
@@ -105,21 +105,18 @@ def table(embedded, spark, request, tmp_path) -> str:
 def test_what_waits_is_shown_replayed_and_listed(quarantine, table, spark) -> None:
     topic = table.rpartition("/")[2]
     shown = quarantine("show", topic, "--reason", "bad_magic")
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    (row,) = [line for line in shown.stdout.splitlines() if "bad_magic" in line]
+    (row,) = [line for line in succeeded(shown).splitlines() if "bad_magic" in line]
     assert "7B6A736F6E7D" in row
     assert "byte 0 is 0x7B, not 0x00" in row
 
     replayed = quarantine("replay", topic, "--json")
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
-    told = json.loads(replayed.stdout)
+    told = json.loads(succeeded(replayed))
     assert (told["replay"]["replayed"], told["replay"]["left"]) == (1, {"bad_magic": 1})
     rows = delta.read(spark, table).select("id", F.col("_kafka.offset")).collect()
     assert [tuple(row) for row in rows] == [(7, 0)]
 
     listed = quarantine("list", topic)
-    assert listed.returncode == 0, listed.stdout + listed.stderr
-    (row,) = [line for line in listed.stdout.splitlines() if "unknown_schema_id" in line]
+    (row,) = [line for line in succeeded(listed).splitlines() if "unknown_schema_id" in line]
     # Reason, schema id, waiting, replayed.
     assert [cell.strip() for cell in row.split("│")][3:5] == ["0", "1"]
 

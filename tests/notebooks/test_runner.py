@@ -15,6 +15,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from tests.waiting import children, left_behind
 from topiclake.errors import ConfigError
 from workbench import cli
 from workbench.java import OPTIONS_VARIABLE
@@ -74,12 +75,8 @@ def saved(home):
     return folder / "tiny.ipynb", folder / "tiny.html"
 
 
-def children():
-    return [child for child in psutil.Process().children(recursive=True) if child.is_running()]
-
-
 def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_value(run, terminal):
-    before = set(children())
+    before = children()
     result = run(
         "# MAGIC %md\n# MAGIC # Heading here",
         "# DBTITLE 1,Make <rows>\nimport os, sys\n"
@@ -109,8 +106,8 @@ def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_
     output = terminal.getvalue()
     assert str(REPOSITORY) not in output
     assert "[2/5] Make <rows>" in output
-    assert "WARN" not in output
-    assert set(children()) == before
+    assert [line for line in output.splitlines() if "WARN" in line] == []
+    assert left_behind(before) == set()
 
 
 def test_spark_starts_with_the_archive_of_its_classes_and_the_options_of_the_environment(run):
@@ -336,11 +333,11 @@ def test_a_second_ctrl_c_waits_until_the_page_is_saved(write, home, terminal, mo
 
 
 def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, terminal):
-    before = set(children())
+    before = children()
     notebook = write("x = 1", "import subprocess\nsubprocess.run(['sleep', '600'])")
     with pytest.raises(CellFailedError, match=r"tiny\.py, cell 2 .* did not end within 3 s and was stopped"):
         run_notebook(notebook, {}, home, {}, Console(file=terminal), cell_seconds=3)
-    assert set(children()) == before
+    assert left_behind(before) == set()
     assert "did not end within 3 s" in saved(home)[1].read_text()
 
 
@@ -348,7 +345,7 @@ def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
     write, home, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("WORKBENCH_HOME", str(home.folder))
-    before, out = set(children()), tmp_path / "out"
+    before, out = children(), tmp_path / "out"
     notebook = write(
         "spark.range(1).count()",
         f"stream = spark.readStream.format('rate').load().writeStream.format('parquet')\n"
@@ -360,7 +357,7 @@ def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
     assert "tiny.py, cell 2 'stream = " in told.err
     assert "did not end within 25 s and was stopped" in told.err
     assert "a larger --cell-timeout" in told.err
-    assert set(children()) == before
+    assert left_behind(before) == set()
     written = len(list(out.glob("*.parquet")))
     time.sleep(2)
     assert len(list(out.glob("*.parquet"))) == written > 0
