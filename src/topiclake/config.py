@@ -75,6 +75,18 @@ def _upper(given: Mapping[str, str]) -> dict[str, Any]:
     return dict(given)
 
 
+def first_pipeline(conf: Path) -> str:
+    """Return the name of a pipeline, for who reads what all of them share: the services.
+
+    Raises:
+        ConfigError: `conf`/base.yaml is missing, is wrong, or has no pipeline.
+    """
+    names = list(_read_yaml(conf / "base.yaml").get("pipelines") or {})
+    if not names:
+        raise ConfigError(f"no pipeline is in {conf / 'base.yaml'}", "add one under `pipelines`")
+    return str(names[0])
+
+
 def find_conf(start: Path | None = None) -> Path:
     """Return the nearest folder `conf` with a `base.yaml`, at or above `start` (the working directory)."""
     start = start or Path.cwd()

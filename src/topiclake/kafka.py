@@ -94,7 +94,7 @@ def range_options(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
 
 def _jvm_consumer(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
     consumer = {key: str(value) for key, value in kafka.consumer.items()}
-    client = _jvm_client(kafka, shaded=shaded) | consumer
+    client = jvm_client_settings(kafka, shaded=shaded) | consumer
     options = {f"kafka.{key}": value for key, value in client.items()}
     if kafka.group_id_prefix is not None:
         options["groupIdPrefix"] = kafka.group_id_prefix
@@ -104,12 +104,12 @@ def _jvm_consumer(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
 def writer_options(kafka: KafkaSettings, topic: str | None, *, shaded: bool) -> dict[str, str]:
     """Return the options of Spark's Kafka sink; without a topic the records have a column for it."""
     tuned = {"linger.ms": "20", "batch.size": "131072", "compression.type": "lz4"}
-    client = _jvm_client(kafka, shaded=shaded) | tuned
+    client = jvm_client_settings(kafka, shaded=shaded) | tuned
     options = {} if topic is None else {"topic": topic}
     return options | {f"kafka.{key}": value for key, value in client.items()}
 
 
-def _jvm_client(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
+def jvm_client_settings(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
     """Return the settings that every Kafka client on the JVM has."""
     client = {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
     if kafka.ca_file is not None:

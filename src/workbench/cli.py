@@ -177,6 +177,24 @@ def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None,
         context.exit(1)
 
 
+@cli.command(context_settings={"ignore_unknown_options": True})
+@click.argument("topic")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF kafka-console-consumer]")
+@click.option("--avro", is_flag=True, help="Values are Confluent-framed Avro: print them as JSON.")
+@click.option("--avro-keys", is_flag=True, help="Keys are Avro, too: print both as JSON.")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="env=azure, for one.")
+def consume(
+    topic: str, options: tuple[str, ...], avro: bool, avro_keys: bool, given: tuple[str, ...]
+) -> None:
+    """Print a topic's records as they come, until Ctrl-C: Kafka's own console consumer, which knows conf/.
+
+    All its options may follow, such as --from-beginning, --max-messages 3, --property print.offset=true.
+    """
+    from workbench.console_consumer import consume
+
+    consume(Home.find(), topic, options, parse_parameters(given), avro=avro, avro_keys=avro_keys)
+
+
 @cli.command()
 def demo() -> None:
     """Publish real GPS tracks, run the main job on them, and show what arrived."""

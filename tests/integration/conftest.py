@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.environment import without_workbench
 from tests.integration.hits_topic import Hits
+
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -26,3 +32,33 @@ def connected(embedded, spark, monkeypatch) -> Iterator[SparkSession]:
 def hits(connected, tmp_path) -> Hits:
     """A topic of its own, and what a test does with it."""
     return Hits(connected, tmp_path, f"hits-{uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def consuming(embedded) -> Callable[..., subprocess.Popen[str]]:
+    """Start `python -m workbench consume`: a topic, options, and variables of the environment."""
+    home, _ = embedded
+
+    def started(topic: str, *options: str, **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "workbench", "consume", topic, *options],
+            cwd=PROJECT,
+            env=without_workbench() | {"WORKBENCH_HOME": str(home.folder)} | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    return started
+
+
+@pytest.fixture
+def consume(consuming) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The same until its end."""
+
+    def run(topic: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        with consuming(topic, *options, **variables) as process:
+            printed, told = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(process.args, process.returncode, printed, told)
+
+    return run

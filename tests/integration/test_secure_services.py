@@ -289,6 +289,18 @@ def test_the_notebooks_publish_and_ingest_with_sasl_ssl_and_a_registry_behind_ba
     assert (ingested["table"]["rows"], ingested["quarantine"]["rows"]) == (RECORDS, 0)
 
 
+@pytest.mark.usefixtures("published")
+def test_javas_console_consumer_has_the_same_logins_and_certificates(project: Project) -> None:
+    options = ("--avro", "--from-beginning", "--max-messages", str(RECORDS))
+    shown = succeeded(project.python("-m", "workbench", "consume", "gps", "-p", "env=azure", *options))
+    fields = {"timestamp", "deviceId", "latitude", "longitude", "altitude", "speed"}
+    assert [set(json.loads(line)) for line in shown.splitlines()] == [fields] * RECORDS
+    wrong = replace(project, changed=project.changed | {_variable("registry_password"): "wrong"})
+    refused = wrong.python("-m", "workbench", "consume", "gps", "-p", "env=azure", *options)
+    assert refused.returncode == 1
+    assert "the schema registry answered 401" in refused.stderr
+
+
 def test_a_registry_that_wants_a_login_says_so(secure: Secure) -> None:
     anonymous = RegistryClient(secure.registry, ca_file=str(secure.certificate.authority))
     with pytest.raises(SchemaRegistryError, match=r"wants a login \(HTTP 401\).*schema_registry\.username"):

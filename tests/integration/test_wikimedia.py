@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
-from tests.environment import Unmounted
+from tests.environment import Unmounted, succeeded
 from tests.integration import killed_edits
 from tests.unit.sse_server import event_id, serving
 from tests.waiting import wait_until
@@ -202,6 +202,20 @@ def windows_of(events, until):
     return Counter({(*window, count): 1 for window, count in found.items()})
 
 
+def as_window(value):
+    """What Kafka has of a window as `windows_of` names it."""
+    times = (
+        datetime.fromisoformat(value["window"][name].replace("Z", "+00:00")) for name in ("start", "end")
+    )
+    local = (at.astimezone().replace(tzinfo=None) for at in times)
+    return (*local, value["requested_by"], value["counts"])
+
+
+def plain(value):
+    """Take a union's value out of the object that Avro's JSON names its type with."""
+    return next(iter(value.values())) if value.keys() <= {"string", "long", "int"} else value
+
+
 @pytest.fixture
 def edits(connected, settings, tmp_path):
     return Edits(connected, settings, tmp_path)
@@ -277,7 +291,7 @@ def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(e
         query.await_caught_up(edits.settings.pipeline.trigger)
 
 
-def test_closed_windows_go_back_to_kafka_as_a_batch_computation_has_them(edits, messages):
+def test_closed_windows_go_back_to_kafka_as_a_batch_computation_has_them(edits, messages, consume):
     events = list(wikimedia_events.multiplied(wikimedia_events.read_events(RECORDED), 300, 2))
     edits.send(events)
     end = edits.send_the_end(events)
@@ -296,18 +310,15 @@ def test_closed_windows_go_back_to_kafka_as_a_batch_computation_has_them(edits, 
         )
 
     tl.start_restarted(start).await_caught_up("availableNow")
-    found = Counter()
     with SchemaRegistryClient({"url": settings.schema_registry.url}) as client:
         read = AvroDeserializer(client)
-        for message in messages(topic):
-            value = read(message.value(), SerializationContext(topic, MessageField.VALUE))
-            window = (
-                datetime.fromisoformat(value["window"][name].replace("Z", "+00:00"))
-                for name in ("start", "end")
-            )
-            local = (at.astimezone().replace(tzinfo=None) for at in window)
-            found[(*local, value["requested_by"], value["counts"])] += 1
+        context = SerializationContext(topic, MessageField.VALUE)
+        found = Counter(as_window(read(message.value(), context)) for message in messages(topic))
     assert found == windows_of(events, end - 60)
+    by_java = succeeded(
+        consume(topic, "--avro", "--from-beginning", "--max-messages", str(sum(found.values())))
+    )
+    assert Counter(as_window(json.loads(line, object_hook=plain)) for line in by_java.splitlines()) == found
     back = settings.for_topic(topic)
     decoded = tl.decode_values(tl.drop_duplicates(tl.read_batch(edits.spark, back)), back)
     assert decoded.count() == sum(found.values())

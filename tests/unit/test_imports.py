@@ -20,7 +20,7 @@ LAYERS = [
     {"micro_batch", "static_schemas"},
     {"schemas", "data_loss", "queries"},
     {"rows", "storage_renewal", "lost_ranges", "parquet_folder", "value_formats"},
-    {"kafka_offsets"},
+    {"kafka_offsets", "java_console"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "storage", "progress"}
     | {
         "windows",
@@ -68,7 +68,7 @@ for _name in (
 ):
     ALLOWED[_name].add("session")
 #: What the workbench may use of the library.
-OPEN_TO_WORKBENCH = {"config", "errors", "session"}
+OPEN_TO_WORKBENCH = {"config", "errors", "java_console", "session"}
 
 #: None of these exists on Spark Connect, so none on Databricks serverless.
 CLASSIC_ONLY = {"_jvm", "_jdf", "_jsparkSession", "_sc", "sparkContext", "SparkContext", "rdd", "RDD"}

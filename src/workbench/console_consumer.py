@@ -1,0 +1,92 @@
+"""`python -m workbench consume`: Kafka's own console consumer, with the addresses and logins of conf/."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from topiclake.errors import PlatformError
+from topiclake.java_console import console_access
+from workbench import services
+from workbench.dbutils import DBUtils
+from workbench.home import Home
+from workbench.java import SHORT_LIVED, more_options, require_java
+from workbench.kafka_broker import properties_text
+
+MAIN_CLASS = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+FORMATTER = "io.topiclake.console.AvroFormatter"
+#: The folders below jars/ with its classes: ours, the broker's and Avro's.
+_MODULES = ("console", "kafka", "avro")
+
+
+def consume(
+    home: Home,
+    topic: str,
+    options: Sequence[str],
+    parameters: Mapping[str, str],
+    *,
+    avro: bool,
+    avro_keys: bool,
+) -> NoReturn:
+    """Become Kafka's console consumer: this process ends as that one does.
+
+    Args:
+        home: Where the services are that `env=local` reads.
+        topic: Its name.
+        options: More options of `kafka-console-consumer`, as they are.
+        parameters: `env`, and keys of a pipeline, as for notebooks.
+        avro: Values are Confluent-framed Avro, printed as JSON.
+        avro_keys: Keys are, too, and are printed.
+
+    Raises:
+        ConfigError: A parameter or a file of conf/ is wrong.
+        PlatformError: Java is missing, or the jars are.
+        TopicNotFoundError, KafkaError: The topic is not there, or the broker cannot be asked.
+    """
+    java = require_java()
+    home.prepare()
+    jars = [home.project / "jars" / module / "target" / "jars" for module in _MODULES]
+    if not all(any(folder.glob("*.jar")) for folder in jars):
+        raise PlatformError("the console consumer's jars are missing", "make jars")
+    addresses = services.addresses(home)
+    os.environ.update((addresses.environment() if addresses else {}) | os.environ)
+    secrets = DBUtils(home.folder, home.project).secrets.get
+    access = console_access(topic, parameters, secrets=secrets, conf=home.project / "conf")
+    command = [
+        str(java.path),
+        *_java_options(home, jars),
+        MAIN_CLASS,
+        *("--bootstrap-server", access.bootstrap_servers, "--topic", topic),
+        *("--consumer.config", _handed_on(access.consumer)),
+    ]
+    if access.group_id_prefix is not None:
+        command += ["--group", f"{access.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]
+    if avro or avro_keys:
+        keys = {"key.avro": "true", "print.key": "true"} if avro_keys else {}
+        command += ["--formatter", FORMATTER, "--formatter-config", _handed_on({**access.formatter, **keys})]
+    os.execv(command[0], [*command, *options])  # noqa: S606 - no shell is wanted
+
+
+def _java_options(home: Home, jars: Sequence[Path]) -> list[str]:
+    return [
+        SHORT_LIVED,
+        "-XX:+UseSerialGC",
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={home.tmp}",
+        *more_options(),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *("-cp", os.pathsep.join(f"{folder}/*" for folder in jars)),
+    ]
+
+
+def _handed_on(properties: Mapping[str, str]) -> str:
+    """Return a path from which the next program reads these properties, once: they never reach a disk."""
+    read, write = os.pipe()
+    # Far less than what a pipe holds, so nobody needs to read yet.
+    os.write(write, properties_text(properties).encode("ascii"))
+    os.close(write)
+    os.set_inheritable(read, True)
+    return f"/dev/fd/{read}"
