@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,7 +22,11 @@ from workbench.home import Home
 from workbench.java import SHORT_LIVED
 from workbench.services import Addresses
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 PROJECT = Path(__file__).parents[1]
+CHROMIUM = "/usr/bin/chromium"
 
 # The JVMs that tests start are short-lived: the second compiler would cost more time than it saves. The
 # session's own lives long: there it saves a third.
@@ -58,6 +63,17 @@ def warm_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
     jvm = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, {})
     yield jvm
     jvm.stop()
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """A page of Debian's Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser.new_page(viewport={"width": 1280, "height": 1000})
+        browser.close()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from .ingest import start_ingest
 from .kafka import ensure_topic
 from .kafka_batch import read_batch, read_compacted
 from .kafka_writer import drop_duplicates, write_topic
+from .monitoring.listener import monitor_queries
 from .pipelines.gps import counts_per_device, last_positions, publish_tracks
 from .pipelines.gps_map import track_map
 from .pipelines.isp import (
@@ -84,6 +85,7 @@ __all__ = [
     "late_counts",
     "load_settings",
     "lost_offsets",
+    "monitor_queries",
     "mount",
     "nest_cameras",
     "notice_batches",

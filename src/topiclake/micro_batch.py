@@ -19,8 +19,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, delta, quarantine, rows
+from topiclake import batch_counts, checkpoint, delta, quarantine, rows
 from topiclake.avro import Codecs
+from topiclake.batch_counts import TableCount
 from topiclake.errors import DecodeError, IngestError
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
@@ -125,6 +126,11 @@ class Batch:
         """The session of its records."""
         return self.records.sparkSession
 
+    def tell(self, path: str, rows: int, reasons: Mapping[str, int] | None = None) -> None:
+        """Tell who watches the query what this batch put into the table at `path`."""
+        query = checkpoint.query_id(self.spark, self.target.checkpoint, self.target.start)
+        batch_counts.tell(query, self.number, TableCount(path, rows, reasons or {}))
+
     def append(self, frame: DataFrame, path: str, suffix: str = "", **commit: object) -> None:
         """Append once, as this batch of this writer."""
         told = {"pipeline": self.target.pipeline, "run": self.target.run} | commit
@@ -205,7 +211,9 @@ def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int 
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not delta.is_committed(batch.spark, batch.target.table, attempt):
         return None
-    return int(told.get["records"]) - int(written.get["rows"])
+    rows_written = int(written.get["rows"])
+    batch.tell(batch.target.table, rows_written)
+    return int(told.get["records"]) - rows_written
 
 
 def _finish(batch: Batch, codecs: Codecs) -> None:
@@ -276,6 +284,11 @@ def _settle(
         quarantine.quarantined(bad, pipeline=batch.target.pipeline, batch_id=batch.number),
         batch.target.quarantine,
     )
+    if batch_counts.are_wanted():
+        # What the records were left for is known, unless their schemas became known since.
+        is_known = codecs is known and tally.is_whole and "ok" not in tally.reasons
+        reasons = tally.reasons if is_known else quarantine.count_reasons(bad)
+        batch.tell(batch.target.quarantine, sum(reasons.values()), reasons)
 
 
 def _first_of(bad: DataFrame) -> DecodeError:

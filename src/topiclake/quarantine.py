@@ -49,6 +49,11 @@ def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFram
     return kept(named, pipeline=pipeline, batch_id=batch_id)
 
 
+def count_reasons(records: DataFrame) -> dict[str, int]:
+    """Count records that have `reason STRING`; executes one job."""
+    return {row["reason"]: row["count"] for row in records.groupBy("reason").count().collect()}
+
+
 def kept(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
     """Turn records into rows of the quarantine table.
 

@@ -92,7 +92,7 @@ def write_left(target: Target, codecs: Codecs, checkpoint: str, records: DataFra
     spark = records.sparkSession
     left = rows.judge(records, codecs).where(rows.is_left(codecs, target.layout))
     tally = rows.tally(records.select(*quarantine.RECORD_COLUMNS), codecs, target.layout)
-    if not tally.reasons - {"ok"}:
+    if not tally.reasons.keys() - {"ok"}:
         return
     unknown: dict[Part, set[SchemaKey]] = {}
     for part, late in tally.late.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -92,10 +93,17 @@ def count(layout: Layout) -> Column:
 
 @dataclass(frozen=True)
 class Tally:
-    """What is wrong with records, and which schemas they name that are not known, the most frequent first."""
+    """What is wrong with records, and which schemas they name that are not known, the most frequent first.
 
-    reasons: set[str]
+    Attributes:
+        reasons: How many records for which verdict of their value.
+        late: Keys of schemas, by part.
+        is_whole: Whether each record was counted.
+    """
+
+    reasons: dict[str, int]
     late: dict[Part, list[SchemaKey]]
+    is_whole: bool
 
 
 def tally(records: DataFrame, codecs: Codecs, layout: Layout) -> Tally:
@@ -109,9 +117,13 @@ def tally(records: DataFrame, codecs: Codecs, layout: Layout) -> Tally:
     groups = judged.select(reason, *late).groupBy("reason", *parts).count()
     found = groups.orderBy(F.desc("count")).limit(KEYS_OF_A_BATCH).collect()
     keys = {part: [schema_key(bytes(row[part])) for row in found if row[part] is not None] for part in parts}
+    reasons: Counter[str] = Counter()
+    for row in found:
+        reasons[row["reason"]] += row["count"]
     return Tally(
-        {row["reason"] for row in found},
+        dict(reasons),
         {part: [key for key in dict.fromkeys(named) if key is not None] for part, named in keys.items()},
+        is_whole=len(found) < KEYS_OF_A_BATCH,
     )
 
 

@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import delta, quarantine
+from topiclake import batch_counts, checkpoint, delta, quarantine
+from topiclake.batch_counts import TableCount
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target, writer_name
@@ -40,7 +41,8 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     if target.mode == "FAILFAST":
         judged = or_fail(judged, values, layout)
     # Above the judgement: Spark pushes no filter below what is counted.
-    counted = judged.observe(told, F.count_if(is_left(layout)).alias("left"))
+    left, right = (F.count_if(one) for one in (is_left(layout), F.col("reason") == "ok"))
+    counted = judged.observe(told, left.alias("left"), right.alias("rows"))
     writer = writer_name(target, records.sparkSession)
     kept = {"pipeline": target.pipeline, "run": target.run, "values": values.meaning}
     delta.append_once(
@@ -55,9 +57,14 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     is_counted = target.start in _begun or delta.is_committed(records.sparkSession, target.table, attempt)
     if not is_counted:
         _require_same(records.sparkSession, target, values, writer, batch_id)
+    query = checkpoint.query_id(records.sparkSession, target.checkpoint, target.start)
     if not is_counted or told.get["left"]:
         write_left(target, values, judged, writer, batch_id)
+        if is_counted and batch_counts.are_wanted():
+            reasons = quarantine.count_reasons(judged.where(is_left(layout)))
+            batch_counts.tell(query, batch_id, TableCount(target.quarantine, told.get["left"], reasons))
     if is_counted:
+        batch_counts.tell(query, batch_id, TableCount(target.table, told.get["rows"]))
         _begun.add(target.start)
 
 

@@ -196,6 +196,18 @@ def consume(
 
 
 @cli.command()
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="That of the last time by default, or a free one."
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def dashboard(port: int | None, no_browser: bool) -> None:
+    """Show every streaming query live, until Ctrl-C: rates, lag, rows, quarantine, errors."""
+    from workbench.dashboard.server import serve
+
+    serve(Home.find(), port=port or 0, browser=not no_browser)
+
+
+@cli.command()
 def demo() -> None:
     """Publish real GPS tracks, run the main job on them, and show what arrived."""
     from workbench.demo import run_demo

@@ -32,6 +32,7 @@ from workbench.kernel_jobs import CellJobs, is_interrupt
 from workbench.kernel_messages import EXIT_MIME_TYPE, FAILURE_MESSAGE, Context, RedactingSession
 from workbench.notebook_magics import Magics
 from workbench.notebook_source import NotebookSourceError
+from workbench.query_watch import QueryWatch, reports_file
 from workbench.redaction import Redactor
 from workbench.session import NotebookSession, needs_spark
 
@@ -101,6 +102,7 @@ class Workspace:
         redaction = Redaction(redactor.redact, redactor.open_end)
         self.display = Display(redaction, self.dbutils.fs.mounts, draws_plotly=context.in_lab)
         self.jobs = CellJobs(lambda: self.session.live)
+        self._watch = QueryWatch(reports_file(home), notebooks[0].stem, redactor.redact)
         self.magics = Magics(shell, self.dbutils, self.display, self.start_spark, notebooks)
 
     def install(self) -> None:
@@ -139,10 +141,12 @@ class Workspace:
         """Stop the streams that are shown, then Spark and its JVM."""
         self.display.stop_streams()
         self.session.stop()
+        self._watch.end()
 
     def _on_spark_start(self, spark: SparkSession) -> None:
         self.jobs.group(spark)
         self.dbutils.fs.refreshMounts()
+        self._watch.begin(spark)
 
 
 def _publish_exit(

@@ -15,12 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
-CHROMIUM = "/usr/bin/chromium"
 FIRST_LINE = "# Databricks notebook source"
 MARKER = "\n\n# COMMAND ----------\n\n"
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/lab\?token=(\w+)")
@@ -113,14 +112,6 @@ def start(project, tmp_path):
     for lab in started:
         lab.process.kill()
         lab.process.wait()
-
-
-@pytest.fixture
-def page():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser.new_page(viewport={"width": 1280, "height": 1000})
-        browser.close()
 
 
 class Notebook:

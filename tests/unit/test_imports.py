@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 #: Each layer may import what stands below it; modules of one layer don't import each other.
 LAYERS = [
     {"pipelines"},
-    {"tables", "audit", "replay", "archive", "streams", "kafka_batch", "avro_producer", "restarts", "sinks"},
+    {"tables", "audit", "replay", "archive", "streams", "kafka_batch", "avro_producer", "restarts", "sinks"}
+    | {"monitoring"},
     {"quarantine_views", "replay_reading", "kafka_writer", "avro_records"},
     {"ingest", "audit_counts", "audit_range"},
     {"topics", "value_batch", "registered_values"},
@@ -47,7 +48,7 @@ LAYERS = [
     {"settings"},
     {"storage_settings", "source_settings", "consumer_settings", "database_settings", "webhook_settings"},
     {"secret", "parameters"},
-    {"errors"},
+    {"errors", "batch_counts"},
 ]
 ALLOWED = {name: set().union(*LAYERS[depth + 1 :]) for depth, layer in enumerate(LAYERS) for name in layer}
 #: Stands beside config. Only what starts a pipeline needs it.
@@ -68,7 +69,7 @@ for _name in (
 ):
     ALLOWED[_name].add("session")
 #: What the workbench may use of the library.
-OPEN_TO_WORKBENCH = {"config", "errors", "java_console", "session"}
+OPEN_TO_WORKBENCH = {"config", "errors", "java_console", "monitoring", "session"}
 
 #: None of these exists on Spark Connect, so none on Databricks serverless.
 CLASSIC_ONLY = {"_jvm", "_jdf", "_jsparkSession", "_sc", "sparkContext", "SparkContext", "rdd", "RDD"}

@@ -1,0 +1,207 @@
+"""Watches every query of a session, and keeps what it reports, from a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from topiclake import batch_counts, progress
+from topiclake.monitoring.lag import Head, lag, thinned
+from topiclake.monitoring.reports import BatchReport, read_report
+from topiclake.monitoring.store import Run, Store
+
+SEEN_SECONDS = 1.0
+KEEP_SECONDS = 30.0
+KEPT_HEADS = 200
+#: More events than a driver has in minutes: should the file be locked for so long, the oldest are lost.
+WAITING = 10_000
+_log = logging.getLogger("topiclake.monitoring")
+
+Event = Callable[["_Writer"], None]
+
+
+class QueryMonitor(StreamingQueryListener):
+    """Keeps what the queries of a session report.
+
+    A listener's calls hold up the session's other listeners, so each only hands its event on.
+
+    Args:
+        file: The SQLite file (`monitoring.store.Store`).
+        source: Who starts the queries: a notebook's name, for one.
+        redact: Takes secrets out of an error's text.
+        days: For how long reports are kept.
+    """
+
+    def __init__(self, file: Path, source: str, redact: Callable[[str], str], days: float) -> None:
+        self._events: queue.Queue[Event | None] = queue.Queue(WAITING)
+        self._redact = redact
+        process = psutil.Process()
+        self._process = os.getpid(), process.create_time()
+        self._source = source
+        self._writer = _Writer(file, self._events, days)
+        batch_counts.watch()
+        self._writer.start()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Spark calls it before `start` returns."""
+        run_id, query_id = str(event.runId), str(event.id)
+        run, at = Run(run_id, query_id, event.name or query_id, self._source, *self._process), time.time()
+        self._tell(lambda writer: writer.begin(run, at))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Spark calls it behind each micro-batch."""
+        told, at = event.progress, time.time()
+        text, run_id = told.json, str(told.runId)
+        self._tell(lambda writer: writer.add(run_id, read_report(text), at))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Spark calls it while nothing comes; the writer sees its runs by itself."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Spark calls it at the end of a query."""
+        run_id, text, at = str(event.runId), event.exception, time.time()
+        self._tell(lambda writer: writer.end(run_id, text, at, self._redact))
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Write what is still to be written, and end."""
+        batch_counts.unwatch()
+        self._tell(None)
+        self._writer.join(seconds)
+
+    def _tell(self, event: Event | None) -> None:
+        try:
+            self._events.put_nowait(event)
+        except queue.Full:
+            _log.warning("a report of a streaming query was lost: the file of reports is not written")
+
+
+class _Writer(threading.Thread):
+    """Writes events into the store; what it cannot write costs the query nothing."""
+
+    def __init__(self, file: Path, events: queue.Queue[Event | None], days: float) -> None:
+        super().__init__(name="topiclake monitoring", daemon=True)
+        self._store, self._events, self._days = Store(file), events, days
+        self._runs: dict[str, Run] = {}
+        self._heads: dict[tuple[str, int], list[Head]] = {}
+        self._seen = self._kept = 0.0
+
+    def run(self) -> None:
+        """Write until `None` comes."""
+        while True:
+            try:
+                event = self._events.get(timeout=SEEN_SECONDS)
+            except queue.Empty:
+                event = _nothing
+            try:
+                if event is None:
+                    self._end_all(time.time())
+                    return
+                event(self)
+                self._look_after(time.time())
+            except Exception as error:  # noqa: BLE001 - whatever it is, the query goes on
+                _log.warning("what a streaming query reported was not kept: %s", error)
+
+    def begin(self, run: Run, at: float) -> None:
+        """Note a start."""
+        self._runs[run.run_id] = run
+        self._store.begin(run, at)
+
+    def add(self, run_id: str, report: BatchReport, at: float) -> None:
+        """Note a micro-batch."""
+        run = self._runs.get(run_id)
+        if run is None:  # it was started before it was watched
+            return
+        lags = {}
+        for one in report.partitions:
+            place = one.topic, one.partition
+            if place not in self._heads:
+                self._heads[place] = self._store.heads(*place)
+            self._heads[place] = thinned([*self._heads[place], (at, one.head)], KEPT_HEADS)
+            lags[one] = lag(one.end, self._heads[place], at)
+        counts = batch_counts.take(run.query_id, report.batch_id)
+        if counts and not report.is_exact:
+            report = report.with_rows(sum(count.rows for count in counts))
+        self._store.add(run, report, lags, counts, at)
+
+    def end(self, run_id: str, text: str | None, at: float, redact: Callable[[str], str]) -> None:
+        """Note an end, with the cause that `progress.failure` finds in the text."""
+        run = self._runs.pop(run_id, None)
+        error, remedy = None, ""
+        if text:
+            failure = progress.failure(run.name if run else "", text)
+            error, remedy = redact(failure.cause), failure.remedy
+        self._store.end(run_id, at, error, remedy)
+
+    def _end_all(self, at: float) -> None:
+        # Spark tells nothing of queries that end with their session.
+        for run_id in self._runs:
+            self._store.end(run_id, at, None, "")
+        self._keep()
+        self._store.close()
+
+    def _look_after(self, now: float) -> None:
+        if now - self._seen >= SEEN_SECONDS:
+            self._store.see(self._runs, now)
+            self._seen = now
+        if now - self._kept >= KEEP_SECONDS:
+            self._keep()
+            self._store.forget(now - self._days * 86400)
+            self._kept = now
+
+    def _keep(self) -> None:
+        self._store.keep_heads(self._heads)
+
+
+def _nothing(writer: _Writer) -> None:
+    """No event came."""
+
+
+def monitor_queries(
+    spark: SparkSession,
+    file: str | Path,
+    *,
+    source: str = "",
+    redact: Callable[[str], str] = str,
+    days: float = 7.0,
+) -> QueryMonitor:
+    """Keep what all streaming queries of a session report: progress, lag, counts, end.
+
+    Args:
+        spark: The session; each query that it starts from now on is watched.
+        file: An SQLite file on a local disk; several drivers may share it. `python -m workbench dashboard`
+            shows it.
+        source: Who starts the queries; the application's name by default.
+        redact: Takes secrets out of an error's text.
+        days: For how long reports are kept.
+
+    Returns:
+        The listener; `spark.streams.removeListener` ends it, and `close` writes the rest.
+
+    Raises:
+        sqlite3.Error: The file cannot be used.
+    """
+    monitor = QueryMonitor(Path(file), source or str(spark.conf.get("spark.app.name", "")), redact, days)
+    spark.streams.addListener(monitor)
+    return monitor
+
+
+def stop_monitoring(spark: SparkSession, monitor: Any) -> None:  # noqa: ANN401 - a QueryMonitor, for the workbench
+    """End what `monitor_queries` began."""
+    spark.streams.removeListener(monitor)
+    monitor.close()

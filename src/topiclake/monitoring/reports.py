@@ -1,0 +1,151 @@
+"""A query's own report of a micro-batch, as Spark writes it, read into what is shown and kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PartitionReport:
+    """Where a query stands in one partition.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its number.
+        end: The offset behind the last record that the query has read.
+        head: The offset behind the last record that Kafka held then.
+    """
+
+    topic: str
+    partition: int
+    end: int
+    head: int
+
+    @property
+    def lag(self) -> int:
+        """Records that are still to be read."""
+        return max(0, self.head - self.end)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What Spark tells of one micro-batch.
+
+    Attributes:
+        at: When it began, in seconds since 1970.
+        rows: Records that were read; `is_exact` tells whether each was counted once.
+        input_rate: Records that came a second, since the batch before it began.
+        processing_rate: Records that were processed a second.
+        phases: Milliseconds by phase, without the whole.
+        milliseconds: The whole of it.
+        late_rows: Rows that the watermark dropped.
+        state_rows: Rows of the query's state.
+        state_bytes: Memory of it.
+        partitions: Of Kafka's topics.
+        sink: What Spark calls the sink.
+    """
+
+    batch_id: int
+    at: float
+    rows: int
+    input_rate: float
+    processing_rate: float
+    phases: Mapping[str, int]
+    milliseconds: int
+    late_rows: int
+    state_rows: int
+    state_bytes: int
+    partitions: tuple[PartitionReport, ...]
+    sink: str
+    is_exact: bool = True
+
+    def with_rows(self, rows: int) -> BatchReport:
+        """Return the same with another count of records, and the rates that follow from it."""
+        share = rows / self.rows if self.rows else 0.0
+        return replace(
+            self,
+            rows=rows,
+            is_exact=True,
+            input_rate=self.input_rate * share,
+            processing_rate=self.processing_rate * share,
+        )
+
+
+def read_report(progress: str) -> BatchReport:
+    """Read `StreamingQueryProgress.json`.
+
+    Source: https://spark.apache.org/docs/latest/streaming/apis-on-dataframes-and-datasets.html
+    (Reading Metrics Interactively); rates of an empty batch may be absent or NaN.
+    """
+    told: dict[str, Any] = json.loads(progress)
+    durations = {name: int(value) for name, value in (told.get("durationMs") or {}).items()}
+    operators = told.get("stateOperators") or []
+    sources = told.get("sources") or []
+    partitions = [one for source in sources for one in _partitions(source)]
+    counts = [_records(source) for source in sources]
+    report = BatchReport(
+        batch_id=int(told["batchId"]),
+        at=datetime.fromisoformat(str(told["timestamp"]).replace("Z", "+00:00")).timestamp(),
+        rows=int(told.get("numInputRows") or 0),
+        input_rate=_rate(told, "inputRowsPerSecond"),
+        processing_rate=_rate(told, "processedRowsPerSecond"),
+        phases={name: value for name, value in durations.items() if name != "triggerExecution"},
+        milliseconds=durations.get("triggerExecution", int(told.get("batchDuration") or 0)),
+        late_rows=_sum(operators, "numRowsDroppedByWatermark"),
+        state_rows=_sum(operators, "numRowsTotal"),
+        state_bytes=_sum(operators, "memoryUsedBytes"),
+        partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
+        sink=str((told.get("sink") or {}).get("description", "")),
+        is_exact=not any(one is None for one in counts),
+    )
+    if not counts or not report.is_exact:
+        return report
+    return report.with_rows(sum(one or 0 for one in counts))
+
+
+def _records(source: Mapping[str, Any]) -> int | None:
+    """Count the records of a source; None where Spark alone knows, which counts each time one is read.
+
+    A batch that is written in several steps reads its records more than once.
+    """
+    starts, ends = _offsets(source.get("startOffset")), _offsets(source.get("endOffset"))
+    if not ends:
+        return int(source.get("numInputRows") or 0)
+    if not starts:
+        return None
+    return sum(max(0, end - starts.get(place, 0)) for place, end in ends.items())
+
+
+def _rate(told: Mapping[str, Any], name: str) -> float:
+    value = told.get(name)
+    # Spark writes "Infinity" and "NaN" where it divides by nothing.
+    return float(value) if isinstance(value, int | float) and abs(value) < float("inf") else 0.0
+
+
+def _sum(operators: list[Mapping[str, Any]], name: str) -> int:
+    return sum(int(one.get(name) or 0) for one in operators)
+
+
+def _partitions(source: Mapping[str, Any]) -> list[PartitionReport]:
+    ends, heads = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    return [
+        PartitionReport(topic, partition, end, max(end, heads.get((topic, partition), end)))
+        for (topic, partition), end in ends.items()
+    ]
+
+
+def _offsets(told: object) -> dict[tuple[str, int], int]:
+    """Read Kafka's offsets, `{topic: {partition: offset}}`; those of another source are none."""
+    try:
+        found = json.loads(told) if isinstance(told, str) else told
+        return {
+            (topic, int(partition)): int(offset)
+            for topic, offsets in found.items()  # type: ignore[union-attr]
+            for partition, offset in offsets.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        return {}

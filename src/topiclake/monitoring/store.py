@@ -1,0 +1,215 @@
+"""What queries reported, in an SQLite file that several drivers write and a dashboard reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topiclake.batch_counts import TableCount
+from topiclake.monitoring.lag import Head, Lag
+from topiclake.monitoring.reports import BatchReport, PartitionReport
+
+BUSY_SECONDS = 30.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS runs (
+    run_id TEXT PRIMARY KEY, query_id TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL,
+    process INTEGER NOT NULL, process_began REAL NOT NULL, began REAL NOT NULL, seen REAL NOT NULL,
+    ended REAL, error TEXT, remedy TEXT);
+CREATE INDEX IF NOT EXISTS runs_of_query ON runs (query_id, began);
+CREATE TABLE IF NOT EXISTS batches (
+    query_id TEXT NOT NULL, run_id TEXT NOT NULL, batch_id INTEGER NOT NULL, at REAL NOT NULL,
+    rows INTEGER NOT NULL, input_rate REAL NOT NULL, processing_rate REAL NOT NULL,
+    milliseconds INTEGER NOT NULL, phases TEXT NOT NULL, late_rows INTEGER NOT NULL,
+    state_rows INTEGER NOT NULL, state_bytes INTEGER NOT NULL, lag_records INTEGER, lag_seconds REAL,
+    sink TEXT NOT NULL, PRIMARY KEY (query_id, batch_id));
+CREATE INDEX IF NOT EXISTS batches_by_time ON batches (at);
+CREATE TABLE IF NOT EXISTS partitions (
+    query_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, end INTEGER NOT NULL,
+    lag_records INTEGER NOT NULL, lag_seconds REAL NOT NULL, at_least INTEGER NOT NULL,
+    PRIMARY KEY (query_id, topic, partition));
+CREATE TABLE IF NOT EXISTS heads (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, known TEXT NOT NULL, PRIMARY KEY (topic, partition));
+CREATE TABLE IF NOT EXISTS tables (
+    query_id TEXT NOT NULL, path TEXT NOT NULL, is_quarantine INTEGER NOT NULL, rows INTEGER NOT NULL,
+    committed REAL NOT NULL, batch_id INTEGER NOT NULL, PRIMARY KEY (query_id, path));
+CREATE TABLE IF NOT EXISTS reasons (
+    query_id TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, rows INTEGER NOT NULL,
+    PRIMARY KEY (query_id, path, reason));
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One start of a query, and the process that runs it.
+
+    Attributes:
+        run_id: Spark's, new with each start.
+        query_id: Spark's, the checkpoint's.
+        name: The query's name, or its id.
+        source: Who started it: the notebook's name, or the application's.
+        process: The driver's process id.
+        process_began: When that process began, in seconds since 1970: ids are used again.
+    """
+
+    run_id: str
+    query_id: str
+    name: str
+    source: str
+    process: int
+    process_began: float
+
+
+class Store:
+    """The file; every method is one transaction. Not for several threads.
+
+    Args:
+        file: Made when it is absent, for its owner alone: error texts may tell what is in records.
+
+    Raises:
+        sqlite3.Error: The file cannot be used.
+    """
+
+    def __init__(self, file: Path) -> None:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        self._database = sqlite3.connect(
+            file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        self._database.row_factory = sqlite3.Row
+        # A power cut may cost the newest lines, never the file; nothing waits for the disk.
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def begin(self, run: Run, at: float) -> None:
+        """Note that a query has started."""
+        with self._writing() as database:
+            values = (run.run_id, run.query_id, run.name, run.source, run.process, run.process_began, at, at)
+            database.execute(
+                "INSERT OR IGNORE INTO runs (run_id, query_id, name, source, process, process_began, began,"
+                " seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+
+    def see(self, run_ids: Iterable[str], at: float) -> None:
+        """Note that queries still run."""
+        with self._writing() as database:
+            database.executemany("UPDATE runs SET seen = ? WHERE run_id = ?", [(at, one) for one in run_ids])
+
+    def end(self, run_id: str, at: float, error: str | None, remedy: str) -> None:
+        """Note that a query has ended, and why when it failed."""
+        with self._writing() as database:
+            database.execute(
+                "UPDATE runs SET ended = ?, seen = ?, error = ?, remedy = ? WHERE run_id = ?",
+                (at, at, error, remedy, run_id),
+            )
+
+    def add(
+        self,
+        run: Run,
+        report: BatchReport,
+        lags: Mapping[PartitionReport, Lag],
+        counts: Iterable[TableCount],
+        at: float,
+    ) -> None:
+        """Keep a micro-batch; one that is repeated after a crash takes the place of its first attempt."""
+        with self._writing() as database:
+            database.execute("UPDATE runs SET seen = ? WHERE run_id = ?", (at, run.run_id))
+            database.execute(
+                "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                _batch(run, report, lags),
+            )
+            database.executemany(
+                "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (run.query_id, one.topic, one.partition, one.end, lag.records, lag.seconds, lag.at_least)
+                    for one, lag in lags.items()
+                ],
+            )
+            for count in counts:
+                _add_count(database, run.query_id, report.batch_id, count, at)
+
+    def heads(self, topic: str, partition: int) -> list[Head]:
+        """Return the known heads of a partition, the oldest first."""
+        sql = "SELECT known FROM heads WHERE topic = ? AND partition = ?"
+        found = self._database.execute(sql, (topic, partition)).fetchone()
+        return [(at, head) for at, head in json.loads(found[0])] if found else []
+
+    def keep_heads(self, heads: Mapping[tuple[str, int], list[Head]]) -> None:
+        """Keep the heads of partitions, for queries that start later."""
+        with self._writing() as database:
+            database.executemany(
+                "INSERT OR REPLACE INTO heads VALUES (?, ?, ?)",
+                [(topic, partition, json.dumps(known)) for (topic, partition), known in heads.items()],
+            )
+
+    def forget(self, before: float) -> None:
+        """Delete what is older, and queries that have ended and have no batch left."""
+        with self._writing() as database:
+            database.execute("DELETE FROM batches WHERE at < ?", (before,))
+            database.execute("DELETE FROM runs WHERE coalesce(ended, seen) < ?", (before,))
+            gone = "DELETE FROM {} WHERE query_id NOT IN (SELECT query_id FROM runs)"
+            for table in ("batches", "partitions", "tables", "reasons"):
+                database.execute(gone.format(table))
+
+    def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
+        """Return what a SELECT finds, each row by column names."""
+        return [dict(row) for row in self._database.execute(sql, values)]
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._database
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+
+def _batch(run: Run, report: BatchReport, lags: Mapping[PartitionReport, Lag]) -> tuple[object, ...]:
+    records = sum(lag.records for lag in lags.values()) if lags else None
+    seconds = max(lag.seconds for lag in lags.values()) if lags else None
+    return (
+        run.query_id,
+        run.run_id,
+        report.batch_id,
+        report.at,
+        report.rows,
+        report.input_rate,
+        report.processing_rate,
+        report.milliseconds,
+        json.dumps(dict(report.phases)),
+        report.late_rows,
+        report.state_rows,
+        report.state_bytes,
+        records,
+        seconds,
+        report.sink,
+    )
+
+
+def _add_count(
+    database: sqlite3.Connection, query_id: str, batch_id: int, count: TableCount, at: float
+) -> None:
+    database.execute(
+        "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
+        " rows = rows + excluded.rows, batch_id = excluded.batch_id,"
+        " committed = CASE WHEN excluded.rows > 0 THEN excluded.committed ELSE committed END",
+        (query_id, count.path, bool(count.reasons), count.rows, at, batch_id),
+    )
+    database.executemany(
+        "INSERT INTO reasons VALUES (?, ?, ?, ?) ON CONFLICT (query_id, path, reason) DO UPDATE SET"
+        " rows = rows + excluded.rows",
+        [(query_id, count.path, reason, rows) for reason, rows in count.reasons.items()],
+    )

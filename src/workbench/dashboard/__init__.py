@@ -1,0 +1,1 @@
+"""`python -m workbench dashboard`: a page with every streaming query that ran below this home."""

@@ -1,0 +1,209 @@
+"""The page's server, on loopback, for whoever has its token."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import signal
+import socket
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler, StaticFileHandler
+
+from topiclake.errors import ConfigError
+from topiclake.monitoring.store import Store
+from workbench.dashboard.snapshot import details, overview
+from workbench.files import replace_json
+from workbench.home import Home
+from workbench.ports import HOST
+from workbench.query_watch import reports_file
+
+ASSETS = Path(__file__).parent / "assets"
+REFRESH_SECONDS = 0.5
+PING_SECONDS = 10.0
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the page is and who may see it; kept, so that an open page survives a restart of the server."""
+
+    port: int
+    token: str
+
+    @classmethod
+    def kept(cls, home: Home) -> Access:
+        """Return what the last server used; port 0 and a new token where there was none."""
+        try:
+            told = json.loads(_access_file(home).read_text("utf-8"))
+            return cls(int(told["port"]), str(told["token"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(0, secrets.token_urlsafe(32))
+
+    def keep(self, home: Home) -> None:
+        """Keep it, for its owner alone."""
+        _access_file(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_json(_access_file(home), {"port": self.port, "token": self.token})
+
+    @property
+    def cookie(self) -> str:
+        """The cookie's name: browsers give one to every port of a host."""
+        return f"workbench_dashboard_{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address, with the token."""
+        return f"http://{HOST}:{self.port}/?token={self.token}"
+
+
+def serve(home: Home, *, port: int, browser: bool) -> None:
+    """Show the page until Ctrl-C or SIGTERM.
+
+    Args:
+        home: Whose queries are shown.
+        port: Where to listen; 0 for that of the last time, or a free one.
+        browser: Whether the page is opened.
+
+    Raises:
+        ConfigError: The port is taken.
+    """
+    home.prepare()
+    asyncio.run(_serve(home, port, browser=browser))
+
+
+async def _serve(home: Home, port: int, *, browser: bool) -> None:
+    before = Access.kept(home)
+    sockets = _listen(port, before.port)
+    access = Access(sockets[0].getsockname()[1], before.token)
+    access.keep(home)
+    store = Store(reports_file(home.folder))
+    server = HTTPServer(application(store, access))
+    server.add_sockets(sockets)
+    click.echo(f"dashboard  {access.url}\nend it with Ctrl-C")
+    if browser:
+        webbrowser.open(access.url)
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    await ended.wait()
+    server.stop()
+    store.close()
+
+
+def _listen(port: int, before: int) -> list[socket.socket]:
+    for wanted in [port] if port else [before, 0]:
+        try:
+            return bind_sockets(wanted, HOST)
+        except OSError as error:
+            problem = error.strerror
+    raise ConfigError(f"port {port} cannot be used: {problem}", "another --port")
+
+
+def application(store: Store, access: Access) -> Application:
+    """Return the page as an application of Tornado.
+
+    Args:
+        store: What is shown.
+        access: Who may see it, and under which port it is asked for.
+    """
+    given = {"store": store, "access": access}
+    return Application(
+        [
+            (r"/", _Page, given),
+            (r"/events", _Events, given),
+            (r"/assets/(.*)", _Asset, {"path": str(ASSETS), "access": access}),
+        ],
+        log_function=lambda _: None,  # addresses carry the token
+    )
+
+
+class _Guarded(RequestHandler):
+    """Answers those who bring the token, and who asked for this host."""
+
+    access: Access
+
+    def set_default_headers(self) -> None:
+        self.set_header("Content-Security-Policy", POLICY)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("Cache-Control", "no-store")
+        self.clear_header("Server")
+
+    def prepare(self) -> None:
+        # A page elsewhere whose name was bound to 127.0.0.1 would ask with that name.
+        if self.request.host not in {f"{one}:{self.access.port}" for one in (HOST, "localhost")}:
+            self._refuse(403, "this name is not mine")
+        elif self._fits(self.get_query_argument("token", "")):
+            self.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="Strict")
+            self.redirect(self.request.path)
+        elif not self._fits(self.get_cookie(self.access.cookie) or ""):
+            self._refuse(401, "the address with its token is what `workbench dashboard` has printed")
+
+    def _refuse(self, status: int, why: str) -> None:
+        self.set_status(status)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(why)
+
+    def _fits(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self.access.token.encode())
+
+
+class _Page(_Guarded):
+    def initialize(self, store: Store, access: Access) -> None:
+        self.access = access
+
+    def get(self) -> None:
+        self.write((ASSETS / "index.html").read_bytes())
+
+
+class _Asset(_Guarded, StaticFileHandler):
+    def initialize(self, path: str, access: Access) -> None:  # type: ignore[override]
+        StaticFileHandler.initialize(self, path)
+        self.access = access
+
+
+class _Events(_Guarded):
+    """Server-sent events: everything that is shown, whenever some of it has changed."""
+
+    def initialize(self, store: Store, access: Access) -> None:
+        self._store, self.access = store, access
+
+    async def get(self) -> None:
+        self.set_header("Content-Type", "text/event-stream; charset=utf-8")
+        query_id, before, silent = self.get_query_argument("query", ""), "", 0.0
+        try:
+            while True:
+                text = json.dumps(self._shown(query_id))
+                if text != before:
+                    self.write(f"retry: 1000\ndata: {text}\n\n")
+                    before, silent = text, 0.0
+                elif silent >= PING_SECONDS:
+                    self.write(": still here\n\n")
+                    silent = 0.0
+                await self.flush()
+                await asyncio.sleep(REFRESH_SECONDS)
+                silent += REFRESH_SECONDS
+        except StreamClosedError:
+            return
+
+    def _shown(self, query_id: str) -> dict[str, Any]:
+        return {
+            "queries": overview(self._store),
+            "details": details(self._store, query_id) if query_id else None,
+        }
+
+
+def _access_file(home: Home) -> Path:
+    return home.data / "dashboard.json"

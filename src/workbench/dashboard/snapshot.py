@@ -1,0 +1,107 @@
+"""What the page shows, read from the reports of `topiclake.monitoring`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psutil
+
+from topiclake.monitoring.store import Store
+
+#: Batches of the charts.
+POINTS = 300
+#: Of more queries the page shows those that run, then the newest.
+QUERIES = 200
+_LATEST = """
+SELECT runs.* FROM runs JOIN (SELECT query_id, max(began) AS began FROM runs GROUP BY query_id) AS newest
+USING (query_id, began) ORDER BY ended IS NOT NULL, began DESC LIMIT ?
+"""
+_BATCH = "SELECT * FROM batches WHERE query_id = ? ORDER BY batch_id DESC LIMIT 1"
+_SUMS = "SELECT total(rows) AS rows, total(late_rows) AS late_rows FROM batches WHERE query_id = ?"
+_PARTITIONS = "SELECT * FROM partitions WHERE query_id = ? ORDER BY topic, partition"
+_TABLES = "SELECT * FROM tables WHERE query_id = ? ORDER BY is_quarantine, path"
+_REASONS = (
+    "SELECT reason, sum(rows) AS rows FROM reasons WHERE query_id = ? GROUP BY reason"
+    " ORDER BY rows DESC, reason"
+)
+_POINTS = (
+    "SELECT at, input_rate, processing_rate, milliseconds, lag_records, lag_seconds, phases FROM batches"
+    " WHERE query_id = ? ORDER BY batch_id DESC LIMIT ?"
+)
+_RUNS = "SELECT began, ended, error FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 20"
+GONE = "its driver ended without a word (process {}): killed, or out of memory"
+GO_ON = "start it again: it goes on from its checkpoint"
+
+IsAlive = Callable[[int, float], bool]
+
+
+def is_alive(process: int, began: float) -> bool:
+    """Whether a driver still runs; its id may belong to another process since."""
+    try:
+        return abs(psutil.Process(process).create_time() - began) < 1
+    except psutil.Error:
+        return False
+
+
+def overview(store: Store, alive: IsAlive = is_alive) -> list[dict[str, Any]]:
+    """Return the queries by their newest starts: those that run first, at most `QUERIES`.
+
+    Returns:
+        For each: `id`, `name`, `source`, `state` (running, ended, failed or killed), `began`, `ended`,
+        `error`, `remedy`, and of its newest micro-batch and all of them what the page has a column for; times
+        are seconds since 1970.
+    """
+    return [_query(store, run, alive) for run in store.rows(_LATEST, QUERIES)]
+
+
+def details(store: Store, query_id: str) -> dict[str, Any]:
+    """Return what the page of one query shows beside its line: points of the charts, partitions, starts."""
+    points = store.rows(_POINTS, query_id, POINTS)[::-1]
+    return {
+        "id": query_id,
+        "points": {
+            name: [point[name] for point in points]
+            for name in ("at", "input_rate", "processing_rate", "milliseconds", "lag_records", "lag_seconds")
+        },
+        "phases": json.loads(points[-1]["phases"]) if points else {},
+        "partitions": store.rows(_PARTITIONS, query_id),
+        "runs": store.rows(_RUNS, query_id),
+    }
+
+
+def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, Any]:
+    query_id = run["query_id"]
+    newest = store.rows(_BATCH, query_id)
+    batch = newest[0] if newest else {}
+    partitions, tables = store.rows(_PARTITIONS, query_id), store.rows(_TABLES, query_id)
+    state, error, remedy = _state(run, alive)
+    named = ("batch_id", "at", "input_rate", "processing_rate", "milliseconds", "state_rows", "state_bytes")
+    return {
+        "id": query_id,
+        "name": run["name"],
+        "source": run["source"],
+        "state": state,
+        "began": run["began"],
+        "ended": run["ended"],
+        "error": error,
+        "remedy": remedy,
+        **{name: batch.get(name) for name in named},
+        **{name: int(value) for name, value in store.rows(_SUMS, query_id)[0].items()},
+        "sink": batch.get("sink", ""),
+        "lag_records": sum(one["lag_records"] for one in partitions) if partitions else None,
+        "lag_seconds": max((one["lag_seconds"] for one in partitions), default=None),
+        "lag_at_least": any(one["at_least"] and one["lag_records"] for one in partitions),
+        "tables": tables,
+        "written": sum(one["rows"] for one in tables if not one["is_quarantine"]) if tables else None,
+        "quarantined": {one["reason"]: one["rows"] for one in store.rows(_REASONS, query_id)},
+    }
+
+
+def _state(run: Mapping[str, Any], alive: IsAlive) -> tuple[str, str | None, str | None]:
+    if run["ended"] is not None:
+        return ("failed", run["error"], run["remedy"]) if run["error"] else ("ended", None, None)
+    if alive(run["process"], run["process_began"]):
+        return "running", None, None
+    return "killed", GONE.format(run["process"]), GO_ON

@@ -1,0 +1,34 @@
+"""The workbench's dashboard, as a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.environment import without_workbench
+
+PROJECT = Path(__file__).parents[1]
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\S+")
+
+
+@contextmanager
+def dashboard(home: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run it; give the process and the address, with its token."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "workbench", "dashboard", "--no-browser", *options],
+        cwd=PROJECT,
+        env=without_workbench() | {"WORKBENCH_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = ADDRESS.search(process.stdout.readline())
+            assert found
+            yield process, found[0]
+        finally:
+            process.kill()

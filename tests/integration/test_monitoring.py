@@ -1,0 +1,149 @@
+"""What is kept of an ingest while it runs: the numbers of its tables, its lag, its end."""
+
+from __future__ import annotations
+
+import io
+import json
+from uuid import uuid4
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from playwright.sync_api import expect
+from pyspark.sql import functions as F
+
+import topiclake as tl
+from tests.dashboards import dashboard
+from tests.environment import Unmounted
+from tests.waiting import wait_until
+from topiclake import batch_counts, kafka
+from topiclake.config import load_settings
+from topiclake.errors import DecodeError
+from topiclake.monitoring.listener import monitor_queries, stop_monitoring
+from topiclake.monitoring.store import Store
+from topiclake.wire_format import frame
+from workbench.dashboard.snapshot import details, overview
+from workbench.query_watch import reports_file
+
+SCHEMA = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}
+
+
+class Watched:
+    """An ingest of a topic of its own, and what is kept of it."""
+
+    def __init__(self, spark, folder, conf):
+        self.spark, self.topic = spark, f"watched-{uuid4().hex[:8]}"
+        paths = {"table_path": f"{folder}/table", "checkpoint_path": f"{folder}/checkpoint"}
+        given = {"topic": self.topic, "storage": folder.as_uri()} | paths
+        self.settings = load_settings("gps", given, conf=conf)
+        kafka.ensure_topic(self.settings.kafka, self.topic, 1)
+        with SchemaRegistryClient({"url": self.settings.schema_registry.url}) as registry:
+            self.id = registry.register_schema(f"{self.topic}-value", Schema(json.dumps(SCHEMA), "AVRO"))
+        self.home = folder / "home"
+        self.file = reports_file(self.home)
+
+    def send(self, *values):
+        producer = Producer(kafka.client_settings(self.settings.kafka))
+        for value in values:
+            producer.produce(self.topic, value=value, partition=0)
+        assert producer.flush(120) == 0
+
+    def right(self, n):
+        written = io.BytesIO()
+        fastavro.schemaless_writer(written, SCHEMA, {"n": n})
+        return frame(self.id, written.getvalue())
+
+    def ingest(self, **changed):
+        pipeline = self.settings.pipeline.model_copy(update={"table_properties": {}, **changed})
+        settings = self.settings.model_copy(update={"pipeline": pipeline})
+        return tl.start_ingest(self.spark, settings, Unmounted())
+
+    def kept(self):
+        store = Store(self.file)
+        try:
+            (query,) = overview(store)
+            return query, details(store, query["id"])
+        finally:
+            store.close()
+
+    def in_tables(self):
+        read = self.spark.read.format("delta")
+        path = self.settings.pipeline.table_path
+        reasons = read.load(f"{path}_quarantine").groupBy("reason").agg(F.count("*")).collect()
+        return read.load(path).count(), dict(reasons)
+
+
+@pytest.fixture
+def watched(connected, tmp_path, pytestconfig):
+    made = Watched(connected, tmp_path, pytestconfig.rootpath / "conf")
+    monitor = monitor_queries(
+        connected, made.file, source="tests", redact=lambda text: text.replace("n", "*")
+    )
+    yield made
+    stop_monitoring(connected, monitor)
+    assert not batch_counts.are_wanted()
+
+
+def test_the_numbers_are_those_of_table_and_quarantine_also_on_the_page(watched, page):
+    watched.send(
+        *map(watched.right, range(30)), b"{}", b"{ }    ", watched.right(1)[:-1], frame(2**30, b"\0")
+    )
+    tl.await_caught_up(watched.ingest(), "availableNow")
+    watched.send(*map(watched.right, range(5)), b"{}")
+    tl.await_caught_up(watched.ingest(), "availableNow")
+    wait_until(lambda: watched.kept()[0]["ended"] and len(watched.kept()[1]["runs"]) == 2)
+    query, more = watched.kept()
+    assert (query["name"], query["source"], query["state"]) == ("gps", "tests", "ended")
+    assert query["rows"] == 40
+    assert (query["written"], query["quarantined"]) == watched.in_tables() == (35, query["quarantined"])
+    assert sum(query["quarantined"].values()) == 5
+    assert query["quarantined"]["too_short"] == 2
+    assert (query["lag_records"], query["lag_seconds"]) == (0, 0.0)
+    (partition,) = more["partitions"]
+    assert (partition["topic"], partition["partition"], partition["end"]) == (watched.topic, 0, 40)
+    assert "addBatch" in more["phases"]
+    with dashboard(watched.home) as (_, address):
+        page.goto(address)
+        cells = page.locator("#queries tbody tr")
+        expect(cells.locator("[data-label='rows written']")).to_have_text("35")
+        expect(cells.locator("[data-label='quarantined']")).to_have_text("5")
+        cells.locator("th a").click()
+        expect(page.locator("#reasons")).to_contain_text("too_short")
+        shown = page.locator("#reasons tbody tr").all_text_contents()
+        assert sorted(shown) == sorted(f"{reason}{count}" for reason, count in query["quarantined"].items())
+
+
+def test_lag_is_told_while_a_query_is_behind(watched):
+    watched.send(*map(watched.right, range(8)))
+    query = watched.ingest(trigger="1 second", max_offsets_per_trigger=2)
+    wait_until(lambda: watched.file.exists() and any(_lags(watched)))
+    tl.await_caught_up(query, "1 second")
+    wait_until(lambda: _lags(watched)[-1:] == [0])
+    query.stop()
+    assert _lags(watched) == [6, 4, 2, 0]
+    seconds = watched.kept()[1]["points"]["lag_seconds"]
+    # Nobody had seen the topic before: since then at least.
+    assert 0 < max(seconds[:-1]) < 600
+    assert seconds[-1] == 0
+
+
+def test_a_query_that_fails_is_kept_with_its_cause_without_secrets_and_what_to_try(watched):
+    watched.send(watched.right(1), b"{}")
+    query = watched.ingest(mode="FAILFAST")
+    with pytest.raises(DecodeError):
+        tl.await_caught_up(query, "availableNow")
+    wait_until(lambda: watched.kept()[0]["ended"])
+    kept, _ = watched.kept()
+    assert kept["state"] == "failed"
+    assert f"topic {watched.topic}, partitio* 0, offset 1".replace("n", "*") in kept["error"]
+    assert "PERMISSIVE" in kept["remedy"]
+
+
+def _lags(watched):
+    store = Store(watched.file)
+    try:
+        found = overview(store)
+        return details(store, found[0]["id"])["points"]["lag_records"] if found else []
+    finally:
+        store.close()

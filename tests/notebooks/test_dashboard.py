@@ -1,0 +1,169 @@
+"""The dashboard as a user has it: a real server, a real browser, queries of a real kernel."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+from playwright.sync_api import expect
+
+from tests.dashboards import dashboard
+from tests.environment import without_workbench
+from topiclake.monitoring.store import Run, Store
+from workbench.query_watch import reports_file
+
+PROJECT = Path(__file__).parents[2]
+HOSTILE = "<script>alert(1)</script><b>bold"
+NOTEBOOK = f"""# Databricks notebook source
+def start(name, frame):
+    return frame.writeStream.format("noop").queryName(name).trigger(processingTime="1 second").start()
+
+# COMMAND ----------
+
+rates = spark.readStream.format("rate").option("rowsPerSecond", 40).load()
+lively = start({HOSTILE!r}, rates)
+broken = start("broken", rates.selectExpr("raise_error('<i>' || value || ' is wrong</i>')"))
+
+# COMMAND ----------
+
+import time
+time.sleep(1800)
+"""
+expect.set_options(timeout=90_000)
+
+
+@pytest.fixture
+def streams(tmp_path, home):
+    """A run of a notebook with two streams; afterwards nothing of it runs."""
+    notebook = tmp_path / "streams.py"
+    notebook.write_text(NOTEBOOK)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "workbench", "run", str(notebook)],
+        cwd=PROJECT,
+        env=without_workbench() | {"WORKBENCH_HOME": str(home)},
+        stdout=subprocess.DEVNULL,
+    )
+    yield run
+    family = [*psutil.Process(run.pid).children(recursive=True), run]
+    for one in family:
+        one.kill()
+    psutil.wait_procs(family[:-1], timeout=60)
+    run.wait()
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "home"
+
+
+def test_queries_are_shown_live_until_their_driver_is_killed_and_over_a_restart(streams, home, page):
+    problems = []
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    with dashboard(home) as (server, address):
+        page.goto(address)
+        assert "token" not in page.url
+        look_at_a_live_query(page)
+        # The page is not loaded again.
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(120) == 0
+    expect(page.locator("#connection")).to_contain_text("python -m workbench dashboard")
+    with dashboard(home) as (_, again):
+        assert again == address
+        expect(page.locator("#connection")).to_have_text("live")
+        page.get_by_role("link", name="all queries").click()
+        expect(page.locator("#queries tbody tr.running th a")).to_have_text(HOSTILE)
+        (kernel,) = psutil.Process(streams.pid).children()
+        kernel.kill()
+        killed, begin = page.locator("#queries tbody tr.killed"), time.monotonic()
+        expect(killed).to_contain_text(f"process {kernel.pid}")
+        assert time.monotonic() - begin < 5
+        expect(killed.locator("th a")).to_have_text(HOSTILE)
+    assert problems == []
+
+
+def look_at_a_live_query(page):
+
+    # A name and an error from outside stay text.
+    lively, broken = page.locator("#queries tbody tr.running"), page.locator("#queries tbody tr.failed")
+    expect(lively.locator("th a")).to_have_text(HOSTILE)
+    expect(broken).to_contain_text("is wrong</i>")
+    expect(lively).to_contain_text("streams")
+    rates = lively.locator("[data-label='in → processed']")
+    expect(rates).to_have_text(re.compile(r"[1-9]\S* → [1-9]\S* /s"))
+    first = rates.text_content()
+    expect(rates).not_to_have_text(first)
+
+    # With the keyboard alone.
+    lively.locator("th a").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail-name")).to_have_text(HOSTILE)
+    expect(page.locator("#rates canvas")).to_be_visible()
+    expect(page.locator("#rates")).to_have_attribute("aria-label", re.compile(r"last: in .*, processed"))
+    expect(page.locator("#lag-records")).to_be_hidden()
+    expect(page.locator("#phases")).to_contain_text("addBatch")
+    page.set_viewport_size({"width": 380, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 1280, "height": 1000})
+
+
+def test_only_who_has_the_token_and_asks_for_this_host_is_answered(home):
+    with dashboard(home) as (_, address):
+        assert_guarded(address)
+    assert (home / "data" / "dashboard.json").stat().st_mode & 0o077 == 0
+
+
+def assert_guarded(address):
+    plain, _, token = address.partition("?token=")
+    for path in ("", "events", "assets/dashboard.js", "?token=wrong", f"assets/dashboard.js?token={token}x"):
+        refused = requests.get(plain + path, timeout=60)
+        assert (refused.status_code, token in refused.text) == (401, False)
+    foreign = requests.get(address, headers={"Host": "evil.example:80"}, timeout=60)
+    assert foreign.status_code == 403
+    with requests.Session() as session:
+        answer = session.get(address, timeout=60)
+        assert answer.status_code == 200
+        (cookie,) = session.cookies
+        assert cookie.has_nonstandard_attr("HttpOnly")
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert session.get(f"{plain}assets/uPlot.iife.min.js", timeout=60).status_code == 200
+        for outside in ("../server.py", "..%2fserver.py", "%2e%2e/server.py"):
+            assert session.get(f"{plain}assets/{outside}", timeout=60).status_code in (403, 404)
+
+
+def test_a_port_that_is_taken_is_named(home):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = subprocess.run(
+            [sys.executable, "-m", "workbench", "dashboard", "--no-browser", "--port", str(port)],
+            cwd=PROJECT,
+            env=without_workbench() | {"WORKBENCH_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert refused.returncode == 1
+    assert f"port {port} cannot be used" in refused.stderr
+
+
+def test_of_a_thousand_queries_and_a_name_of_a_megabyte_the_newest_are_shown(home, page):
+    store = Store(reports_file(home))
+    for number in range(1000):
+        store.begin(Run(f"r{number}", f"q{number}", f"name {number}", "n", 1, 0.0), float(number))
+    store.begin(Run("long", "long", "x" * 1_000_000, "n", 1, 0.0), 5000.0)
+    store.close()
+    with dashboard(home) as (_, address):
+        page.goto(address)
+        expect(page.locator("#queries tbody tr")).to_have_count(200)
+        expect(page.locator("#queries tbody tr").first).to_contain_text("xxx")

@@ -1,0 +1,250 @@
+"""What queries report, how far they are behind, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import sqlite3
+import stat
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from topiclake import batch_counts
+from topiclake.batch_counts import TableCount
+from topiclake.monitoring.lag import Lag, lag, thinned
+from topiclake.monitoring.reports import PartitionReport, read_report
+from topiclake.monitoring.store import Run, Store
+from workbench.dashboard.snapshot import details, is_alive, overview
+
+PROGRESS = {
+    "id": "q",
+    "runId": "r",
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "batchId": 7,
+    "numInputRows": 24,
+    "inputRowsPerSecond": "Infinity",
+    "processedRowsPerSecond": 7.0,
+    "durationMs": {"addBatch": 900, "latestOffset": 100, "triggerExecution": 1100},
+    "stateOperators": [
+        {"numRowsTotal": 5, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 1},
+        {"numRowsTotal": 2, "memoryUsedBytes": 10, "numRowsDroppedByWatermark": 0},
+    ],
+    "sources": [
+        {
+            "startOffset": {"b": {"0": 5}, "a": {"0": 1}},
+            "endOffset": {"b": {"0": 5}, "a": {"1": 8, "0": 4}},
+            "latestOffset": {"a": {"0": 9}, "b": {"0": 2}},
+            "numInputRows": 22,
+        },
+        {"endOffset": 3, "latestOffset": None, "numInputRows": 1},
+        {"endOffset": "no JSON"},
+    ],
+    "sink": {"description": "S"},
+}
+
+
+def test_a_report_is_read_with_what_kafka_held_then():
+    report = read_report(json.dumps(PROGRESS))
+    # 3 and 8 of Kafka, where Spark counted 22: it read them twice; 1 of the other source.
+    assert (report.batch_id, report.at, report.rows, report.sink) == (7, 1767323045.678, 12, "S")
+    assert (report.input_rate, report.processing_rate, report.is_exact) == (0.0, 3.5, True)
+    assert (report.milliseconds, report.phases) == (1100, {"addBatch": 900, "latestOffset": 100})
+    assert (report.late_rows, report.state_rows, report.state_bytes) == (1, 7, 110)
+    # A head that is not told, or behind what was read, is where the query stands.
+    assert report.partitions == (
+        PartitionReport("a", 0, 4, 9),
+        PartitionReport("a", 1, 8, 8),
+        PartitionReport("b", 0, 5, 5),
+    )
+    assert [one.lag for one in report.partitions] == [5, 0, 0]
+
+
+def test_the_first_batch_of_a_topic_is_counted_by_who_wrote_it():
+    first = [PROGRESS["sources"][0] | {"startOffset": None}]
+    report = read_report(json.dumps(PROGRESS | {"sources": first}))
+    assert (report.rows, report.is_exact) == (24, False)
+    counted = report.with_rows(12)
+    assert (counted.rows, counted.processing_rate, counted.is_exact) == (12, 3.5, True)
+
+
+def test_a_report_of_another_source_and_without_rates_is_read():
+    report = read_report(json.dumps({"batchId": 0, "timestamp": "2026-01-02T03:04:05Z", "sources": []}))
+    assert (report.rows, report.input_rate, report.milliseconds, report.partitions) == (0, 0.0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (40, Lag(0, 0.0)),
+        (50, Lag(0, 0.0)),
+        # The next record, number 30, came between second 20 and 30, in which 20 to 40 came.
+        (30, Lag(10, 15.0)),
+        (20, Lag(20, 20.0)),
+        (10, Lag(30, 30.0)),
+        (5, Lag(35, 30.0, at_least=True)),
+    ],
+)
+def test_lag_in_seconds_is_the_time_since_the_next_record_came(end, expected):
+    assert lag(end, [(10.0, 10), (20.0, 20), (30.0, 40)], now=40.0) == expected
+
+
+def test_a_partition_that_nobody_has_seen_has_no_lag():
+    assert lag(3, [], 40.0) == Lag(0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_thinned_heads_give_the_same_lag_where_they_are_new(seed):
+    chance = random.Random(seed)
+    steps = [(chance.randint(1, 9), chance.choice((0, 0, 1, 5))) for _ in range(chance.randint(1, 60))]
+    end, kept = chance.randint(0, 100), chance.randint(4, 20)
+    heads, at, head = [], 0.0, 0
+    for seconds, records in steps:
+        at, head = at + seconds, head + records
+        heads.append((at, head))
+    now = at + 1
+    assert lag(end, thinned(heads, 1000), now) == lag(end, heads, now)
+    few = thinned(heads, kept)
+    assert len(few) <= kept
+    assert few[-1] == heads[-1]
+    assert set(few) <= set(heads)
+    assert lag(end, few, now).records == lag(end, heads, now).records
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path / "new" / "reports.db")
+    yield made
+    made.close()
+
+
+def run(number=1, query="q", process=None):
+    process = process or psutil.Process()
+    return Run(f"r{number}", query, f"name of {query}", "notebook", process.pid, process.create_time())
+
+
+def report(batch_id, **changed):
+    return read_report(json.dumps(PROGRESS | {"batchId": batch_id} | changed))
+
+
+def test_the_file_is_its_owners_alone(store, tmp_path):
+    file = tmp_path / "new" / "reports.db"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_a_query_is_shown_with_its_newest_start_and_the_sums_of_all(store):
+    now = time.time()
+    store.begin(run(1), now - 20)
+    lags = {PartitionReport("a", 0, 4, 9): Lag(5, 2.5, at_least=True)}
+    store.add(run(1), report(0), lags, [TableCount("/t", 10), TableCount("/q", 2, {"bad_magic": 2})], now)
+    store.end("r1", now - 10, "broke", "mend it")
+    store.begin(run(2), now)
+    # A batch that is repeated after a crash counts once; its commit was counted, or not made, the first time.
+    store.add(run(2), report(0), lags, [], now)
+    counts = [TableCount("/t", 1), TableCount("/q", 3, {"bad_magic": 1, "too_short": 2})]
+    store.add(run(2), report(1), {PartitionReport("a", 0, 9, 9): Lag(0, 0.0)}, counts, now + 1)
+    (shown,) = overview(store)
+    assert (shown["state"], shown["error"], shown["batch_id"], shown["rows"]) == ("running", None, 1, 24)
+    assert (shown["written"], shown["quarantined"]) == (11, {"bad_magic": 3, "too_short": 2})
+    assert (shown["lag_records"], shown["lag_at_least"], shown["late_rows"]) == (0, False, 2)
+    told = details(store, "q")
+    assert told["points"]["lag_records"] == [5, 0]
+    assert [one["error"] for one in told["runs"]] == [None, "broke"]
+    assert details(store, "nobody")["points"]["at"] == []
+
+
+def test_a_query_whose_driver_is_gone_was_killed_and_says_what_to_do(store):
+    store.begin(run(), 1.0)
+    assert overview(store)[0]["state"] == "running"
+    (shown,) = overview(store, lambda process, began: False)
+    assert shown["state"] == "killed"
+    assert f"process {os.getpid()}" in shown["error"]
+    assert "checkpoint" in shown["remedy"]
+
+
+def test_a_process_that_has_anothers_id_is_not_it():
+    process = psutil.Process()
+    assert is_alive(process.pid, process.create_time())
+    assert not is_alive(process.pid, process.create_time() - 60)
+
+
+def test_a_query_that_failed_has_its_cause_and_one_that_was_stopped_has_none(store):
+    for number, error in ((1, "cause"), (2, None)):
+        store.begin(run(number, f"q{number}"), float(number))
+        store.end(f"r{number}", 5.0, error, "remedy" if error else "")
+    states = {one["id"]: (one["state"], one["error"], one["remedy"]) for one in overview(store)}
+    assert states == {"q1": ("failed", "cause", "remedy"), "q2": ("ended", None, None)}
+
+
+def test_what_is_old_is_forgotten_and_a_running_query_never(store):
+    store.begin(run(1, "old"), 10.0)
+    store.add(run(1, "old"), report(0), {}, [TableCount("/q", 2, {"bad_magic": 2})], 10.0)
+    store.end("r1", 10.0, None, "")
+    store.begin(run(2, "quiet"), 10.0)
+    store.see(["r2"], 1_000_000_000_000.0)
+    store.forget(2_000_000_000.0)
+    assert [one["id"] for one in overview(store)] == ["quiet"]
+    for table in ("batches", "partitions", "tables", "reasons"):
+        assert store.rows(f"SELECT * FROM {table}") == []
+
+
+def test_heads_are_kept_for_the_next_start(store):
+    store.keep_heads({("a", 0): [(1.0, 2), (3.0, 4)]})
+    assert store.heads("a", 0) == [(1.0, 2), (3.0, 4)]
+    assert store.heads("a", 1) == []
+
+
+def test_two_processes_write_one_file(store, tmp_path):
+    other = Store(tmp_path / "new" / "reports.db")
+    store.begin(run(1, "one"), 1.0)
+    other.begin(run(2, "two"), 2.0)
+    assert [one["id"] for one in overview(store)] == [one["id"] for one in overview(other)] == ["two", "one"]
+    other.close()
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    (tmp_path / "reports.db").write_text("no database, but longer than a header of one hundred bytes " * 3)
+    with pytest.raises(sqlite3.DatabaseError):
+        Store(tmp_path / "reports.db")
+
+
+def test_counts_are_kept_for_who_watches_and_taken_once(monkeypatch):
+    monkeypatch.setattr(batch_counts, "_counts", batch_counts._counts.copy())
+    monkeypatch.setattr(batch_counts, "_watchers", 0)
+    batch_counts.tell("q", 1, TableCount("/t", 1))
+    assert batch_counts.take("q", 1) == []
+    batch_counts.watch()
+    batch_counts.tell("q", 1, TableCount("/t", 1))
+    batch_counts.tell("q", 1, TableCount("/q", 2, {"too_short": 2}))
+    assert [one.path for one in batch_counts.take("q", 1)] == ["/t", "/q"]
+    assert batch_counts.take("q", 1) == []
+    for number in range(batch_counts.KEPT + 1):
+        batch_counts.tell("q", number, TableCount("/t", 1))
+    assert batch_counts.take("q", 0) == []
+    batch_counts.unwatch()
+    assert batch_counts.take("q", batch_counts.KEPT) == []
+
+
+CSS = Path(__file__).parents[2] / "src/workbench/dashboard/assets/dashboard.css"
+
+
+def luminance(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_colour_of_a_text_is_readable_on_each_ground(theme):
+    """WCAG 2.2, 1.4.3: a contrast of 4.5 at least."""
+    light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text("utf-8"), re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", dark if theme == "dark" else light))
+    for ground in ("paper", "panel"):
+        for text in ("ink", "faint", "good", "bad", "over", "first"):
+            low, high = sorted((luminance(colours[ground]), luminance(colours[text])))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (theme, text, ground)
