@@ -126,6 +126,11 @@ def assert_guarded(address):
     for path in ("", "events", "assets/dashboard.js", "?token=wrong", f"assets/dashboard.js?token={token}x"):
         refused = requests.get(plain + path, timeout=60)
         assert (refused.status_code, token in refused.text) == (401, False)
+    scraped = requests.get(f"{plain}metrics", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    assert (scraped.status_code, "# TYPE topiclake_query_state gauge" in scraped.text) == (200, True)
+    assert (
+        requests.get(f"{plain}metrics", headers={"Authorization": "Bearer x"}, timeout=60).status_code == 401
+    )
     foreign = requests.get(address, headers={"Host": "evil.example:80"}, timeout=60)
     assert foreign.status_code == 403
     with requests.Session() as session:

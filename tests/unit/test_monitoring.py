@@ -9,16 +9,20 @@ import re
 import sqlite3
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from topiclake import batch_counts
 from topiclake.batch_counts import TableCount
 from topiclake.monitoring.lag import Lag, lag, thinned
 from topiclake.monitoring.reports import PartitionReport, read_report
 from topiclake.monitoring.store import Run, Store
+from workbench.dashboard.metrics import NAME, PARTITIONS, exposition
 from workbench.dashboard.snapshot import details, is_alive, overview
 
 PROGRESS = {
@@ -189,8 +193,44 @@ def test_what_is_old_is_forgotten_and_a_running_query_never(store):
     store.see(["r2"], 1_000_000_000_000.0)
     store.forget(2_000_000_000.0)
     assert [one["id"] for one in overview(store)] == ["quiet"]
-    for table in ("batches", "partitions", "tables", "reasons"):
+    for table in ("batches", "totals", "partitions", "tables", "reasons"):
         assert store.rows(f"SELECT * FROM {table}") == []
+
+
+def test_counters_do_not_fall_when_batches_are_forgotten(store):
+    now = time.time()
+    store.begin(run(), now)
+    store.add(run(), report(0, timestamp="2001-01-01T00:00:00Z"), {}, [], now)
+    store.add(run(), report(1), {}, [], now)
+    store.forget(1_500_000_000.0)
+    assert len(details(store, "q")["points"]["at"]) == 1
+    assert (overview(store)[0]["rows"], overview(store)[0]["late_rows"]) == (24, 2)
+
+
+def test_metrics_are_told_with_stable_names_and_bounded_labels(store):
+    name = 'a "name"\nwith \\ everything ' + "x" * 1000
+    one = replace(run(), name=name)
+    store.begin(one, 5.0)
+    lags = {PartitionReport("t", number, 0, number): Lag(number, 1.5) for number in range(PARTITIONS + 20)}
+    counts = [TableCount("/t", 7), TableCount("/q", 2, {"bad_magic": 2})]
+    store.add(one, report(0), lags, counts, 1_700_000_000.0)
+    found = list(text_string_to_metric_families(exposition(store).decode()))
+    samples = {
+        (sample.name, *sorted(set(sample.labels.values()) - {"q", name[:NAME]})): sample.value
+        for family in found
+        for sample in family.samples
+    }
+    assert {sample.labels["query"] for family in found for sample in family.samples} == {name[:NAME]}
+    assert samples["topiclake_query_state", "running"] == 1
+    assert samples["topiclake_query_state", "killed"] == 0
+    assert samples["topiclake_query_records_total",] == 12
+    assert samples["topiclake_query_written_rows_total",] == 7
+    assert samples["topiclake_query_quarantined_records_total", "bad_magic"] == 2
+    assert samples["topiclake_query_batch_duration_seconds",] == 1.1
+    assert samples["topiclake_table_committed_timestamp_seconds",] == 1_700_000_000.0
+    assert samples["topiclake_partition_lag_records", "519", "t"] == 519
+    assert sum(key[0] == "topiclake_partition_lag_records" for key in samples) == PARTITIONS
+    assert all(family.documentation for family in found)
 
 
 def test_heads_are_kept_for_the_next_start(store):
@@ -248,3 +288,19 @@ def test_each_colour_of_a_text_is_readable_on_each_ground(theme):
         for text in ("ink", "faint", "good", "bad", "over", "first"):
             low, high = sorted((luminance(colours[ground]), luminance(colours[text])))
             assert (high + 0.05) / (low + 0.05) >= 4.5, (theme, text, ground)
+
+
+def test_alerts_ask_for_metrics_that_there_are(store):
+    deploy = Path(__file__).parents[2] / "deploy/monitoring"
+    counts = [TableCount("/t", 7), TableCount("/q", 2, {"bad_magic": 2})]
+    store.begin(run(), 5.0)
+    store.add(run(), report(0), {PartitionReport("t", 0, 0, 1): Lag(1, 1.5)}, counts, 5.0)
+    told = set(re.findall(r"^(topiclake_\w+)", exposition(store).decode(), re.MULTILINE))
+    groups = yaml.safe_load((deploy / "alerts.yml").read_text("utf-8"))["groups"]
+    asked = {name for group in groups for rule in group["rules"] for name in _names(rule["expr"])}
+    assert len(asked) > 5
+    assert asked <= told
+
+
+def _names(expression):
+    return re.findall(r"topiclake_\w+", expression)

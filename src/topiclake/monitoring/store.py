@@ -29,6 +29,8 @@ CREATE TABLE IF NOT EXISTS batches (
     state_rows INTEGER NOT NULL, state_bytes INTEGER NOT NULL, lag_records INTEGER, lag_seconds REAL,
     sink TEXT NOT NULL, PRIMARY KEY (query_id, batch_id));
 CREATE INDEX IF NOT EXISTS batches_by_time ON batches (at);
+CREATE TABLE IF NOT EXISTS totals (
+    query_id TEXT PRIMARY KEY, rows INTEGER NOT NULL, late_rows INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS partitions (
     query_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, end INTEGER NOT NULL,
     lag_records INTEGER NOT NULL, lag_seconds REAL NOT NULL, at_least INTEGER NOT NULL,
@@ -125,6 +127,7 @@ class Store:
         """Keep a micro-batch; one that is repeated after a crash takes the place of its first attempt."""
         with self._writing() as database:
             database.execute("UPDATE runs SET seen = ? WHERE run_id = ?", (at, run.run_id))
+            _add_to_totals(database, run.query_id, report)
             database.execute(
                 "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 _batch(run, report, lags),
@@ -159,7 +162,7 @@ class Store:
             database.execute("DELETE FROM batches WHERE at < ?", (before,))
             database.execute("DELETE FROM runs WHERE coalesce(ended, seen) < ?", (before,))
             gone = "DELETE FROM {} WHERE query_id NOT IN (SELECT query_id FROM runs)"
-            for table in ("batches", "partitions", "tables", "reasons"):
+            for table in ("batches", "totals", "partitions", "tables", "reasons"):
                 database.execute(gone.format(table))
 
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
@@ -196,6 +199,18 @@ def _batch(run: Run, report: BatchReport, lags: Mapping[PartitionReport, Lag]) -
         records,
         seconds,
         report.sink,
+    )
+
+
+def _add_to_totals(database: sqlite3.Connection, query_id: str, report: BatchReport) -> None:
+    # They only grow, whatever is forgotten: that is what Prometheus takes a counter for.
+    known = "SELECT 1 FROM batches WHERE query_id = ? AND batch_id = ?"
+    if database.execute(known, (query_id, report.batch_id)).fetchone():
+        return
+    database.execute(
+        "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT (query_id) DO UPDATE SET"
+        " rows = rows + excluded.rows, late_rows = late_rows + excluded.late_rows",
+        (query_id, report.rows, report.late_rows),
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
@@ -21,6 +22,7 @@ from tornado.web import Application, RequestHandler, StaticFileHandler
 
 from topiclake.errors import ConfigError
 from topiclake.monitoring.store import Store
+from workbench.dashboard.metrics import exposition
 from workbench.dashboard.snapshot import details, overview
 from workbench.files import replace_json
 from workbench.home import Home
@@ -123,6 +125,7 @@ def application(store: Store, access: Access) -> Application:
         [
             (r"/", _Page, given),
             (r"/events", _Events, given),
+            (r"/metrics", _Metrics, given),
             (r"/assets/(.*)", _Asset, {"path": str(ASSETS), "access": access}),
         ],
         log_function=lambda _: None,  # addresses carry the token
@@ -148,13 +151,17 @@ class _Guarded(RequestHandler):
         elif self._fits(self.get_query_argument("token", "")):
             self.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="Strict")
             self.redirect(self.request.path)
-        elif not self._fits(self.get_cookie(self.access.cookie) or ""):
+        elif not self._fits(self.get_cookie(self.access.cookie) or self._bearer()):
             self._refuse(401, "the address with its token is what `workbench dashboard` has printed")
 
     def _refuse(self, status: int, why: str) -> None:
         self.set_status(status)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(why)
+
+    def _bearer(self) -> str:
+        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
+        return token if scheme == "Bearer" else ""
 
     def _fits(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self.access.token.encode())
@@ -166,6 +173,17 @@ class _Page(_Guarded):
 
     def get(self) -> None:
         self.write((ASSETS / "index.html").read_bytes())
+
+
+class _Metrics(_Guarded):
+    """For Prometheus, which brings the token as `Authorization: Bearer …`."""
+
+    def initialize(self, store: Store, access: Access) -> None:
+        self._store, self.access = store, access
+
+    def get(self) -> None:
+        self.set_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+        self.write(exposition(self._store))
 
 
 class _Asset(_Guarded, StaticFileHandler):

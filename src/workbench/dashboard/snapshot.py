@@ -19,7 +19,7 @@ SELECT runs.* FROM runs JOIN (SELECT query_id, max(began) AS began FROM runs GRO
 USING (query_id, began) ORDER BY ended IS NOT NULL, began DESC LIMIT ?
 """
 _BATCH = "SELECT * FROM batches WHERE query_id = ? ORDER BY batch_id DESC LIMIT 1"
-_SUMS = "SELECT total(rows) AS rows, total(late_rows) AS late_rows FROM batches WHERE query_id = ?"
+_TOTALS = "SELECT rows, late_rows FROM totals WHERE query_id = ?"
 _PARTITIONS = "SELECT * FROM partitions WHERE query_id = ? ORDER BY topic, partition"
 _TABLES = "SELECT * FROM tables WHERE query_id = ? ORDER BY is_quarantine, path"
 _REASONS = (
@@ -75,6 +75,7 @@ def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, An
     query_id = run["query_id"]
     newest = store.rows(_BATCH, query_id)
     batch = newest[0] if newest else {}
+    totals = store.rows(_TOTALS, query_id)
     partitions, tables = store.rows(_PARTITIONS, query_id), store.rows(_TABLES, query_id)
     state, error, remedy = _state(run, alive)
     named = ("batch_id", "at", "input_rate", "processing_rate", "milliseconds", "state_rows", "state_bytes")
@@ -88,7 +89,7 @@ def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, An
         "error": error,
         "remedy": remedy,
         **{name: batch.get(name) for name in named},
-        **{name: int(value) for name, value in store.rows(_SUMS, query_id)[0].items()},
+        **(totals[0] if totals else {"rows": 0, "late_rows": 0}),
         "sink": batch.get("sink", ""),
         "lag_records": sum(one["lag_records"] for one in partitions) if partitions else None,
         "lag_seconds": max((one["lag_seconds"] for one in partitions), default=None),

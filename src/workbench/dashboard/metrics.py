@@ -1,0 +1,128 @@
+"""The same numbers for Prometheus, with names that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from topiclake.monitoring.store import Store
+from workbench.dashboard.snapshot import overview
+
+#: Of longer names Prometheus gets the beginning.
+NAME = 100
+#: Series of partitions; of a query with more, its most lagging ones.
+PARTITIONS = 500
+STATES = ("running", "ended", "failed", "killed")
+_LABELS = ["query", "query_id"]
+#: Name, help, and the key of `overview`; what is counted over all batches is a counter.
+_GAUGES = (
+    ("input_records_per_second", "Records that came a second, in the newest batch.", "input_rate", 1),
+    (
+        "processed_records_per_second",
+        "Records processed a second, in the newest batch.",
+        "processing_rate",
+        1,
+    ),
+    ("batch_duration_seconds", "Duration of the newest batch.", "milliseconds", 1000),
+    ("batch_timestamp_seconds", "When the newest batch began.", "at", 1),
+    ("lag_records", "Records that Kafka held and that were not read yet.", "lag_records", 1),
+    ("lag_seconds", "Since the first of these records came.", "lag_seconds", 1),
+    ("state_rows", "Rows of the state.", "state_rows", 1),
+    ("state_bytes", "Memory of the state.", "state_bytes", 1),
+)
+_COUNTERS = (
+    ("records", "Records read.", "rows"),
+    ("late_rows", "Rows that came too late for the watermark.", "late_rows"),
+    ("written_rows", "Rows that the ingest wrote into its table.", "written"),
+)
+
+
+def exposition(store: Store) -> bytes:
+    """Return all metrics in Prometheus' text format.
+
+    Each has the labels `query` (its name) and `query_id` (the checkpoint's); partitions have `topic` and
+    `partition`, quarantined records `reason`. Series: at most `snapshot.QUERIES` queries, seven reasons each,
+    and `PARTITIONS` partitions of one.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Queries(store))
+    return generate_latest(registry)
+
+
+class _Queries(Collector):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Metric]:
+        queries = overview(self._store)
+        yield from _gauges(queries)
+        yield from _counters(queries)
+        yield from self._partitions(queries)
+
+    def _partitions(self, queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+        labels = [*_LABELS, "topic", "partition"]
+        records = GaugeMetricFamily("topiclake_partition_lag_records", "Lag of one partition.", labels=labels)
+        seconds = GaugeMetricFamily(
+            "topiclake_partition_lag_seconds", "The same as a time.", labels=labels, unit="seconds"
+        )
+        sql = (
+            "SELECT * FROM partitions WHERE query_id = ? ORDER BY lag_records DESC, topic, partition LIMIT ?"
+        )
+        for query in queries:
+            for one in self._store.rows(sql, query["id"], PARTITIONS):
+                values = [*_values(query), one["topic"], str(one["partition"])]
+                records.add_metric(values, one["lag_records"])
+                seconds.add_metric(values, one["lag_seconds"])
+        yield records
+        yield seconds
+
+
+def _gauges(queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    state = GaugeMetricFamily(
+        "topiclake_query_state", "1 for the state that a query is in.", labels=[*_LABELS, "state"]
+    )
+    committed = GaugeMetricFamily(
+        "topiclake_table_committed_timestamp_seconds",
+        "When the query last put rows into its table.",
+        labels=_LABELS,
+    )
+    for query in queries:
+        for one in STATES:
+            state.add_metric([*_values(query), one], query["state"] == one)
+        times = [table["committed"] for table in query["tables"] if not table["is_quarantine"]]
+        if times:
+            committed.add_metric(_values(query), max(times))
+    yield state
+    yield committed
+    for name, text, key, divisor in _GAUGES:
+        gauge = GaugeMetricFamily(f"topiclake_query_{name}", text, labels=_LABELS)
+        for query in queries:
+            if query[key] is not None:
+                gauge.add_metric(_values(query), query[key] / divisor)
+        yield gauge
+
+
+def _counters(queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    for name, text, key in _COUNTERS:
+        counter = CounterMetricFamily(f"topiclake_query_{name}", text, labels=_LABELS)
+        for query in queries:
+            if query[key] is not None:
+                counter.add_metric(_values(query), query[key])
+        yield counter
+    quarantined = CounterMetricFamily(
+        "topiclake_query_quarantined_records",
+        "Records that were no rows, by reason.",
+        labels=[*_LABELS, "reason"],
+    )
+    for query in queries:
+        for reason, rows in query["quarantined"].items():
+            quarantined.add_metric([*_values(query), reason], rows)
+    yield quarantined
+
+
+def _values(query: Mapping[str, Any]) -> list[str]:
+    return [query["name"][:NAME], query["id"]]
