@@ -8,7 +8,7 @@ from .ingest import start_ingest
 from .kafka import ensure_topic
 from .kafka_batch import read_batch, read_compacted
 from .kafka_writer import drop_duplicates, write_topic
-from .monitoring.listener import monitor_queries
+from .monitoring.listener import monitor_queries, stop_monitoring
 from .pipelines.gps import counts_per_device, last_positions, publish_tracks
 from .pipelines.gps_map import track_map
 from .pipelines.isp import (
@@ -121,6 +121,7 @@ __all__ = [
     "start_sinks",
     "start_topic_writer",
     "start_upsert",
+    "stop_monitoring",
     "summarize",
     "table_history",
     "table_path",

@@ -119,6 +119,7 @@ def print_summary(
         console.print(preview_table(ingested["preview"]))
     console.print(f"{'✓' if found.ok else '✗'} {found.text}", markup=False)
     console.print(f"executed notebook: {page}", markup=False, soft_wrap=True)
+    console.print("see its streams:   python -m workbench dashboard", markup=False, soft_wrap=True)
 
 
 def preview_table(rows: Sequence[Mapping[str, Any]]) -> Table:

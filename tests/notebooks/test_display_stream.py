@@ -62,10 +62,10 @@ def test_a_run_leaves_the_last_state_of_each_stream_that_it_showed(run, tmp_path
         f"display({RATES}, streamName='stopped', processingTime='500 milliseconds')",
         "until(lambda: spark.streams.active[0].lastProgress)\n"
         "assert [query.name for query in spark.streams.active] == ['stopped']\n"
-        "spark.streams.active[0].stop()\n"
-        # As Spark's maintenance of state does it that comes behind the end of a query.
         "import os, tempfile\n"
         "(folder,) = [one.path for one in os.scandir(tempfile.gettempdir()) if 'display' in one.name]\n"
+        "spark.streams.active[0].stop()\n"
+        # As Spark's maintenance of state does it that comes behind the end of a query.
         "until(lambda: not os.path.exists(folder))\n"
         "os.makedirs(folder + '/state')",
         f"display(spark.readStream.schema('id LONG').json('file:{tmp_path}/input'), trigger='availableNow')",

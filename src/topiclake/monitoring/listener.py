@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class QueryMonitor(StreamingQueryListener):
         process = psutil.Process()
         self._process = os.getpid(), process.create_time()
         self._source = source
+        self._running: set[str] = set()
         self._writer = _Writer(file, self._events, days)
         batch_counts.watch()
         self._writer.start()
@@ -62,6 +63,7 @@ class QueryMonitor(StreamingQueryListener):
         """Spark calls it before `start` returns."""
         run_id, query_id = str(event.runId), str(event.id)
         run, at = Run(run_id, query_id, event.name or query_id, self._source, *self._process), time.time()
+        self._running.add(run_id)
         self._tell(lambda writer: writer.begin(run, at))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
@@ -76,7 +78,14 @@ class QueryMonitor(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Spark calls it at the end of a query."""
         run_id, text, at = str(event.runId), event.exception, time.time()
+        self._running.discard(run_id)
         self._tell(lambda writer: writer.end(run_id, text, at, self._redact))
+
+    def await_ends(self, active: Set[str], seconds: float = 5.0) -> None:
+        """Wait until the end of each query that is not `active` was told: Spark's events come behind it."""
+        deadline = time.monotonic() + seconds
+        while self._running - active and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def close(self, seconds: float = 5.0) -> None:
         """Write what is still to be written, and end."""
@@ -191,7 +200,7 @@ def monitor_queries(
         days: For how long reports are kept.
 
     Returns:
-        The listener; `spark.streams.removeListener` ends it, and `close` writes the rest.
+        The listener; `stop_monitoring` ends it.
 
     Raises:
         sqlite3.Error: The file cannot be used.
@@ -202,6 +211,7 @@ def monitor_queries(
 
 
 def stop_monitoring(spark: SparkSession, monitor: Any) -> None:  # noqa: ANN401 - a QueryMonitor, for the workbench
-    """End what `monitor_queries` began."""
+    """End what `monitor_queries` began, with the last reports of queries that have ended."""
+    monitor.await_ends({str(query.runId) for query in spark.streams.active})
     spark.streams.removeListener(monitor)
     monitor.close()
