@@ -9,6 +9,7 @@ from .kafka import ensure_topic
 from .kafka_batch import read_batch, read_compacted
 from .kafka_writer import drop_duplicates, write_topic
 from .monitoring.listener import monitor_queries, stop_monitoring
+from .monitoring.shown import show_progress
 from .pipelines.gps import counts_per_device, last_positions, publish_tracks
 from .pipelines.gps_map import track_map
 from .pipelines.isp import (
@@ -106,6 +107,7 @@ __all__ = [
     "read_values",
     "replay_quarantine",
     "set_state",
+    "show_progress",
     "sighting_records",
     "sightings_chart",
     "sightings_per_hour",

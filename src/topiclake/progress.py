@@ -20,7 +20,8 @@ _TABLE_CHANGED = re.compile(r"\[DELTA_SCHEMA_CHANGED\w*\] Detected schema change
 #: How the refusal of a record ends whose schema a fixed plan does not know.
 NOT_LISTED = "its schema was not in the registry's list when the query started"
 
-#: By run of a query, in the process that started it.
+#: By run of a query, in the process that started it: what draws it, and what looks for losses.
+_drawings: dict[str, Callable[[], None]] = {}
 _losses: dict[str, Callable[[], OffsetsLostError | None]] = {}
 
 
@@ -44,6 +45,13 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
     except KeyboardInterrupt:
         query.stop()
         raise
+    finally:
+        _drawings.get(str(query.runId), lambda: None)()
+
+
+def draw_when_caught_up(query: StreamingQuery, draw: Callable[[], None]) -> None:
+    """Have a query drawn once more by who waits for it: a notebook may end there."""
+    _drawings[str(query.runId)] = draw
 
 
 def keep_running(query: StreamingQuery, seconds: float | str) -> None:

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from topiclake.errors import TopiclakeError
+from topiclake.monitoring.charts import BatchPoint
 from workbench.dbutils.mounts import lies_in, local_folder
-from workbench.display_charts import BatchPoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

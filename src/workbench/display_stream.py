@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from workbench.display_charts import BatchPoint
+from topiclake.monitoring.charts import BatchPoint
 from workbench.display_query import QueryOptions, batch_point, failure_cause, start_query
 from workbench.display_rows import columns_of, fetch_batch
 from workbench.display_table import Columns, Redaction, Rows, fitting

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from workbench.display_charts import html_charts, text_charts
+from topiclake.monitoring.charts import html_charts, text_charts
 from workbench.display_stream import LOG_COMMAND, StreamState
 from workbench.display_table import (
     MAX_TEXT_ROWS,

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import nbformat
@@ -114,3 +115,33 @@ def test_a_stream_that_fails_fails_the_run_and_says_so_in_its_output(run, tmp_pa
     assert "stream other: stopped, batch " in shown
     assert "s3cr" not in str(caught.value) + page
     assert "Traceback" not in page
+
+
+WATCHED = f"""import topiclake as tl
+rates = {RATES}
+query = rates.writeStream.format("noop").queryName("<b>").trigger(processingTime="1 second").start()
+tl.show_progress(query)"""
+STOPPED = """until(lambda: len(query.recentProgress) > 3)
+query.stop()
+tl.await_caught_up(query, "availableNow")"""
+FAILED = """wrong = rates.selectExpr("raise_error('no ' || value)")
+failing = wrong.writeStream.format("noop").queryName("f").start()
+tl.show_progress(failing)
+try:
+    tl.await_caught_up(failing, "availableNow")
+except Exception as error:
+    print(type(error))"""
+
+
+def test_progress_is_drawn_in_place_and_each_end_is_told(run, tmp_path):
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, width=200, height=70)
+    run(UNTIL, WATCHED, STOPPED, FAILED, console=terminal)
+    (_, drawn, _, failed), page = outputs(tmp_path)
+    assert re.fullmatch(r"<b>: ended, batch \d+: \d+ records in [\d.,]+ m?s \([\d.,]+ rows/s\)", drawn), drawn
+    assert failed.startswith("f: failed: ")
+    assert "topiclake.errors.IngestError" in written.getvalue()
+    assert "&lt;b&gt;: ended, batch " in page
+    assert page.count('role="img"') >= 3
+    # On a terminal, the newest batch is a line.
+    assert len(set(re.findall(r"<b>: running, batch \d+", written.getvalue()))) >= 2

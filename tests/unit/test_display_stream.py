@@ -8,8 +8,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from rich.console import Console
 
+from topiclake.monitoring.charts import BatchPoint, duration_text, html_charts, rate_text, text_charts
 from workbench.display import DisplayError
-from workbench.display_charts import BatchPoint, duration_text, html_charts, rate_text, text_charts
 from workbench.display_query import QueryOptions, batch_point, below_mounts, failure_cause
 from workbench.display_stream import StreamState
 from workbench.display_surfaces import NotebookOutput, TerminalTable

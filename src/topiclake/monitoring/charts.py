@@ -9,12 +9,12 @@ from datetime import datetime
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH, _HEIGHT = 220, 56
-_COLOURS = ("#3b82f6", "#10b981", "#f59e0b")
+_COLOURS = ("#3b82f6", "#10b981", "#f59e0b", "#a855f7")
 
 
 @dataclass(frozen=True)
 class BatchPoint:
-    """What Spark says about one micro-batch."""
+    """What is drawn of one micro-batch; `lag` is in records, and None where the source is not Kafka."""
 
     batch: int
     time: datetime
@@ -22,6 +22,7 @@ class BatchPoint:
     input_rate: float
     processing_rate: float
     milliseconds: float
+    lag: int | None = None
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,19 @@ class Measure:
 
 
 def measures(points: Sequence[BatchPoint]) -> list[Measure]:
-    """Return input rate, processing rate and batch duration."""
+    """Return input rate, processing rate and batch duration; and the lag, where one is known."""
     inputs = [point.input_rate for point in points]
     processing = [point.processing_rate for point in points]
     durations = [point.milliseconds for point in points]
-    return [
+    found = [
         Measure("input rate", inputs, list(map(rate_text, inputs))),
         Measure("processing rate", processing, list(map(rate_text, processing))),
         Measure("batch duration", durations, list(map(duration_text, durations))),
     ]
+    lags = [point.lag for point in points if point.lag is not None]
+    if points and len(lags) == len(points):
+        found.append(Measure("lag", lags, [f"{lag:,} records" for lag in lags]))
+    return found
 
 
 def rate_text(rate: float) -> str:
@@ -65,7 +70,7 @@ def html_charts(points: Sequence[BatchPoint]) -> str:
     times = [point.time.timestamp() for point in points]
     charts = (
         _html_chart(measure, times, colour)
-        for measure, colour in zip(measures(points), _COLOURS, strict=True)
+        for measure, colour in zip(measures(points), _COLOURS, strict=False)
     )
     return f'<div style="display:flex;flex-wrap:wrap;gap:16px;font-size:13px">{"".join(charts)}</div>'
 

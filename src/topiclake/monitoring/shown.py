@@ -1,0 +1,134 @@
+"""A query's progress below a notebook's cell, drawn while the query runs."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import sys
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import progress
+from topiclake.monitoring.charts import BatchPoint, duration_text, html_charts, rate_text
+from topiclake.monitoring.reports import BatchReport, read_report
+
+REFRESH_SECONDS = 0.5
+MAX_POINTS = 100
+
+#: Takes the picture, and the newest batch as one line.
+Output = Callable[[str, str], None]
+
+
+def show_progress(query: StreamingQuery) -> None:
+    """Draw rates, batch duration and lag of a query below the cell, in place, until it ends.
+
+    Returns at once; a thread goes on drawing while later cells run, and `await_caught_up` draws once more.
+    Outside a notebook, each batch is one line on standard output.
+
+    Args:
+        query: A running query; one that has ended is drawn once.
+    """
+    drawing = _Drawing(query, _cell_output() or _print_line)
+    drawing.draw()
+    progress.draw_when_caught_up(query, drawing.draw)
+    threading.Thread(target=drawing.run, name=f"progress of {query.name}", daemon=True).start()
+
+
+class _Drawing:
+    def __init__(self, query: StreamingQuery, output: Output) -> None:
+        self._query, self._output = query, output
+        self._name = query.name or str(query.id)
+        self._reports: deque[BatchReport] = deque(maxlen=MAX_POINTS)
+        self._lock = threading.Lock()
+        self._shown = ""
+
+    def run(self) -> None:
+        """Draw each batch until the query ends, and then its end."""
+        # Whether it failed is asked in `draw`, which also knows of a JVM that is gone.
+        with contextlib.suppress(Exception):
+            while not self._query.awaitTermination(REFRESH_SECONDS):  # type: ignore[arg-type]
+                self.draw()
+        self.draw()
+
+    def draw(self) -> None:
+        """Show what is known, if it is more than what is shown."""
+        with self._lock:
+            line = f"{self._name}: {self._status()}"
+            self._read_new()
+            if self._reports:
+                line = f"{line}, {summary(self._reports[-1])}"
+            if line == self._shown:
+                return
+            self._shown = line
+            charts = html_charts([_point(report) for report in self._reports])
+            self._output(f'<div class="topiclake-progress"><p>{html.escape(line)}</p>{charts}</div>', line)
+
+    def _status(self) -> str:
+        try:
+            error = self._query.exception()
+            if error is not None:
+                return f"failed: {progress.failure(self._name, str(error)).cause}"
+            return "running" if self._query.isActive else "ended"
+        except Exception:  # noqa: BLE001 - the JVM is gone, and takes its queries with it
+            return "stopped"
+
+    def _read_new(self) -> None:
+        newest = self._reports[-1].at if self._reports else 0.0
+        with contextlib.suppress(Exception):
+            reports = (read_report(told.json) for told in self._query.recentProgress)
+            self._reports.extend([report for report in reports if report.at > newest])
+
+
+def summary(report: BatchReport) -> str:
+    """Return a batch as a part of a line."""
+    lag = sum(one.lag for one in report.partitions)
+    behind = f", lag {lag:,} records" if report.partitions else ""
+    late = f", {report.late_rows:,} rows too late" if report.late_rows else ""
+    took, rate = duration_text(report.milliseconds), rate_text(report.processing_rate)
+    return f"batch {report.batch_id}: {report.rows:,} records in {took} ({rate}){behind}{late}"
+
+
+def _point(report: BatchReport) -> BatchPoint:
+    return BatchPoint(
+        batch=report.batch_id,
+        time=datetime.fromtimestamp(report.at, timezone.utc),
+        rows=report.rows,
+        input_rate=report.input_rate,
+        processing_rate=report.processing_rate,
+        milliseconds=report.milliseconds,
+        lag=sum(one.lag for one in report.partitions) if report.partitions else None,
+    )
+
+
+def _print_line(_: str, line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def _cell_output() -> Output | None:
+    """Return what draws below the running cell; None where no kernel runs this."""
+    try:
+        from IPython.core.getipython import get_ipython
+        from IPython.display import publish_display_data
+    except ImportError:
+        return None
+    if getattr(get_ipython(), "kernel", None) is None:  # type: ignore[no-untyped-call]
+        return None
+    display_id, begun = uuid.uuid4().hex, False
+
+    def show(picture: str, line: str) -> None:
+        nonlocal begun
+        # In the metadata too, which is saved: a page that is loaded again finds the output by it.
+        publish_display_data(  # type: ignore[no-untyped-call]
+            {"text/html": picture, "text/plain": line},
+            metadata={"display_id": display_id},
+            transient={"display_id": display_id},
+            update=begun,
+        )
+        begun = True
+
+    return show
