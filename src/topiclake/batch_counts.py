@@ -29,43 +29,42 @@ class TableCount:
     reasons: Mapping[str, int] = field(default_factory=dict)
 
 
-_lock = threading.Lock()
-_counts: OrderedDict[tuple[str, int], list[TableCount]] = OrderedDict()
-_watchers = 0
+_watches: list[Watch] = []
 
 
-def watch() -> None:
-    """Have counts kept from now on."""
-    global _watchers
-    with _lock:
-        _watchers += 1
+class Watch:
+    """The counts that one watcher has not taken yet, from now on until `close`."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: OrderedDict[tuple[str, int], list[TableCount]] = OrderedDict()
+        _watches.append(self)
 
-def unwatch() -> None:
-    """End what `watch` began."""
-    global _watchers
-    with _lock:
-        _watchers = max(0, _watchers - 1)
-        if not _watchers:
-            _counts.clear()
+    def add(self, query_id: str, batch_id: int, count: TableCount) -> None:
+        """Keep a count until it is taken."""
+        with self._lock:
+            self._counts.setdefault((query_id, batch_id), []).append(count)
+            while len(self._counts) > KEPT:
+                self._counts.popitem(last=False)
+
+    def take(self, query_id: str, batch_id: int) -> list[TableCount]:
+        """Return once what a query was told of up to a batch: a topic that is resumed writes older ones."""
+        with self._lock:
+            known = [key for key in self._counts if key[0] == query_id and key[1] <= batch_id]
+            return [count for key in known for count in self._counts.pop(key)]
+
+    def close(self) -> None:
+        """End it."""
+        if self in _watches:
+            _watches.remove(self)
 
 
 def are_wanted() -> bool:
     """Whether somebody watches: else nothing that costs time is to be counted."""
-    return _watchers > 0
+    return bool(_watches)
 
 
 def tell(query_id: str, batch_id: int, count: TableCount) -> None:
     """Tell of a commit that this attempt of a batch has made."""
-    if not are_wanted():
-        return
-    with _lock:
-        _counts.setdefault((query_id, batch_id), []).append(count)
-        while len(_counts) > KEPT:
-            _counts.popitem(last=False)
-
-
-def take(query_id: str, batch_id: int) -> list[TableCount]:
-    """Return what a batch was told of, once."""
-    with _lock:
-        return _counts.pop((query_id, batch_id), [])
+    for watch in list(_watches):
+        watch.add(query_id, batch_id, count)

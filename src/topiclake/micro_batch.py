@@ -9,6 +9,7 @@ A batch that Spark repeats after a crash does what was not done yet, and keeps w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,11 +24,13 @@ from topiclake import batch_counts, checkpoint, delta, quarantine, rows
 from topiclake.avro import Codecs
 from topiclake.batch_counts import TableCount
 from topiclake.errors import DecodeError, IngestError
-from topiclake.rows import Layout
+from topiclake.rows import Layout, Tally
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import Schemas
 from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part
+
+_log = logging.getLogger(__name__)
 
 #: So often a batch is written again because another writer was faster.
 _ATTEMPTS = 5
@@ -277,6 +280,8 @@ def _settle(
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
     bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
     if bad.isEmpty():
+        if tally.is_whole:
+            batch.tell(batch.target.table, sum(tally.reasons.values()))
         return
     if batch.target.mode == "FAILFAST":
         raise _first_of(bad)
@@ -284,11 +289,24 @@ def _settle(
         quarantine.quarantined(bad, pipeline=batch.target.pipeline, batch_id=batch.number),
         batch.target.quarantine,
     )
-    if batch_counts.are_wanted():
-        # What the records were left for is known, unless their schemas became known since.
-        is_known = codecs is known and tally.is_whole and "ok" not in tally.reasons
-        reasons = tally.reasons if is_known else quarantine.count_reasons(bad)
-        batch.tell(batch.target.quarantine, sum(reasons.values()), reasons)
+    _tell_settled(batch, tally, bad, is_known=codecs is known)
+
+
+def _tell_settled(batch: Batch, tally: Tally, bad: DataFrame, *, is_known: bool) -> None:
+    """Tell who watches what commits 2 and 3 were; nothing that fails here is the batch's business."""
+    if not batch_counts.are_wanted() or not tally.is_whole:
+        return
+    reasons = tally.reasons
+    if not is_known or "ok" in reasons:
+        # Schemas became known since, or keys are wrong: the tally does not tell who went where.
+        try:
+            reasons = quarantine.count_reasons(bad)
+        except (PySparkException, Py4JError) as error:
+            _log.warning("batch %d was written, but not counted: %s", batch.number, error)
+            return
+    in_quarantine = sum(reasons.values())
+    batch.tell(batch.target.table, sum(tally.reasons.values()) - in_quarantine)
+    batch.tell(batch.target.quarantine, in_quarantine, reasons)
 
 
 def _first_of(bad: DataFrame) -> DecodeError:

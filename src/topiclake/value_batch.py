@@ -20,6 +20,8 @@ from topiclake.json_values import Values
 from topiclake.micro_batch import Target, writer_name
 from topiclake.rows import HEADERS_COLUMN, Layout, refused_record
 
+#: Why a value is no row; see `json_values`.
+REASONS = ("tombstone", "undecodable")
 #: Starts of queries that have written a batch: those that come after it are no repeated ones.
 _begun: set[str] = set()
 
@@ -41,8 +43,8 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     if target.mode == "FAILFAST":
         judged = or_fail(judged, values, layout)
     # Above the judgement: Spark pushes no filter below what is counted.
-    left, right = (F.count_if(one) for one in (is_left(layout), F.col("reason") == "ok"))
-    counted = judged.observe(told, left.alias("left"), right.alias("rows"))
+    counts = [F.count_if(F.col("reason") == one).alias(one) for one in ("ok", *REASONS)]
+    counted = judged.observe(told, F.count_if(is_left(layout)).alias("left"), *counts)
     writer = writer_name(target, records.sparkSession)
     kept = {"pipeline": target.pipeline, "run": target.run, "values": values.meaning}
     delta.append_once(
@@ -58,13 +60,14 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     if not is_counted:
         _require_same(records.sparkSession, target, values, writer, batch_id)
     query = checkpoint.query_id(records.sparkSession, target.checkpoint, target.start)
+    if is_counted:
+        batch_counts.tell(query, batch_id, TableCount(target.table, told.get["ok"]))
     if not is_counted or told.get["left"]:
         write_left(target, values, judged, writer, batch_id)
-        if is_counted and batch_counts.are_wanted():
-            reasons = quarantine.count_reasons(judged.where(is_left(layout)))
-            batch_counts.tell(query, batch_id, TableCount(target.quarantine, told.get["left"], reasons))
     if is_counted:
-        batch_counts.tell(query, batch_id, TableCount(target.table, told.get["rows"]))
+        nowhere = {"tombstone"} if layout.skips_tombstones else set()
+        reasons = {one: told.get[one] for one in REASONS if told.get[one] and one not in nowhere}
+        batch_counts.tell(query, batch_id, TableCount(target.quarantine, told.get["left"], reasons))
         _begun.add(target.start)
 
 

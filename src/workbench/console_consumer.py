@@ -62,7 +62,9 @@ def consume(
         *("--bootstrap-server", access.bootstrap_servers, "--topic", topic),
         *("--consumer.config", _handed_on(access.consumer)),
     ]
-    if access.group_id_prefix is not None:
+    # Kafka takes no group beside a partition, nor two of them.
+    is_free = not any(one.startswith(("--partition", "--group")) for one in options)
+    if access.group_id_prefix is not None and is_free:
         command += ["--group", f"{access.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]
     if avro or avro_keys:
         keys = {"key.avro": "true", "print.key": "true"} if avro_keys else {}

@@ -140,8 +140,8 @@ class Workspace:
     def stop(self) -> None:
         """Stop the streams that are shown, then Spark and its JVM."""
         self.display.stop_streams()
-        self.session.stop()
         self._watch.end()
+        self.session.stop()
 
     def _on_spark_start(self, spark: SparkSession) -> None:
         self.jobs.group(spark)

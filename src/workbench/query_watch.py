@@ -32,6 +32,7 @@ class QueryWatch:
     def __init__(self, file: Path, source: str, redact: Callable[[str], str]) -> None:
         self._file, self._source, self._redact = file, source, redact
         self._monitor: QueryMonitor | None = None
+        self._spark: SparkSession | None = None
 
     def begin(self, spark: SparkSession) -> None:
         """Watch the queries that this session starts from now on."""
@@ -39,12 +40,30 @@ class QueryWatch:
 
         self.end()
         try:
-            self._monitor = monitor_queries(spark, self._file, source=self._source, redact=self._redact)
+            self._monitor = monitor_queries(
+                spark, self._file, source=self._source, redact=self._redact, jvm=_jvm()
+            )
+            self._spark = spark
         except Exception as error:  # noqa: BLE001 - whatever it is, the notebook runs
             _log.warning("the dashboard will not show this notebook's queries: %s", error)
 
     def end(self) -> None:
-        """Write what is still to be written; behind the session's end, which ends its queries."""
-        if self._monitor is not None:
+        """Write the rest, and end; before the session does, whose queries are shown as ended."""
+        if self._monitor is None or self._spark is None:
+            return
+        from topiclake.monitoring.listener import stop_monitoring
+
+        # The JVM may have ended first.
+        try:
+            stop_monitoring(self._spark, self._monitor)
+        except Exception:  # noqa: BLE001
             self._monitor.close()
-            self._monitor = None
+        self._monitor = self._spark = None
+
+
+def _jvm() -> int | None:
+    """Return the JVM that runs the queries; None where it belongs to somebody else."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    return None if process is None else int(process.pid)

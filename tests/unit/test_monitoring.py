@@ -171,6 +171,12 @@ def test_a_query_whose_driver_is_gone_was_killed_and_says_what_to_do(store):
     assert "checkpoint" in shown["remedy"]
 
 
+def test_a_query_whose_jvm_is_gone_was_killed_too(store):
+    store.begin(replace(run(), jvm=12345, jvm_began=1.0), 1.0)
+    (shown,) = overview(store)
+    assert (shown["state"], "process 12345" in shown["error"]) == ("killed", True)
+
+
 def test_a_process_that_has_anothers_id_is_not_it():
     process = psutil.Process()
     assert is_alive(process.pid, process.create_time())
@@ -253,21 +259,51 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
         Store(tmp_path / "reports.db")
 
 
-def test_counts_are_kept_for_who_watches_and_taken_once(monkeypatch):
-    monkeypatch.setattr(batch_counts, "_counts", batch_counts._counts.copy())
-    monkeypatch.setattr(batch_counts, "_watchers", 0)
-    batch_counts.tell("q", 1, TableCount("/t", 1))
-    assert batch_counts.take("q", 1) == []
-    batch_counts.watch()
+def test_each_watcher_gets_the_counts_once_also_those_of_older_batches():
+    assert not batch_counts.are_wanted()
+    batch_counts.tell("q", 1, TableCount("/before", 1))
+    one, other = batch_counts.Watch(), batch_counts.Watch()
     batch_counts.tell("q", 1, TableCount("/t", 1))
     batch_counts.tell("q", 1, TableCount("/q", 2, {"too_short": 2}))
-    assert [one.path for one in batch_counts.take("q", 1)] == ["/t", "/q"]
-    assert batch_counts.take("q", 1) == []
+    batch_counts.tell("q", 3, TableCount("/later", 1))
+    batch_counts.tell("p", 1, TableCount("/anothers", 1))
+    for watch in (one, other):
+        assert [count.path for count in watch.take("q", 2)] == ["/t", "/q"]
+        assert watch.take("q", 2) == []
+        assert [count.path for count in watch.take("q", 3)] == ["/later"]
     for number in range(batch_counts.KEPT + 1):
-        batch_counts.tell("q", number, TableCount("/t", 1))
-    assert batch_counts.take("q", 0) == []
-    batch_counts.unwatch()
-    assert batch_counts.take("q", batch_counts.KEPT) == []
+        batch_counts.tell("q", number, TableCount(f"/{number}", 1))
+    assert [count.path for count in one.take("q", 1)] == ["/1"]
+    one.close()
+    one.close()
+    assert batch_counts.are_wanted()
+    other.close()
+    assert not batch_counts.are_wanted()
+
+
+def test_a_compacted_topic_has_fewer_records_than_offsets():
+    source = PROGRESS["sources"][0] | {"numInputRows": 10}
+    assert read_report(json.dumps(PROGRESS | {"sources": [source], "numInputRows": 10})).rows == 10
+
+
+def test_a_table_that_got_no_row_is_from_no_time(store):
+    store.begin(run(), 5.0)
+    store.add(run(), report(0), {}, [TableCount("/t", 0)], 5.0)
+    assert overview(store)[0]["tables"][0]["committed"] == 0
+    store.add(run(), report(1), {}, [TableCount("/t", 3)], 6.0)
+    store.add(run(), report(2), {}, [TableCount("/t", 0)], 7.0)
+    (table,) = overview(store)[0]["tables"]
+    assert (table["committed"], table["rows"], table["batch_id"]) == (6.0, 3, 2)
+
+
+def test_a_query_is_heard_when_a_batch_is_done_and_when_nothing_comes(store):
+    store.begin(run(), 5.0)
+    store.see(["r1"], 9.0)
+    assert overview(store)[0]["heard"] == 5.0
+    store.hear("r1", 6.0)
+    assert overview(store)[0]["heard"] == 6.0
+    store.add(run(), report(0), {}, [], 7.0)
+    assert overview(store)[0]["heard"] == 7.0
 
 
 CSS = Path(__file__).parents[2] / "src/workbench/dashboard/assets/dashboard.css"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import threading
 import time
@@ -46,23 +45,27 @@ class QueryMonitor(StreamingQueryListener):
         source: Who starts the queries: a notebook's name, for one.
         redact: Takes secrets out of an error's text.
         days: For how long reports are kept.
+        jvm: The process id of a JVM of its own, with whose end the queries end.
     """
 
-    def __init__(self, file: Path, source: str, redact: Callable[[str], str], days: float) -> None:
+    def __init__(
+        self, file: Path, source: str, redact: Callable[[str], str], days: float, jvm: int | None = None
+    ) -> None:
         self._events: queue.Queue[Event | None] = queue.Queue(WAITING)
         self._redact = redact
-        process = psutil.Process()
-        self._process = os.getpid(), process.create_time()
+        self._processes: tuple[int, float, int, float] = (
+            *_process(None),
+            *(_process(jvm) if jvm else (0, 0.0)),
+        )
         self._source = source
         self._running: set[str] = set()
         self._writer = _Writer(file, self._events, days)
-        batch_counts.watch()
         self._writer.start()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Spark calls it before `start` returns."""
         run_id, query_id = str(event.runId), str(event.id)
-        run, at = Run(run_id, query_id, event.name or query_id, self._source, *self._process), time.time()
+        run, at = Run(run_id, query_id, event.name or query_id, self._source, *self._processes), time.time()
         self._running.add(run_id)
         self._tell(lambda writer: writer.begin(run, at))
 
@@ -73,7 +76,9 @@ class QueryMonitor(StreamingQueryListener):
         self._tell(lambda writer: writer.add(run_id, read_report(text), at))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Spark calls it while nothing comes; the writer sees its runs by itself."""
+        """Spark calls it while nothing comes."""
+        run_id, at = str(event.runId), time.time()
+        self._tell(lambda writer: writer.hear(run_id, at))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Spark calls it at the end of a query."""
@@ -88,8 +93,7 @@ class QueryMonitor(StreamingQueryListener):
             time.sleep(0.02)
 
     def close(self, seconds: float = 5.0) -> None:
-        """Write what is still to be written, and end."""
-        batch_counts.unwatch()
+        """Write what is still to be written, and end; queries that still run are shown as ended."""
         self._tell(None)
         self._writer.join(seconds)
 
@@ -108,7 +112,9 @@ class _Writer(threading.Thread):
         self._store, self._events, self._days = Store(file), events, days
         self._runs: dict[str, Run] = {}
         self._heads: dict[tuple[str, int], list[Head]] = {}
+        self._counts = batch_counts.Watch()
         self._seen = self._kept = 0.0
+        self._problem = ""
 
     def run(self) -> None:
         """Write until `None` comes."""
@@ -123,8 +129,11 @@ class _Writer(threading.Thread):
                     return
                 event(self)
                 self._look_after(time.time())
+                self._problem = ""
             except Exception as error:  # noqa: BLE001 - whatever it is, the query goes on
-                _log.warning("what a streaming query reported was not kept: %s", error)
+                self._warn(str(error))
+                if event is None:
+                    return
 
     def begin(self, run: Run, at: float) -> None:
         """Note a start."""
@@ -136,14 +145,19 @@ class _Writer(threading.Thread):
         run = self._runs.get(run_id)
         if run is None:  # it was started before it was watched
             return
+        # Its start may have come while the file was locked.
+        self._store.begin(run, at)
         lags = {}
         for one in report.partitions:
             place = one.topic, one.partition
             if place not in self._heads:
                 self._heads[place] = self._store.heads(*place)
-            self._heads[place] = thinned([*self._heads[place], (at, one.head)], KEPT_HEADS)
+            # A topic that was created again, or another broker's, begins anew. Heads are Spark's at the
+            # batch's beginning.
+            known = [head for head in self._heads[place] if head[1] <= one.head and head[0] < report.at]
+            self._heads[place] = thinned([*known, (report.at, one.head)], KEPT_HEADS)
             lags[one] = lag(one.end, self._heads[place], at)
-        counts = batch_counts.take(run.query_id, report.batch_id)
+        counts = self._counts.take(run.query_id, report.batch_id)
         if counts and not report.is_exact:
             report = report.with_rows(sum(count.rows for count in counts))
         self._store.add(run, report, lags, counts, at)
@@ -157,12 +171,25 @@ class _Writer(threading.Thread):
             error, remedy = redact(failure.cause), failure.remedy
         self._store.end(run_id, at, error, remedy)
 
+    def hear(self, run_id: str, at: float) -> None:
+        """Note that nothing comes."""
+        self._store.hear(run_id, at)
+
     def _end_all(self, at: float) -> None:
-        # Spark tells nothing of queries that end with their session.
-        for run_id in self._runs:
-            self._store.end(run_id, at, None, "")
-        self._keep()
-        self._store.close()
+        self._counts.close()
+        try:
+            # Spark tells nothing of queries that end with their session.
+            for run_id in self._runs:
+                self._store.end(run_id, at, None, "")
+            self._keep()
+        finally:
+            self._store.close()
+
+    def _warn(self, problem: str) -> None:
+        # Once, and not each second.
+        if problem != self._problem:
+            self._problem = problem
+            _log.warning("what streaming queries report is not kept: %s", problem)
 
     def _look_after(self, now: float) -> None:
         if now - self._seen >= SEEN_SECONDS:
@@ -177,6 +204,11 @@ class _Writer(threading.Thread):
         self._store.keep_heads(self._heads)
 
 
+def _process(number: int | None) -> tuple[int, float]:
+    process = psutil.Process(number)
+    return process.pid, process.create_time()
+
+
 def _nothing(writer: _Writer) -> None:
     """No event came."""
 
@@ -188,6 +220,7 @@ def monitor_queries(
     source: str = "",
     redact: Callable[[str], str] = str,
     days: float = 7.0,
+    jvm: int | None = None,
 ) -> QueryMonitor:
     """Keep what all streaming queries of a session report: progress, lag, counts, end.
 
@@ -198,6 +231,7 @@ def monitor_queries(
         source: Who starts the queries; the application's name by default.
         redact: Takes secrets out of an error's text.
         days: For how long reports are kept.
+        jvm: The process id of a JVM of its own, with whose end the queries end as with this process's.
 
     Returns:
         The listener; `stop_monitoring` ends it.
@@ -205,8 +239,13 @@ def monitor_queries(
     Raises:
         sqlite3.Error: The file cannot be used.
     """
-    monitor = QueryMonitor(Path(file), source or str(spark.conf.get("spark.app.name", "")), redact, days)
-    spark.streams.addListener(monitor)
+    name = source or str(spark.conf.get("spark.app.name", ""))
+    monitor = QueryMonitor(Path(file), name, redact, days, jvm)
+    try:
+        spark.streams.addListener(monitor)
+    except BaseException:
+        monitor.close()
+        raise
     return monitor
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ BUSY_SECONDS = 30.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
     run_id TEXT PRIMARY KEY, query_id TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL,
-    process INTEGER NOT NULL, process_began REAL NOT NULL, began REAL NOT NULL, seen REAL NOT NULL,
-    ended REAL, error TEXT, remedy TEXT);
+    process INTEGER NOT NULL, process_began REAL NOT NULL, jvm INTEGER NOT NULL, jvm_began REAL NOT NULL,
+    began REAL NOT NULL, seen REAL NOT NULL,
+    heard REAL NOT NULL, ended REAL, error TEXT, remedy TEXT);
 CREATE INDEX IF NOT EXISTS runs_of_query ON runs (query_id, began);
 CREATE TABLE IF NOT EXISTS batches (
     query_id TEXT NOT NULL, run_id TEXT NOT NULL, batch_id INTEGER NOT NULL, at REAL NOT NULL,
@@ -57,6 +59,8 @@ class Run:
         source: Who started it: the notebook's name, or the application's.
         process: The driver's process id.
         process_began: When that process began, in seconds since 1970: ids are used again.
+        jvm: The process id of its JVM, where it has one of its own, else 0.
+        jvm_began: As `process_began`.
     """
 
     run_id: str
@@ -65,6 +69,8 @@ class Run:
     source: str
     process: int
     process_began: float
+    jvm: int = 0
+    jvm_began: float = 0.0
 
 
 class Store:
@@ -85,9 +91,12 @@ class Store:
         )
         self._database.row_factory = sqlite3.Row
         # A power cut may cost the newest lines, never the file; nothing waits for the disk.
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = NORMAL")
-        self._database.executescript(_TABLES)
+        # SQLite does not wait for the change to WAL, which two processes may want at once.
+        with file.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.executescript(_TABLES)
 
     def close(self) -> None:
         """Close the file."""
@@ -96,10 +105,11 @@ class Store:
     def begin(self, run: Run, at: float) -> None:
         """Note that a query has started."""
         with self._writing() as database:
-            values = (run.run_id, run.query_id, run.name, run.source, run.process, run.process_began, at, at)
+            values = {**asdict(run), "at": at}
             database.execute(
-                "INSERT OR IGNORE INTO runs (run_id, query_id, name, source, process, process_began, began,"
-                " seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO runs (run_id, query_id, name, source, process, process_began, jvm,"
+                " jvm_began, began, seen, heard) VALUES (:run_id, :query_id, :name, :source, :process,"
+                " :process_began, :jvm, :jvm_began, :at, :at, :at)",
                 values,
             )
 
@@ -107,6 +117,11 @@ class Store:
         """Note that queries still run."""
         with self._writing() as database:
             database.executemany("UPDATE runs SET seen = ? WHERE run_id = ?", [(at, one) for one in run_ids])
+
+    def hear(self, run_id: str, at: float) -> None:
+        """Note that a query has told something: that a batch is done, or that nothing comes."""
+        with self._writing() as database:
+            database.execute("UPDATE runs SET heard = ? WHERE run_id = ?", (at, run_id))
 
     def end(self, run_id: str, at: float, error: str | None, remedy: str) -> None:
         """Note that a query has ended, and why when it failed."""
@@ -126,7 +141,7 @@ class Store:
     ) -> None:
         """Keep a micro-batch; one that is repeated after a crash takes the place of its first attempt."""
         with self._writing() as database:
-            database.execute("UPDATE runs SET seen = ? WHERE run_id = ?", (at, run.run_id))
+            database.execute("UPDATE runs SET seen = ?, heard = ? WHERE run_id = ?", (at, at, run.run_id))
             _add_to_totals(database, run.query_id, report)
             database.execute(
                 "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -220,8 +235,8 @@ def _add_count(
     database.execute(
         "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
         " rows = rows + excluded.rows, batch_id = excluded.batch_id,"
-        " committed = CASE WHEN excluded.rows > 0 THEN excluded.committed ELSE committed END",
-        (query_id, count.path, bool(count.reasons), count.rows, at, batch_id),
+        " committed = max(committed, excluded.committed)",
+        (query_id, count.path, bool(count.reasons), count.rows, at if count.rows else 0.0, batch_id),
     )
     database.executemany(
         "INSERT INTO reasons VALUES (?, ?, ?, ?) ON CONFLICT (query_id, path, reason) DO UPDATE SET"

@@ -29,6 +29,7 @@ _GAUGES = (
     ),
     ("batch_duration_seconds", "Duration of the newest batch.", "milliseconds", 1000),
     ("batch_timestamp_seconds", "When the newest batch began.", "at", 1),
+    ("heard_timestamp_seconds", "When it last told that a batch is done, or that nothing comes.", "heard", 1),
     ("lag_records", "Records that Kafka held and that were not read yet.", "lag_records", 1),
     ("lag_seconds", "Since the first of these records came.", "lag_seconds", 1),
     ("state_rows", "Rows of the state.", "state_rows", 1),
@@ -93,9 +94,9 @@ def _gauges(queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     for query in queries:
         for one in STATES:
             state.add_metric([*_values(query), one], query["state"] == one)
-        times = [table["committed"] for table in query["tables"] if not table["is_quarantine"]]
-        if times:
-            committed.add_metric(_values(query), max(times))
+        newest = max((one["committed"] for one in query["tables"] if not one["is_quarantine"]), default=0)
+        if newest:
+            committed.add_metric(_values(query), newest)
     yield state
     yield committed
     for name, text, key, divisor in _GAUGES:

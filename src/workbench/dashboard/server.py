@@ -8,6 +8,8 @@ import json
 import secrets
 import signal
 import socket
+import sqlite3
+import threading
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +22,11 @@ from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler, StaticFileHandler
 
-from topiclake.errors import ConfigError
+from topiclake.errors import ConfigError, StorageError
 from topiclake.monitoring.store import Store
 from workbench.dashboard.metrics import exposition
 from workbench.dashboard.snapshot import details, overview
-from workbench.files import replace_json
+from workbench.files import replace_json, replace_private
 from workbench.home import Home
 from workbench.ports import HOST
 from workbench.query_watch import reports_file
@@ -90,18 +92,34 @@ async def _serve(home: Home, port: int, *, browser: bool) -> None:
     sockets = _listen(port, before.port)
     access = Access(sockets[0].getsockname()[1], before.token)
     access.keep(home)
-    store = Store(reports_file(home.folder))
+    store = _open(home)
     server = HTTPServer(application(store, access))
     server.add_sockets(sockets)
     click.echo(f"dashboard  {access.url}\nend it with Ctrl-C")
     if browser:
-        webbrowser.open(access.url)
+        # Some browsers return when they are closed.
+        threading.Thread(target=webbrowser.open, args=(_doorway(home, access),), daemon=True).start()
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     await ended.wait()
     server.stop()
     store.close()
+
+
+def _open(home: Home) -> Store:
+    file = reports_file(home.folder)
+    try:
+        return Store(file)
+    except sqlite3.Error as error:
+        raise StorageError(f"{file} cannot be read: {error}", f"move it away: rm {file}*") from None
+
+
+def _doorway(home: Home, access: Access) -> str:
+    """Return the address of a file that leads to the page: all users can see a browser's arguments."""
+    file = home.data / "dashboard.html"
+    replace_private(file, f'<meta http-equiv="refresh" content="0; url={access.url}">'.encode())
+    return file.as_uri()
 
 
 def _listen(port: int, before: int) -> list[socket.socket]:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import psutil
-
 from topiclake.monitoring.store import Store
+from workbench.home import ProcessRecord
+from workbench.processes import is_running
 
 #: Batches of the charts.
 POINTS = 300
@@ -31,7 +31,7 @@ _POINTS = (
     " WHERE query_id = ? ORDER BY batch_id DESC LIMIT ?"
 )
 _RUNS = "SELECT began, ended, error FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 20"
-GONE = "its driver ended without a word (process {}): killed, or out of memory"
+GONE = "its driver is gone without a word (process {}): killed, or out of memory"
 GO_ON = "start it again: it goes on from its checkpoint"
 
 IsAlive = Callable[[int, float], bool]
@@ -39,10 +39,7 @@ IsAlive = Callable[[int, float], bool]
 
 def is_alive(process: int, began: float) -> bool:
     """Whether a driver still runs; its id may belong to another process since."""
-    try:
-        return abs(psutil.Process(process).create_time() - began) < 1
-    except psutil.Error:
-        return False
+    return is_running(ProcessRecord(process, began))
 
 
 def overview(store: Store, alive: IsAlive = is_alive) -> list[dict[str, Any]]:
@@ -86,6 +83,7 @@ def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, An
         "state": state,
         "began": run["began"],
         "ended": run["ended"],
+        "heard": run["heard"],
         "error": error,
         "remedy": remedy,
         **{name: batch.get(name) for name in named},
@@ -103,6 +101,6 @@ def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, An
 def _state(run: Mapping[str, Any], alive: IsAlive) -> tuple[str, str | None, str | None]:
     if run["ended"] is not None:
         return ("failed", run["error"], run["remedy"]) if run["error"] else ("ended", None, None)
-    if alive(run["process"], run["process_began"]):
-        return "running", None, None
-    return "killed", GONE.format(run["process"]), GO_ON
+    processes = [(run["process"], run["process_began"]), (run["jvm"], run["jvm_began"])]
+    gone = [process for process, began in processes if process and not alive(process, began)]
+    return ("killed", GONE.format(gone[0]), GO_ON) if gone else ("running", None, None)
