@@ -40,6 +40,9 @@ class Watched:
         kafka.ensure_topic(self.settings.kafka, self.topic, 1)
         with SchemaRegistryClient({"url": self.settings.schema_registry.url}) as registry:
             self.id = registry.register_schema(f"{self.topic}-value", Schema(json.dumps(SCHEMA), "AVRO"))
+            # Not of the topic's subject: known by its id alone, once a record names it.
+            late = SCHEMA | {"name": f"L{uuid4().hex}"}
+            self.late_id = registry.register_schema(f"{self.topic}-late", Schema(json.dumps(late), "AVRO"))
         self.home = folder / "home"
         self.file = reports_file(self.home)
 
@@ -49,10 +52,10 @@ class Watched:
             producer.produce(self.topic, value=value, partition=0)
         assert producer.flush(120) == 0
 
-    def right(self, n):
+    def right(self, n, schema_id=None):
         written = io.BytesIO()
         fastavro.schemaless_writer(written, SCHEMA, {"n": n})
-        return frame(self.id, written.getvalue())
+        return frame(schema_id or self.id, written.getvalue())
 
     def ingest(self, **changed):
         pipeline = self.settings.pipeline.model_copy(update={"table_properties": {}, **changed})
@@ -90,28 +93,42 @@ def test_the_numbers_are_those_of_table_and_quarantine_also_on_the_page(watched,
         *map(watched.right, range(30)), b"{}", b"{ }    ", watched.right(1)[:-1], frame(2**30, b"\0")
     )
     tl.await_caught_up(watched.ingest(), "availableNow")
-    watched.send(*map(watched.right, range(5)), b"{}")
+    watched.send(
+        *map(watched.right, range(5)), b"{}", watched.right(7, watched.late_id), watched.right(8)[:-1]
+    )
     tl.await_caught_up(watched.ingest(), "availableNow")
     wait_until(lambda: watched.kept()[0]["ended"] and len(watched.kept()[1]["runs"]) == 2)
     query, more = watched.kept()
     assert (query["name"], query["source"], query["state"]) == ("gps", "tests", "ended")
-    assert query["rows"] == 40
-    assert (query["written"], query["quarantined"]) == watched.in_tables() == (35, query["quarantined"])
-    assert sum(query["quarantined"].values()) == 5
+    assert query["rows"] == 42
+    assert (query["written"], query["quarantined"]) == watched.in_tables() == (36, query["quarantined"])
+    assert sum(query["quarantined"].values()) == 6
     assert query["quarantined"]["too_short"] == 2
     assert (query["lag_records"], query["lag_seconds"]) == (0, 0.0)
     (partition,) = more["partitions"]
-    assert (partition["topic"], partition["partition"], partition["end"]) == (watched.topic, 0, 40)
+    assert (partition["topic"], partition["partition"], partition["end"]) == (watched.topic, 0, 42)
     assert "addBatch" in more["phases"]
     with dashboard(watched.home) as (_, address):
         page.goto(address)
         cells = page.locator("#queries tbody tr")
-        expect(cells.locator("[data-label='rows written']")).to_have_text("35")
-        expect(cells.locator("[data-label='quarantined']")).to_have_text("5")
+        expect(cells.locator("[data-label='rows written']")).to_have_text("36")
+        expect(cells.locator("[data-label='quarantined']")).to_have_text("6")
         cells.locator("th a").click()
         expect(page.locator("#reasons")).to_contain_text("too_short")
         shown = page.locator("#reasons tbody tr").all_text_contents()
         assert sorted(shown) == sorted(f"{reason}{count}" for reason, count in query["quarantined"].items())
+
+
+def test_values_that_are_json_are_counted_too(watched):
+    watched.send(b'{"n": 1}', b'{"n": 2}', b'{"n": "x"}', b"{", None)
+    schema = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
+    tl.await_caught_up(watched.ingest(**schema), "availableNow")
+    watched.send(b'{"n": 3}', b"[]", None)
+    tl.await_caught_up(watched.ingest(**schema), "availableNow")
+    wait_until(lambda: watched.kept()[0]["ended"] and len(watched.kept()[1]["runs"]) == 2)
+    query, _ = watched.kept()
+    assert (query["rows"], query["written"], query["quarantined"]) == (8, *watched.in_tables())
+    assert query["quarantined"] == {"undecodable": 3, "tombstone": 2}
 
 
 def test_lag_is_told_while_a_query_is_behind(watched):
