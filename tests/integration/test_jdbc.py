@@ -199,7 +199,7 @@ def test_two_drivers_with_one_checkpoint_write_a_batch_once(sink, monkeypatch):
     for driver in drivers:
         driver.start()
     for driver in drivers:
-        driver.join(60)
+        driver.join(240)
     assert len(entered) == len(sink.rows()) == len(sink.refused()) == 1
 
 
@@ -283,7 +283,7 @@ def test_a_deadlock_is_tried_again(sink, caplog):
     other.cursor().execute(f"UPDATE {sink.table} SET n = 50 WHERE k = 'a'")
     other.cursor().execute("COMMIT")
     other.close()
-    driver.join(60)
+    driver.join(240)
     one_by_one.undo()
     assert failed == []
     assert sink.rows() == [("a", 2), ("b", 2)]

@@ -218,7 +218,7 @@ class Users:
         of_root = {f"ADMIN_{name}_KEY": root[f"ROOT_{name}_KEY"] for name in ("ACCESS", "SECRET")}
         where = {"ADMIN_ENDPOINT_URL": f"http://127.0.0.1:{self.port}"}
         subprocess.run(
-            [program, "admin", *arguments], env=os.environ | of_root | where, check=True, timeout=30
+            [program, "admin", *arguments], env=os.environ | of_root | where, check=True, timeout=240
         )
 
 

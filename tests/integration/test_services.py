@@ -165,7 +165,7 @@ def environment(home: Home) -> dict[str, str]:
 def run(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "workbench", *arguments]
     return subprocess.run(
-        command, env=environment(home), cwd=PROJECT, capture_output=True, text=True, check=False, timeout=60
+        command, env=environment(home), cwd=PROJECT, capture_output=True, text=True, check=False, timeout=240
     )
 
 
