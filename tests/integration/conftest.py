@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -40,14 +41,19 @@ def consuming(embedded) -> Callable[..., subprocess.Popen[str]]:
     home, _ = embedded
 
     def started(topic: str, *options: str, **variables: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "workbench", "consume", topic, *options],
-            cwd=PROJECT,
-            env=without_workbench() | {"WORKBENCH_HOME": str(home.folder)} | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
+        # Tests that run in a shell's background ignore Ctrl-C, and so would what they start.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "workbench", "consume", topic, *options],
+                cwd=PROJECT,
+                env=without_workbench() | {"WORKBENCH_HOME": str(home.folder)} | variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     return started
 
