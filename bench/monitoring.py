@@ -14,7 +14,6 @@ import statistics
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from bench.gps_ingest import TOPIC, load, preload
 from bench.rounds import console, own_services
 from topiclake import ingest
 from topiclake.monitoring.listener import monitor_queries, stop_monitoring
+from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Store
 
 #: Batches between two turns.
@@ -79,15 +79,14 @@ class _Started:
 
 def filled(blocks: list[Block], query: StreamingQuery) -> list[Block]:
     """Give each block the batches that lie within it as a whole; those of the warm-up belong to none."""
-    batches = []
-    for told in query.recentProgress:
-        began = datetime.fromisoformat(str(told["timestamp"]).replace("Z", "+00:00")).timestamp()
-        batches.append((int(told["batchId"]), began, told["durationMs"]["triggerExecution"] / 1000))
+    batches = [read_report(told.json) for told in query.recentProgress]
     for block in blocks:
         block.seconds = tuple(
-            seconds
-            for number, began, seconds in batches
-            if number >= WARM_UP and block.began <= began and began + seconds <= block.ended
+            one.milliseconds / 1000
+            for one in batches
+            if one.batch_id >= WARM_UP
+            and block.began <= one.at
+            and one.at + one.milliseconds / 1000 <= block.ended
         )
     return [block for block in blocks if len(block.seconds) >= BLOCK // 2]
 

@@ -68,8 +68,9 @@ def warm_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
 @pytest.fixture
 def page() -> Iterator[Page]:
     """A page of Debian's Chromium."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=90_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser.new_page(viewport={"width": 1280, "height": 1000})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 #: Batches that are told of and not taken yet; more than one is there only while a listener is behind.
 KEPT = 200
@@ -21,12 +21,17 @@ class TableCount:
     Attributes:
         path: Of the table.
         rows: How many rows.
-        reasons: Of a quarantine: how many of them for which reason.
+        reasons: Of a quarantine: how many of them for which reason; None for a table.
     """
 
     path: str
     rows: int
-    reasons: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] | None = None
+
+    @property
+    def is_quarantine(self) -> bool:
+        """Whether the table is a quarantine."""
+        return self.reasons is not None
 
 
 _watches: list[Watch] = []

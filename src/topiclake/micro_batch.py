@@ -132,7 +132,7 @@ class Batch:
     def tell(self, path: str, rows: int, reasons: Mapping[str, int] | None = None) -> None:
         """Tell who watches the query what this batch put into the table at `path`."""
         query = checkpoint.query_id(self.spark, self.target.checkpoint, self.target.start)
-        batch_counts.tell(query, self.number, TableCount(path, rows, reasons or {}))
+        batch_counts.tell(query, self.number, TableCount(path, rows, reasons))
 
     def append(self, frame: DataFrame, path: str, suffix: str = "", **commit: object) -> None:
         """Append once, as this batch of this writer."""
@@ -280,8 +280,7 @@ def _settle(
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
     bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
     if bad.isEmpty():
-        if tally.is_whole:
-            batch.tell(batch.target.table, sum(tally.reasons.values()))
+        _tell_settled(batch, tally, {})
         return
     if batch.target.mode == "FAILFAST":
         raise _first_of(bad)
@@ -289,24 +288,23 @@ def _settle(
         quarantine.quarantined(bad, pipeline=batch.target.pipeline, batch_id=batch.number),
         batch.target.quarantine,
     )
-    _tell_settled(batch, tally, bad, is_known=codecs is known)
-
-
-def _tell_settled(batch: Batch, tally: Tally, bad: DataFrame, *, is_known: bool) -> None:
-    """Tell who watches what commits 2 and 3 were; nothing that fails here is the batch's business."""
-    if not batch_counts.are_wanted() or not tally.is_whole:
-        return
-    reasons = tally.reasons
-    if not is_known or "ok" in reasons:
+    if codecs is known and "ok" not in tally.reasons:
+        _tell_settled(batch, tally, tally.reasons)
+    elif batch_counts.are_wanted():
         # Schemas became known since, or keys are wrong: the tally does not tell who went where.
         try:
-            reasons = quarantine.count_reasons(bad)
+            _tell_settled(batch, tally, quarantine.count_reasons(bad))
         except (PySparkException, Py4JError) as error:
             _log.warning("batch %d was written, but not counted: %s", batch.number, error)
-            return
-    in_quarantine = sum(reasons.values())
-    batch.tell(batch.target.table, sum(tally.reasons.values()) - in_quarantine)
-    batch.tell(batch.target.quarantine, in_quarantine, reasons)
+
+
+def _tell_settled(batch: Batch, tally: Tally, reasons: Mapping[str, int]) -> None:
+    """Tell who watches what commits 2 and 3 were: `reasons` of the quarantine, and the others rows."""
+    if not tally.is_whole:
+        return
+    batch.tell(batch.target.table, sum(tally.reasons.values()) - sum(reasons.values()))
+    if reasons:
+        batch.tell(batch.target.quarantine, sum(reasons.values()), reasons)
 
 
 def _first_of(bad: DataFrame) -> DecodeError:

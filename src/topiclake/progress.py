@@ -35,6 +35,8 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
     Raises:
         TopiclakeError: The query failed; the error names the cause, not the stack.
     """
+    # Not asked for where nothing is drawn: behind a JVM that is gone, or Ctrl-C, it would hide the cause.
+    draw = _drawings.get(str(query.runId)) if _drawings else None
     try:
         if trigger == "availableNow":
             query.awaitTermination()
@@ -46,7 +48,8 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
         query.stop()
         raise
     finally:
-        _drawings.get(str(query.runId), lambda: None)()
+        if draw is not None:
+            draw()
 
 
 def draw_when_caught_up(query: StreamingQuery, draw: Callable[[], None]) -> None:

@@ -65,9 +65,9 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     if not is_counted or told.get["left"]:
         write_left(target, values, judged, writer, batch_id)
     if is_counted:
-        nowhere = {"tombstone"} if layout.skips_tombstones else set()
-        reasons = {one: told.get[one] for one in REASONS if told.get[one] and one not in nowhere}
-        batch_counts.tell(query, batch_id, TableCount(target.quarantine, told.get["left"], reasons))
+        reasons = {one: told.get[one] for one in REASONS if told.get[one] and one not in _no_left(layout)}
+        if reasons:
+            batch_counts.tell(query, batch_id, TableCount(target.quarantine, told.get["left"], reasons))
         _begun.add(target.start)
 
 
@@ -118,8 +118,12 @@ def read(records: DataFrame, values: Values, layout: Layout, *, mode: str) -> Da
 
 def is_left(layout: Layout) -> Column:
     """Tell whether a judged record belongs into no table; a skipped tombstone belongs nowhere."""
-    nowhere = ["ok", "tombstone"] if layout.skips_tombstones else ["ok"]
-    return ~F.col("reason").isin(nowhere)
+    return ~F.col("reason").isin(_no_left(layout))
+
+
+def _no_left(layout: Layout) -> list[str]:
+    """Return the verdicts of records that are in no quarantine."""
+    return ["ok", "tombstone"] if layout.skips_tombstones else ["ok"]
 
 
 def placed(judged: DataFrame, layout: Layout) -> DataFrame:

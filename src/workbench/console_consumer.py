@@ -51,8 +51,7 @@ def consume(
     jars = [home.project / "jars" / module / "target" / "jars" for module in _MODULES]
     if not all(any(folder.glob("*.jar")) for folder in jars):
         raise PlatformError("the console consumer's jars are missing", "make jars")
-    addresses = services.addresses(home)
-    os.environ.update((addresses.environment() if addresses else {}) | os.environ)
+    os.environ.update(services.environment(home))
     secrets = DBUtils(home.folder, home.project).secrets.get
     access = console_access(topic, parameters, secrets=secrets, conf=home.project / "conf")
     command = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,10 +34,9 @@ def run_with_services(
     require_java()
     home.prepare()
     handed = HandedOn.take()
-    addresses = services.addresses(home)
+    environment = services.environment(home)
     from workbench.runner import run_notebook
 
-    environment = (addresses.environment() if addresses else {}) | os.environ
     given = {**parameters, **handed.parameters}
     return run_notebook(
         notebook.absolute(), given, home, environment, console, cell_seconds, secrets=handed.secrets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -136,6 +137,12 @@ def addresses(home: Home) -> Addresses | None:
     if any(one.state != "running" for one in status(home, default_services(home))):
         return None
     return _addresses(home, home.load())
+
+
+def environment(home: Home) -> dict[str, str]:
+    """Return this process's variables, over those that tell of the running services."""
+    found = addresses(home)
+    return (found.environment() if found else {}) | os.environ
 
 
 def _addresses(home: Home, state: State) -> Addresses:

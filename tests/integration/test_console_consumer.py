@@ -39,7 +39,7 @@ class Topic:
     """A topic with one partition, and schemas of its own."""
 
     def __init__(self, addresses, registry):
-        self.name, self.registry, self.ids = f"console-{uuid4().hex[:8]}", registry, {}
+        self.name, self.registry = f"console-{uuid4().hex[:8]}", registry
         settings = KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers)
         kafka.ensure_topic(settings, self.name, 1)
         self.producer = Producer(kafka.client_settings(settings))

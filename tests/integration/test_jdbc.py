@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from uuid import uuid4
@@ -257,41 +258,46 @@ def test_a_value_larger_than_a_statement_is_kept_in_part(sink):
 
 
 def test_a_deadlock_is_tried_again(sink, caplog):
-    rows = sink.frame([("a", 1), ("b", 1)], "k STRING, n INT")
-    sink.write(rows, 0)
-    other = sink.server.connect()
-    other.cursor().execute("BEGIN")
-    # What the sink writes comes in the order of its keys: the other one goes against it.
-    other.cursor().execute(f"UPDATE {sink.table} SET n = 50 WHERE k = 'b'")
-    if sink.server.kind == "mariadb":
-        # The one that has changed less is the victim.
-        other.cursor().execute("CREATE TEMPORARY TABLE IF NOT EXISTS w (n INT) ENGINE=InnoDB")
-        other.cursor().execute("INSERT INTO w SELECT seq FROM seq_1_to_1000")
+    rows = "k STRING, n INT"
+    sink.write(sink.frame([("a", 1), ("b", 1), ("c", 1)], rows), 0)
     one_by_one = pytest.MonkeyPatch()
     one_by_one.setattr(jdbc_rows, "CHUNK_ROWS", 1)
-    failed = []
-
-    def write():
-        try:
-            sink.write(sink.frame([("a", 2), ("b", 2)], "k STRING, n INT").repartition(1), 1)
-        except Exception as error:  # noqa: BLE001 (told below)
-            failed.append(error)
-
-    driver = threading.Thread(target=write)
-    driver.start()
-    _await_lock_wait(sink.server)
-    other.cursor().execute(f"UPDATE {sink.table} SET n = 50 WHERE k = 'a'")
-    other.cursor().execute("COMMIT")
-    other.close()
-    driver.join(240)
+    batch = sink.frame([("a", 2), ("b", 2), ("c", 2)], rows).repartition(1)
+    with ThreadPoolExecutor() as pool:
+        # The sink has `a` and waits for `b`, which it gets when somebody waits for `a`, and has `c`.
+        other, gate = _transaction(sink, "c"), _transaction(sink, "b")
+        written = pool.submit(sink.write, batch, 1)
+        _await_lock_waits(sink.server, 1)
+        taken = pool.submit(other.cursor().execute, f"UPDATE {sink.table} SET n = 50 WHERE k = 'a'")
+        _await_lock_waits(sink.server, 2)
+        gate.cursor().execute("COMMIT")
+        taken.result(240)
+        other.cursor().execute("COMMIT")
+        written.result(240)
+    for one in (other, gate):
+        one.close()
     one_by_one.undo()
-    assert failed == []
-    assert sink.rows() == [("a", 2), ("b", 2)]
+    assert sink.rows() == [("a", 2), ("b", 2), ("c", 2)]
     assert "deadlock" in caplog.text.lower()
 
 
-def _await_lock_wait(server):
-    """Wait until a transaction waits for another one's lock."""
+def _transaction(sink, key):
+    """Begin one that has a row's lock, and is never the victim of a deadlock."""
+    connection = sink.server.connect()
+    if sink.server.kind == "postgresql":
+        # There it is who looks first; the sink does after 100 ms.
+        connection.cursor().execute("SET deadlock_timeout = '10min'")
+    connection.cursor().execute("BEGIN")
+    connection.cursor().execute(f"UPDATE {sink.table} SET n = 50 WHERE k = '{key}'")
+    if sink.server.kind == "mariadb":
+        # There it is who has changed less.
+        connection.cursor().execute("CREATE TEMPORARY TABLE IF NOT EXISTS w (n INT) ENGINE=InnoDB")
+        connection.cursor().execute("INSERT INTO w SELECT seq FROM seq_1_to_1000")
+    return connection
+
+
+def _await_lock_waits(server, number):
+    """Wait until so many transactions wait for others' locks."""
     sql = {
         "mariadb": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
         "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
@@ -300,7 +306,7 @@ def _await_lock_wait(server):
     def waits():
         # MariaDB looks anew only where nobody has asked for a tenth of a second.
         time.sleep(0.3)
-        return server.query(sql[server.kind]) != [(0,)]
+        return server.query(sql[server.kind]) == [(number,)]
 
     wait_until(waits)
 

@@ -25,7 +25,6 @@ MARKER = "\n\n# COMMAND ----------\n\n"
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/lab\?token=(\w+)")
 #: Spark starts in the first cell that needs it.
 SPARK_MILLISECONDS = 240_000
-expect.set_options(timeout=90_000)
 
 STORY = MARKER.join(
     [

@@ -196,7 +196,7 @@ def test_what_is_old_is_forgotten_and_a_running_query_never(store):
     store.add(run(1, "old"), report(0), {}, [TableCount("/q", 2, {"bad_magic": 2})], 10.0)
     store.end("r1", 10.0, None, "")
     store.begin(run(2, "quiet"), 10.0)
-    store.see(["r2"], 1_000_000_000_000.0)
+    store.hear("r2", 1_000_000_000_000.0)
     store.forget(2_000_000_000.0)
     assert [one["id"] for one in overview(store)] == ["quiet"]
     for table in ("batches", "totals", "partitions", "tables", "reasons"):
@@ -296,9 +296,16 @@ def test_a_table_that_got_no_row_is_from_no_time(store):
     assert (table["committed"], table["rows"], table["batch_id"]) == (6.0, 3, 2)
 
 
+def test_a_quarantine_is_no_table_also_where_its_first_batch_put_nothing_there(store):
+    store.begin(run(), 5.0)
+    store.add(run(), report(0), {}, [TableCount("/t", 3), TableCount("/q", 0, {})], 5.0)
+    store.add(run(), report(1), {}, [TableCount("/t", 0), TableCount("/q", 2, {"too_short": 2})], 6.0)
+    (shown,) = overview(store)
+    assert (shown["written"], shown["quarantined"]) == (3, {"too_short": 2})
+
+
 def test_a_query_is_heard_when_a_batch_is_done_and_when_nothing_comes(store):
     store.begin(run(), 5.0)
-    store.see(["r1"], 9.0)
     assert overview(store)[0]["heard"] == 5.0
     store.hear("r1", 6.0)
     assert overview(store)[0]["heard"] == 6.0

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Set
 from pathlib import Path
-from typing import Any
 
 import psutil
 from pyspark.sql import SparkSession
@@ -25,8 +24,8 @@ from topiclake.monitoring.lag import Head, lag, thinned
 from topiclake.monitoring.reports import BatchReport, read_report
 from topiclake.monitoring.store import Run, Store
 
-SEEN_SECONDS = 1.0
 KEEP_SECONDS = 30.0
+FORGET_SECONDS = 3600.0
 KEPT_HEADS = 200
 #: More events than a driver has in minutes: should the file be locked for so long, the oldest are lost.
 WAITING = 10_000
@@ -113,14 +112,14 @@ class _Writer(threading.Thread):
         self._runs: dict[str, Run] = {}
         self._heads: dict[tuple[str, int], list[Head]] = {}
         self._counts = batch_counts.Watch()
-        self._seen = self._kept = 0.0
+        self._kept = self._forgot = 0.0
         self._problem = ""
 
     def run(self) -> None:
         """Write until `None` comes."""
         while True:
             try:
-                event = self._events.get(timeout=SEEN_SECONDS)
+                event = self._events.get(timeout=KEEP_SECONDS)
             except queue.Empty:
                 event = _nothing
             try:
@@ -145,8 +144,6 @@ class _Writer(threading.Thread):
         run = self._runs.get(run_id)
         if run is None:  # it was started before it was watched
             return
-        # Its start may have come while the file was locked.
-        self._store.begin(run, at)
         lags = {}
         for one in report.partitions:
             place = one.topic, one.partition
@@ -186,22 +183,22 @@ class _Writer(threading.Thread):
             self._store.close()
 
     def _warn(self, problem: str) -> None:
-        # Once, and not each second.
+        # Once, and not with each event.
         if problem != self._problem:
             self._problem = problem
             _log.warning("what streaming queries report is not kept: %s", problem)
 
     def _look_after(self, now: float) -> None:
-        if now - self._seen >= SEEN_SECONDS:
-            self._store.see(self._runs, now)
-            self._seen = now
         if now - self._kept >= KEEP_SECONDS:
             self._keep()
-            self._store.forget(now - self._days * 86400)
             self._kept = now
+        if now - self._forgot >= FORGET_SECONDS:
+            self._store.forget(now - self._days * 86400)
+            self._forgot = now
 
     def _keep(self) -> None:
-        self._store.keep_heads(self._heads)
+        if self._heads:
+            self._store.keep_heads(self._heads)
 
 
 def _process(number: int | None) -> tuple[int, float]:
@@ -249,7 +246,7 @@ def monitor_queries(
     return monitor
 
 
-def stop_monitoring(spark: SparkSession, monitor: Any) -> None:  # noqa: ANN401 - a QueryMonitor, for the workbench
+def stop_monitoring(spark: SparkSession, monitor: QueryMonitor) -> None:
     """End what `monitor_queries` began, with the last reports of queries that have ended."""
     monitor.await_ends({str(query.runId) for query in spark.streams.active})
     spark.streams.removeListener(monitor)

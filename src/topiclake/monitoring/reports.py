@@ -63,6 +63,11 @@ class BatchReport:
     sink: str
     is_exact: bool = True
 
+    @property
+    def lag(self) -> int | None:
+        """Records that are still to be read; None where the source is not Kafka."""
+        return sum(one.lag for one in self.partitions) if self.partitions else None
+
     def with_rows(self, rows: int) -> BatchReport:
         """Return the same with another count of records, and the rates that follow from it."""
         share = rows / self.rows if self.rows else 0.0

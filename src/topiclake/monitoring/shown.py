@@ -7,7 +7,6 @@ import html
 import sys
 import threading
 import uuid
-from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timezone
 
@@ -43,7 +42,7 @@ class _Drawing:
     def __init__(self, query: StreamingQuery, output: Output) -> None:
         self._query, self._output = query, output
         self._name = query.name or str(query.id)
-        self._reports: deque[BatchReport] = deque(maxlen=MAX_POINTS)
+        self._reports: dict[float, BatchReport] = {}
         self._lock = threading.Lock()
         self._shown = ""
 
@@ -58,14 +57,13 @@ class _Drawing:
     def draw(self) -> None:
         """Show what is known, if it is more than what is shown."""
         with self._lock:
-            line = f"{self._name}: {self._status()}"
-            self._read_new()
-            if self._reports:
-                line = f"{line}, {summary(self._reports[-1])}"
+            status = self._status()
+            reports = self._read(all_of_them=status != "running")
+            line = ", ".join([f"{self._name}: {status}", *map(summary, reports[-1:])])
             if line == self._shown:
                 return
             self._shown = line
-            charts = html_charts([_point(report) for report in self._reports])
+            charts = html_charts([_point(report) for report in reports])
             self._output(f'<div class="topiclake-progress"><p>{html.escape(line)}</p>{charts}</div>', line)
 
     def _status(self) -> str:
@@ -77,17 +75,20 @@ class _Drawing:
         except Exception:  # noqa: BLE001 - the JVM is gone, and takes its queries with it
             return "stopped"
 
-    def _read_new(self) -> None:
-        newest = self._reports[-1].at if self._reports else 0.0
+    def _read(self, *, all_of_them: bool) -> list[BatchReport]:
+        """Return the newest reports; batches that come faster than this is called are read at the end."""
         with contextlib.suppress(Exception):
-            reports = (read_report(told.json) for told in self._query.recentProgress)
-            self._reports.extend([report for report in reports if report.at > newest])
+            told = (
+                self._query.recentProgress if all_of_them or not self._reports else [self._query.lastProgress]
+            )
+            self._reports |= {one.at: one for one in (read_report(each.json) for each in told if each)}
+        self._reports = {at: self._reports[at] for at in sorted(self._reports)[-MAX_POINTS:]}
+        return list(self._reports.values())
 
 
 def summary(report: BatchReport) -> str:
     """Return a batch as a part of a line."""
-    lag = sum(one.lag for one in report.partitions)
-    behind = f", lag {lag:,} records" if report.partitions else ""
+    behind = "" if report.lag is None else f", lag {report.lag:,} records"
     late = f", {report.late_rows:,} rows too late" if report.late_rows else ""
     took, rate = duration_text(report.milliseconds), rate_text(report.processing_rate)
     return f"batch {report.batch_id}: {report.rows:,} records in {took} ({rate}){behind}{late}"
@@ -101,7 +102,7 @@ def _point(report: BatchReport) -> BatchPoint:
         input_rate=report.input_rate,
         processing_rate=report.processing_rate,
         milliseconds=report.milliseconds,
-        lag=sum(one.lag for one in report.partitions) if report.partitions else None,
+        lag=report.lag,
     )
 
 

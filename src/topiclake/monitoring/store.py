@@ -21,8 +21,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
     run_id TEXT PRIMARY KEY, query_id TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL,
     process INTEGER NOT NULL, process_began REAL NOT NULL, jvm INTEGER NOT NULL, jvm_began REAL NOT NULL,
-    began REAL NOT NULL, seen REAL NOT NULL,
-    heard REAL NOT NULL, ended REAL, error TEXT, remedy TEXT);
+    began REAL NOT NULL, heard REAL NOT NULL, ended REAL, error TEXT, remedy TEXT);
 CREATE INDEX IF NOT EXISTS runs_of_query ON runs (query_id, began);
 CREATE TABLE IF NOT EXISTS batches (
     query_id TEXT NOT NULL, run_id TEXT NOT NULL, batch_id INTEGER NOT NULL, at REAL NOT NULL,
@@ -105,18 +104,7 @@ class Store:
     def begin(self, run: Run, at: float) -> None:
         """Note that a query has started."""
         with self._writing() as database:
-            values = {**asdict(run), "at": at}
-            database.execute(
-                "INSERT OR IGNORE INTO runs (run_id, query_id, name, source, process, process_began, jvm,"
-                " jvm_began, began, seen, heard) VALUES (:run_id, :query_id, :name, :source, :process,"
-                " :process_began, :jvm, :jvm_began, :at, :at, :at)",
-                values,
-            )
-
-    def see(self, run_ids: Iterable[str], at: float) -> None:
-        """Note that queries still run."""
-        with self._writing() as database:
-            database.executemany("UPDATE runs SET seen = ? WHERE run_id = ?", [(at, one) for one in run_ids])
+            _begin(database, run, at)
 
     def hear(self, run_id: str, at: float) -> None:
         """Note that a query has told something: that a batch is done, or that nothing comes."""
@@ -127,8 +115,8 @@ class Store:
         """Note that a query has ended, and why when it failed."""
         with self._writing() as database:
             database.execute(
-                "UPDATE runs SET ended = ?, seen = ?, error = ?, remedy = ? WHERE run_id = ?",
-                (at, at, error, remedy, run_id),
+                "UPDATE runs SET ended = ?, error = ?, remedy = ? WHERE run_id = ?",
+                (at, error, remedy, run_id),
             )
 
     def add(
@@ -141,7 +129,9 @@ class Store:
     ) -> None:
         """Keep a micro-batch; one that is repeated after a crash takes the place of its first attempt."""
         with self._writing() as database:
-            database.execute("UPDATE runs SET seen = ?, heard = ? WHERE run_id = ?", (at, at, run.run_id))
+            # Its start may have come while the file was locked.
+            _begin(database, run, at)
+            database.execute("UPDATE runs SET heard = ? WHERE run_id = ?", (at, run.run_id))
             _add_to_totals(database, run.query_id, report)
             database.execute(
                 "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -175,7 +165,7 @@ class Store:
         """Delete what is older, and queries that have ended and have no batch left."""
         with self._writing() as database:
             database.execute("DELETE FROM batches WHERE at < ?", (before,))
-            database.execute("DELETE FROM runs WHERE coalesce(ended, seen) < ?", (before,))
+            database.execute("DELETE FROM runs WHERE coalesce(ended, heard) < ?", (before,))
             gone = "DELETE FROM {} WHERE query_id NOT IN (SELECT query_id FROM runs)"
             for table in ("batches", "totals", "partitions", "tables", "reasons"):
                 database.execute(gone.format(table))
@@ -193,6 +183,15 @@ class Store:
             self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
+
+
+def _begin(database: sqlite3.Connection, run: Run, at: float) -> None:
+    database.execute(
+        "INSERT OR IGNORE INTO runs (run_id, query_id, name, source, process, process_began, jvm, jvm_began,"
+        " began, heard) VALUES (:run_id, :query_id, :name, :source, :process, :process_began, :jvm,"
+        " :jvm_began, :at, :at)",
+        {**asdict(run), "at": at},
+    )
 
 
 def _batch(run: Run, report: BatchReport, lags: Mapping[PartitionReport, Lag]) -> tuple[object, ...]:
@@ -236,10 +235,10 @@ def _add_count(
         "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
         " rows = rows + excluded.rows, batch_id = excluded.batch_id,"
         " committed = max(committed, excluded.committed)",
-        (query_id, count.path, bool(count.reasons), count.rows, at if count.rows else 0.0, batch_id),
+        (query_id, count.path, count.is_quarantine, count.rows, at if count.rows else 0.0, batch_id),
     )
     database.executemany(
         "INSERT INTO reasons VALUES (?, ?, ?, ?) ON CONFLICT (query_id, path, reason) DO UPDATE SET"
         " rows = rows + excluded.rows",
-        [(query_id, count.path, reason, rows) for reason, rows in count.reasons.items()],
+        [(query_id, count.path, reason, rows) for reason, rows in (count.reasons or {}).items()],
     )

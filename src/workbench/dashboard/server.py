@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import secrets
 import signal
@@ -11,7 +10,7 @@ import socket
 import sqlite3
 import threading
 import webbrowser
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from workbench.dashboard.metrics import exposition
 from workbench.dashboard.snapshot import details, overview
 from workbench.files import replace_json, replace_private
 from workbench.home import Home
+from workbench.page_access import PageAccess
 from workbench.ports import HOST
 from workbench.query_watch import reports_file
 
@@ -38,38 +38,6 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-
-@dataclass(frozen=True)
-class Access:
-    """Where the page is and who may see it; kept, so that an open page survives a restart of the server."""
-
-    port: int
-    token: str
-
-    @classmethod
-    def kept(cls, home: Home) -> Access:
-        """Return what the last server used; port 0 and a new token where there was none."""
-        try:
-            told = json.loads(_access_file(home).read_text("utf-8"))
-            return cls(int(told["port"]), str(told["token"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return cls(0, secrets.token_urlsafe(32))
-
-    def keep(self, home: Home) -> None:
-        """Keep it, for its owner alone."""
-        _access_file(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_json(_access_file(home), {"port": self.port, "token": self.token})
-
-    @property
-    def cookie(self) -> str:
-        """The cookie's name: browsers give one to every port of a host."""
-        return f"workbench_dashboard_{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The address, with the token."""
-        return f"http://{HOST}:{self.port}/?token={self.token}"
 
 
 def serve(home: Home, *, port: int, browser: bool) -> None:
@@ -88,10 +56,10 @@ def serve(home: Home, *, port: int, browser: bool) -> None:
 
 
 async def _serve(home: Home, port: int, *, browser: bool) -> None:
-    before = Access.kept(home)
+    before = _kept_access(home)
     sockets = _listen(port, before.port)
-    access = Access(sockets[0].getsockname()[1], before.token)
-    access.keep(home)
+    access = PageAccess(sockets[0].getsockname()[1], before.token)
+    _keep_access(home, access)
     store = _open(home)
     server = HTTPServer(application(store, access))
     server.add_sockets(sockets)
@@ -115,7 +83,7 @@ def _open(home: Home) -> Store:
         raise StorageError(f"{file} cannot be read: {error}", f"move it away: rm {file}*") from None
 
 
-def _doorway(home: Home, access: Access) -> str:
+def _doorway(home: Home, access: PageAccess) -> str:
     """Return the address of a file that leads to the page: all users can see a browser's arguments."""
     file = home.data / "dashboard.html"
     replace_private(file, f'<meta http-equiv="refresh" content="0; url={access.url}">'.encode())
@@ -131,20 +99,20 @@ def _listen(port: int, before: int) -> list[socket.socket]:
     raise ConfigError(f"port {port} cannot be used: {problem}", "another --port")
 
 
-def application(store: Store, access: Access) -> Application:
+def application(store: Store, access: PageAccess) -> Application:
     """Return the page as an application of Tornado.
 
     Args:
         store: What is shown.
         access: Who may see it, and under which port it is asked for.
     """
-    given = {"store": store, "access": access}
+    given: dict[str, Any] = {"store": store, "access": access}
     return Application(
         [
             (r"/", _Page, given),
             (r"/events", _Events, given),
             (r"/metrics", _Metrics, given),
-            (r"/assets/(.*)", _Asset, {"path": str(ASSETS), "access": access}),
+            (r"/assets/(.*)", _Asset, {"path": str(ASSETS), **given}),
         ],
         log_function=lambda _: None,  # addresses carry the token
     )
@@ -153,7 +121,8 @@ def application(store: Store, access: Access) -> Application:
 class _Guarded(RequestHandler):
     """Answers those who bring the token, and who asked for this host."""
 
-    access: Access
+    def initialize(self, store: Store, access: PageAccess) -> None:
+        self._store, self._access = store, access
 
     def set_default_headers(self) -> None:
         self.set_header("Content-Security-Policy", POLICY)
@@ -163,13 +132,14 @@ class _Guarded(RequestHandler):
         self.clear_header("Server")
 
     def prepare(self) -> None:
-        # A page elsewhere whose name was bound to 127.0.0.1 would ask with that name.
-        if self.request.host not in {f"{one}:{self.access.port}" for one in (HOST, "localhost")}:
+        # Browsers give a cookie to every port of a host.
+        cookie = f"workbench_dashboard_{self._access.port}"
+        if not self._access.is_own(self.request.host):
             self._refuse(403, "this name is not mine")
-        elif self._fits(self.get_query_argument("token", "")):
-            self.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="Strict")
+        elif self._access.fits(self.get_query_argument("token", "")):
+            self.set_cookie(cookie, self._access.token, httponly=True, samesite="Strict")
             self.redirect(self.request.path)
-        elif not self._fits(self.get_cookie(self.access.cookie) or self._bearer()):
+        elif not self._access.fits(self.get_cookie(cookie) or self._bearer()):
             self._refuse(401, "the address with its token is what `workbench dashboard` has printed")
 
     def _refuse(self, status: int, why: str) -> None:
@@ -181,14 +151,8 @@ class _Guarded(RequestHandler):
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
         return token if scheme == "Bearer" else ""
 
-    def _fits(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.access.token.encode())
-
 
 class _Page(_Guarded):
-    def initialize(self, store: Store, access: Access) -> None:
-        self.access = access
-
     def get(self) -> None:
         self.write((ASSETS / "index.html").read_bytes())
 
@@ -196,25 +160,19 @@ class _Page(_Guarded):
 class _Metrics(_Guarded):
     """For Prometheus, which brings the token as `Authorization: Bearer …`."""
 
-    def initialize(self, store: Store, access: Access) -> None:
-        self._store, self.access = store, access
-
     def get(self) -> None:
         self.set_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
         self.write(exposition(self._store))
 
 
 class _Asset(_Guarded, StaticFileHandler):
-    def initialize(self, path: str, access: Access) -> None:  # type: ignore[override]
+    def initialize(self, path: str, store: Store, access: PageAccess) -> None:  # type: ignore[override]
+        _Guarded.initialize(self, store, access)
         StaticFileHandler.initialize(self, path)
-        self.access = access
 
 
 class _Events(_Guarded):
     """Server-sent events: everything that is shown, whenever some of it has changed."""
-
-    def initialize(self, store: Store, access: Access) -> None:
-        self._store, self.access = store, access
 
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
@@ -239,6 +197,20 @@ class _Events(_Guarded):
             "queries": overview(self._store),
             "details": details(self._store, query_id) if query_id else None,
         }
+
+
+def _kept_access(home: Home) -> PageAccess:
+    """Return what the last server used, so that an open page survives a restart; else port 0, a new token."""
+    try:
+        told = json.loads(_access_file(home).read_text("utf-8"))
+        return PageAccess(int(told["port"]), str(told["token"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return PageAccess(0, secrets.token_urlsafe(32))
+
+
+def _keep_access(home: Home, access: PageAccess) -> None:
+    _access_file(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_json(_access_file(home), asdict(access))
 
 
 def _access_file(home: Home) -> Path:

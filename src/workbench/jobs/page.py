@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import html
 import secrets
 import threading
@@ -16,6 +15,7 @@ from topiclake.errors import TopiclakeError
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.history import History
 from workbench.jobs.run_records import Attempt, Run, shown_time
+from workbench.page_access import PageAccess
 from workbench.ports import HOST
 
 COOKIE = "workbench_jobs"
@@ -38,7 +38,6 @@ class JobsPage:
         self, history: History, jobs: Callable[[], Mapping[str, Job]], notebooks: Path, port: int = 0
     ) -> None:
         self._history, self._jobs, self._notebooks = history, jobs, notebooks.resolve()
-        self.token = secrets.token_urlsafe(32)
         page = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -49,13 +48,14 @@ class JobsPage:
                 """Log nothing: addresses carry the token."""
 
         self._server = ThreadingHTTPServer((HOST, port), Handler)
+        self._access = PageAccess(self._server.server_port, secrets.token_urlsafe(32))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
     def url(self) -> str:
         """The address, with the token."""
-        return f"http://{HOST}:{self._server.server_port}/?token={self.token}"
+        return self._access.url
 
     def close(self) -> None:
         """Stop listening."""
@@ -65,15 +65,12 @@ class JobsPage:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer a GET."""
         asked = urlsplit(request.path)
-        # A page elsewhere whose name was bound to 127.0.0.1 would ask with that name.
-        if request.headers.get("Host", "") not in {
-            f"{one}:{self._server.server_port}" for one in (HOST, "localhost")
-        }:
+        if not self._access.is_own(request.headers.get("Host", "")):
             _send(request, 403, "this name is not mine")
-        elif self._fits(parse_qs(asked.query).get("token", [""])[0]):
-            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+        elif self._access.fits(parse_qs(asked.query).get("token", [""])[0]):
+            cookie = f"{COOKIE}={self._access.token}; HttpOnly; SameSite=Strict; Path=/"
             _send(request, 303, "", {"Location": asked.path, "Set-Cookie": cookie})
-        elif not self._fits(_cookie(request)):
+        elif not self._access.fits(_cookie(request)):
             _send(request, 401, "the address with its token is what `job start` has printed")
         elif asked.path == "/":
             _send(request, 200, self.overview())
@@ -111,9 +108,6 @@ class JobsPage:
             return
         # A notebook may hold any script: it must not reach this page.
         _send(request, 200, text, {"Content-Security-Policy": "sandbox allow-scripts"})
-
-    def _fits(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.token.encode())
 
 
 def _cookie(request: BaseHTTPRequestHandler) -> str:

@@ -45,7 +45,7 @@ function fill(id, rows) {
 }
 
 function line(query) {
-  const tr = element("tr", undefined, { class: query.state, "data-query": query.name });
+  const tr = element("tr", undefined, { class: query.state });
   const head = element("th", undefined, { scope: "row" });
   head.append(element("a", query.name, { href: `#${query.id}` }), element("span", query.source, { class: "source" }));
   const state = element("td", undefined, { "data-label": "state" });
