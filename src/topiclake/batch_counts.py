@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 #: Batches that are told of and not taken yet; more than one is there only while a listener is behind.
 KEPT = 200
@@ -22,11 +23,17 @@ class TableCount:
         path: Of the table.
         rows: How many rows.
         reasons: Of a quarantine: how many of them for which reason; None for a table.
+        version: Of the table, made by the commit; None where nothing was committed, or nobody knows.
+        schemas: Ids and GUIDs of the schemas that its records were decoded with, by part of the record.
+        topic: Theirs, where the query has several.
     """
 
     path: str
     rows: int
     reasons: Mapping[str, int] | None = None
+    version: int | None = None
+    schemas: Mapping[Literal["value", "key"], Sequence[int | str]] = field(default_factory=dict)
+    topic: str | None = None
 
     @property
     def is_quarantine(self) -> bool:
@@ -46,17 +53,26 @@ class Watch:
         _watches.append(self)
 
     def add(self, query_id: str, batch_id: int, count: TableCount) -> None:
-        """Keep a count until it is taken."""
+        """Keep a count until it is taken; of a commit that is told of twice, the last."""
+        commit = count.path, count.version
         with self._lock:
-            self._counts.setdefault((query_id, batch_id), []).append(count)
+            known = self._counts.setdefault((query_id, batch_id), [])
+            known[:] = [one for one in known if one.version is None or (one.path, one.version) != commit]
+            known.append(count)
             while len(self._counts) > KEPT:
                 self._counts.popitem(last=False)
 
-    def take(self, query_id: str, batch_id: int) -> list[TableCount]:
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be taken."""
+        with self._lock:
+            return not self._counts
+
+    def take(self, query_id: str, batch_id: int) -> dict[int, list[TableCount]]:
         """Return once what a query was told of up to a batch: a topic that is resumed writes older ones."""
         with self._lock:
-            known = [key for key in self._counts if key[0] == query_id and key[1] <= batch_id]
-            return [count for key in known for count in self._counts.pop(key)]
+            known = sorted(key for key in self._counts if key[0] == query_id and key[1] <= batch_id)
+            return {key[1]: self._counts.pop(key) for key in known}
 
     def close(self) -> None:
         """End it."""

@@ -144,19 +144,38 @@ def is_committed(spark: SparkSession, path: str, attempt: str) -> bool:
 
 
 def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> dict[str, Any] | None:
-    """Return what `writer` wrote into the history with batch `batch_id`; None: there is no such commit."""
+    """Return what `writer` wrote into the history with batch `batch_id`, its `version` and its `rows`.
+
+    None: there is no such commit.
+    """
     if not is_table(spark, path):
         return None
     found = _commits(spark, path, None, writer=writer, batch_id=str(batch_id))
-    return dict(json.loads(found[0])) if found else None
+    if not found:
+        return None
+    told, version, rows = found[0]
+    return {**json.loads(told), "version": version, "rows": int(rows or 0)}
 
 
-def _commits(spark: SparkSession, path: str, limit: int | None, **wanted: str) -> list[str]:
+def last_version(spark: SparkSession) -> int | None:
+    """Return the version that the newest commit of a session made; a query's batches have their own session.
+
+    Source: https://docs.delta.io/delta-utility/#find-the-last-commits-version-in-the-spark-session; None on
+    platforms that do not tell.
+    """
+    told = spark.conf.get("spark.databricks.delta.lastCommitVersionInSession", None)
+    return int(told) if told else None
+
+
+def _commits(
+    spark: SparkSession, path: str, limit: int | None, **wanted: str
+) -> list[tuple[str, int, str | None]]:
     table = DeltaTable.forPath(spark, path)
     commits = table.history() if limit is None else table.history(limit)
     for name, value in wanted.items():
         commits = commits.where(F.get_json_object("userMetadata", f"$.{name}") == value)
-    return [row[0] for row in commits.select("userMetadata").limit(1).collect()]
+    columns = "userMetadata", "version", F.col("operationMetrics")["numOutputRows"]
+    return [(row[0], row[1], row[2]) for row in commits.select(*columns).limit(1).collect()]
 
 
 def columns(spark: SparkSession, path: str) -> StructType | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import (
+    batch_followers,
     data_loss,
     delta,
     kafka,
@@ -22,6 +25,8 @@ from topiclake import (
     topics,
     value_batch,
 )
+from topiclake.batch_followers import Follower, WrittenBatch
+from topiclake.consumer_groups import GroupCommit
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
@@ -34,6 +39,9 @@ from topiclake.storage_renewal import WriteBatch
 from topiclake.topics import Topics
 from topiclake.value_formats import AVRO, format_of
 from topiclake.wire_format import Part
+
+if TYPE_CHECKING:
+    from topiclake.lineage import Lineage
 
 
 def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
@@ -95,10 +103,35 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     several = settings.pipeline.has_table_for_each
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
         storage.require_writable(location)
+    telling = _lineage(settings)
+    try:
+        query = _start(spark, settings, dbutils, to, _followers(settings, dbutils, telling))
+    except BaseException:
+        if telling is not None:
+            telling.end()
+        raise
+    if telling is not None:
+        telling.end_with(query)
+    return query
+
+
+def _start(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    to: Target,
+    followers: Sequence[Follower],
+) -> StreamingQuery:
     # Before the table is made: the checkpoint may lie elsewhere.
     with refusals_named(settings.storage, to.checkpoint):
         new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint)
+    for follower in followers:
+        follower.begin()
     write_batch = _writer(spark, settings, dbutils, to)
+    if followers:
+        # What `_writer` has resumed.
+        batch_followers.follow(followers, to.start, WrittenBatch(spark, to.checkpoint, sys.maxsize))
+        write_batch = batch_followers.followed(write_batch, followers, to.checkpoint, to.start)
     if not settings.pipeline.fail_on_data_loss:
         watch = data_loss.Watch(settings.name, to.checkpoint, kafka.client_settings(settings.kafka))
         write_batch = partial(data_loss.write_watched, watch, write_batch)
@@ -110,6 +143,31 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     )
     progress.explain_losses(query, partial(data_loss.explained, spark, settings, to.checkpoint))
     return query
+
+
+def _lineage(settings: Settings) -> Lineage | None:
+    if settings.lineage is None:
+        return None
+    # Its client is not needed otherwise, and takes a moment.
+    from topiclake.lineage import prepared
+
+    return prepared(settings, settings.lineage)
+
+
+def _followers(
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    telling: Lineage | None,
+) -> list[Follower]:
+    """Return what comes behind each batch."""
+    pipeline = settings.pipeline
+    found: list[Follower] = [] if telling is None else [telling]
+    if pipeline.consumer_group is not None:
+        ledger = storage.resolve(dbutils, settings.storage, pipeline.paused_path)
+        client = kafka.client_settings(settings.kafka)
+        paused = ledger if pipeline.has_table_for_each else None
+        found.append(GroupCommit(pipeline.consumer_group, client, paused))
+    return found
 
 
 def _writer(spark: SparkSession, settings: Settings, dbutils: Any, to: Target) -> WriteBatch:  # noqa: ANN401

@@ -10,8 +10,8 @@ A batch that Spark repeats after a crash does what was not done yet, and keeps w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -129,15 +129,15 @@ class Batch:
         """The session of its records."""
         return self.records.sparkSession
 
-    def tell(self, path: str, rows: int, reasons: Mapping[str, int] | None = None) -> None:
-        """Tell who watches the query what this batch put into the table at `path`."""
-        query = checkpoint.query_id(self.spark, self.target.checkpoint, self.target.start)
-        batch_counts.tell(query, self.number, TableCount(path, rows, reasons))
+    def tell(self, count: TableCount) -> None:
+        """Tell who watches the query what this batch put into a table."""
+        tell(self.target, self.spark, self.number, count)
 
-    def append(self, frame: DataFrame, path: str, suffix: str = "", **commit: object) -> None:
-        """Append once, as this batch of this writer."""
+    def append(self, frame: DataFrame, path: str, suffix: str = "", **commit: object) -> int | None:
+        """Append once, as this batch of this writer; return the table's version, where it is wanted."""
         told = {"pipeline": self.target.pipeline, "run": self.target.run} | commit
         delta.append_once(frame, path, writer=self.start.writer + suffix, batch_id=self.number, commit=told)
+        return delta.last_version(self.spark) if batch_counts.are_wanted() else None
 
     def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
         """Return what an earlier attempt of this batch wrote into the history of the table at `path`."""
@@ -210,17 +210,18 @@ def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int 
     if batch.target.mode == "FAILFAST":
         judged = rows.or_fail(judged, codecs, layout)
     found = rows.placed(rows.flat(judged, codecs, layout)).observe(written, F.count("*").alias("rows"))
-    batch.append(found, batch.target.table, attempt=attempt, schemas=codecs.keys)
+    version = batch.append(found, batch.target.table, attempt=attempt, schemas=codecs.keys)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not delta.is_committed(batch.spark, batch.target.table, attempt):
         return None
     rows_written = int(written.get["rows"])
-    batch.tell(batch.target.table, rows_written)
+    batch.tell(TableCount(batch.target.table, rows_written, None, version, codecs.keys))
     return int(told.get["records"]) - rows_written
 
 
 def _finish(batch: Batch, codecs: Codecs) -> None:
     """Do what an earlier attempt did not get to, after its commit 1."""
+    tell_earlier(batch.target, batch.records, batch.number)
     if batch.earlier(batch.target.quarantine) is not None:
         return
     rest = _not_written(batch, batch.records, batch.earlier(batch.target.table))
@@ -271,40 +272,81 @@ def _settle(
         rest = batch.start.schemas.named_anew(rest)
     unknown = batch.start.schemas.look_up(tally.late)
     codecs = batch.start.schemas.current(batch.spark)
-    judged = rows.judge(rest, codecs)
+    judged, version = rows.judge(rest, codecs), None
     if not is_late_written and (is_repeated or codecs is not known):
         found = rows.placed(rows.flat(judged, codecs, batch.target.layout))
         if not found.isEmpty():
-            batch.append(found, batch.target.table, LATE, schemas=codecs.keys)
+            version = batch.append(found, batch.target.table, LATE, schemas=codecs.keys)
+    late = TableCount(batch.target.table, 0, None, version, codecs.keys)
     left = F.lit(True) if is_late_written else rows.is_left(codecs, batch.target.layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
     bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
     if bad.isEmpty():
-        _tell_settled(batch, tally, {})
+        _tell_settled(batch, tally, late, TableCount(batch.target.quarantine, 0, {}))
         return
     if batch.target.mode == "FAILFAST":
         raise _first_of(bad)
-    batch.append(
+    version = batch.append(
         quarantine.quarantined(bad, pipeline=batch.target.pipeline, batch_id=batch.number),
         batch.target.quarantine,
     )
-    if codecs is known and "ok" not in tally.reasons:
-        _tell_settled(batch, tally, tally.reasons)
-    elif batch_counts.are_wanted():
+    if not batch_counts.are_wanted():
+        return
+    reasons = tally.reasons
+    if codecs is not known or "ok" in reasons:
         # Schemas became known since, or keys are wrong: the tally does not tell who went where.
         try:
-            _tell_settled(batch, tally, quarantine.count_reasons(bad))
+            reasons = quarantine.count_reasons(bad)
         except (PySparkException, Py4JError) as error:
             _log.warning("batch %d was written, but not counted: %s", batch.number, error)
+            return
+    told = TableCount(batch.target.quarantine, sum(reasons.values()), reasons, version)
+    _tell_settled(batch, tally, late, told)
 
 
-def _tell_settled(batch: Batch, tally: Tally, reasons: Mapping[str, int]) -> None:
-    """Tell who watches what commits 2 and 3 were: `reasons` of the quarantine, and the others rows."""
+def _tell_settled(batch: Batch, tally: Tally, late: TableCount, bad: TableCount) -> None:
+    """Tell who watches what commits 2 and 3 were: what is not in the quarantine became rows."""
     if not tally.is_whole:
         return
-    batch.tell(batch.target.table, sum(tally.reasons.values()) - sum(reasons.values()))
-    if reasons:
-        batch.tell(batch.target.quarantine, sum(reasons.values()), reasons)
+    batch.tell(replace(late, rows=sum(tally.reasons.values()) - bad.rows))
+    if bad.rows:
+        batch.tell(bad)
+
+
+def tell(target: Target, spark: SparkSession, batch_id: int, count: TableCount) -> None:
+    """Tell who watches a query what one of its batches put into a table."""
+    query = checkpoint.query_id(spark, target.checkpoint, target.start)
+    batch_counts.tell(query, batch_id, replace(count, topic=target.topic))
+
+
+def tell_earlier(target: Target, records: DataFrame, batch_id: int) -> None:
+    """Tell who watches a query what earlier attempts of a batch have committed; never fails."""
+    if not batch_counts.are_wanted():
+        return
+    try:
+        for count in _earlier_counts(target, records, batch_id):
+            tell(target, records.sparkSession, batch_id, count)
+    except (PySparkException, Py4JError) as error:
+        _log.warning("batch %d was written before, but is not counted: %s", batch_id, error)
+
+
+def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterator[TableCount]:
+    spark = records.sparkSession
+    writer = writer_name(target, spark)
+    for path, name in (
+        (target.table, writer),
+        (target.table, writer + LATE),
+        (target.quarantine, writer),
+    ):
+        commit = delta.commit_of(spark, path, writer=name, batch_id=batch_id)
+        if commit is None:
+            continue
+        reasons = None
+        if path == target.quarantine:
+            place = ["topic", "partition", "offset"]
+            here = delta.read(spark, path).where(F.col("batch_id") == batch_id)
+            reasons = quarantine.count_reasons(here.join(records.select(place), place, "left_semi"))
+        yield TableCount(path, commit["rows"], reasons, commit["version"], commit.get("schemas", {}))
 
 
 def _first_of(bad: DataFrame) -> DecodeError:

@@ -18,6 +18,7 @@ from pydantic import (
 from topiclake.consumer_settings import ConsumerSettings
 from topiclake.database_settings import DatabaseSettings
 from topiclake.errors import ConfigError
+from topiclake.lineage_settings import LineageSettings
 from topiclake.secret import SecretReference, Section
 from topiclake.source_settings import SourceSettings, Text, listed
 from topiclake.storage_settings import StorageSettings
@@ -117,6 +118,8 @@ class PipelineSettings(SourceSettings):
     ] = ("partition", "offset")
     #: What becomes of a record without a value.
     tombstones: Literal["quarantine", "skip"] = "quarantine"
+    #: A consumer group whose offsets are committed behind each micro-batch, for Kafka's own tools.
+    consumer_group: Text | None = None
     #: Table properties of Delta and Parquet, set when the table is created.
     table_properties: dict[str, str] = Field(default_factory=dict)
 
@@ -192,6 +195,8 @@ class Settings(Section):
     database: DatabaseSettings | None = None
     #: For notices, which otherwise stand in the log alone.
     webhook: WebhookSettings | None = None
+    #: Where each micro-batch of an ingest is told as an OpenLineage event.
+    lineage: LineageSettings | None = None
     #: Names this run in the tables' histories.
     run_id: str = Field(default_factory=lambda: uuid4().hex)
     #: When the configuration was read, in UTC.

@@ -13,11 +13,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import batch_counts, checkpoint, delta, quarantine
+from topiclake import batch_counts, delta, quarantine
 from topiclake.batch_counts import TableCount
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
-from topiclake.micro_batch import Target, writer_name
+from topiclake.micro_batch import Target, tell, tell_earlier, writer_name
 from topiclake.rows import HEADERS_COLUMN, Layout, refused_record
 
 #: Why a value is no row; see `json_values`.
@@ -54,21 +54,22 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
         batch_id=batch_id,
         commit=kept | {"attempt": attempt},
     )
+    version = delta.last_version(records.sparkSession) if batch_counts.are_wanted() else None
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = target.start in _begun or delta.is_committed(records.sparkSession, target.table, attempt)
     if not is_counted:
         _require_same(records.sparkSession, target, values, writer, batch_id)
-    query = checkpoint.query_id(records.sparkSession, target.checkpoint, target.start)
-    if is_counted:
-        batch_counts.tell(query, batch_id, TableCount(target.table, told.get["ok"]))
-    if not is_counted or told.get["left"]:
         write_left(target, values, judged, writer, batch_id)
-    if is_counted:
+        tell_earlier(target, records, batch_id)
+        return
+    tell(target, records.sparkSession, batch_id, TableCount(target.table, told.get["ok"], None, version))
+    if told.get["left"]:
+        version = write_left(target, values, judged, writer, batch_id)
         reasons = {one: told.get[one] for one in REASONS if told.get[one] and one not in _no_left(layout)}
-        if reasons:
-            batch_counts.tell(query, batch_id, TableCount(target.quarantine, told.get["left"], reasons))
-        _begun.add(target.start)
+        count = TableCount(target.quarantine, told.get["left"], reasons, version)
+        tell(target, records.sparkSession, batch_id, count)
+    _begun.add(target.start)
 
 
 def _require_same(spark: SparkSession, target: Target, values: Values, writer: str, batch_id: int) -> None:
@@ -83,11 +84,15 @@ def _require_same(spark: SparkSession, target: Target, values: Values, writer: s
         )
 
 
-def write_left(target: Target, values: Values, judged: DataFrame, writer: str, batch_id: int) -> None:
-    """Write the records of a batch that are no rows of the table to the quarantine."""
+def write_left(target: Target, values: Values, judged: DataFrame, writer: str, batch_id: int) -> int | None:
+    """Write the records of a batch that are no rows of the table to the quarantine.
+
+    Returns:
+        The quarantine's version, where somebody watches.
+    """
     left = judged.where(is_left(target.layout))
     if left.isEmpty():
-        return
+        return None
     bad = left.select(
         *quarantine.RECORD_COLUMNS, "reason", values.detail().alias("detail"), F.lit(None).alias("schema_id")
     )
@@ -98,6 +103,7 @@ def write_left(target: Target, values: Values, judged: DataFrame, writer: str, b
         batch_id=batch_id,
         commit={"pipeline": target.pipeline, "run": target.run},
     )
+    return delta.last_version(judged.sparkSession) if batch_counts.are_wanted() else None
 
 
 def write_left_alone(

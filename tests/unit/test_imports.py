@@ -17,9 +17,10 @@ LAYERS = [
     | {"monitoring"},
     {"quarantine_views", "replay_reading", "kafka_writer", "avro_records"},
     {"ingest", "audit_counts", "audit_range"},
+    {"consumer_groups"},
     {"topics", "value_batch", "registered_values"},
-    {"micro_batch", "static_schemas"},
-    {"schemas", "data_loss", "queries"},
+    {"micro_batch", "static_schemas", "lineage"},
+    {"schemas", "data_loss", "queries", "batch_followers"},
     {"rows", "storage_renewal", "lost_ranges", "parquet_folder", "value_formats"},
     {"kafka_offsets", "java_console"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "storage", "progress"}
@@ -46,7 +47,8 @@ LAYERS = [
     {"storage_access", "storage_expiry"},
     {"config"},
     {"settings"},
-    {"storage_settings", "source_settings", "consumer_settings", "database_settings", "webhook_settings"},
+    {"storage_settings", "source_settings", "consumer_settings", "database_settings", "webhook_settings"}
+    | {"lineage_settings"},
     {"secret", "parameters"},
     {"errors", "batch_counts"},
 ]

@@ -259,26 +259,52 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
         Store(tmp_path / "reports.db")
 
 
-def test_each_watcher_gets_the_counts_once_also_those_of_older_batches():
+def test_each_watcher_gets_the_counts_once_by_batch_also_those_of_older_ones():
     assert not batch_counts.are_wanted()
     batch_counts.tell("q", 1, TableCount("/before", 1))
     one, other = batch_counts.Watch(), batch_counts.Watch()
     batch_counts.tell("q", 1, TableCount("/t", 1))
+    batch_counts.tell("q", 0, TableCount("/resumed", 1))
     batch_counts.tell("q", 1, TableCount("/q", 2, {"too_short": 2}))
     batch_counts.tell("q", 3, TableCount("/later", 1))
     batch_counts.tell("p", 1, TableCount("/anothers", 1))
     for watch in (one, other):
-        assert [count.path for count in watch.take("q", 2)] == ["/t", "/q"]
-        assert watch.take("q", 2) == []
-        assert [count.path for count in watch.take("q", 3)] == ["/later"]
+        assert paths(watch.take("q", 2)) == {0: ["/resumed"], 1: ["/t", "/q"]}
+        assert watch.take("q", 2) == {}
+        assert paths(watch.take("q", 3)) == {3: ["/later"]}
+        assert not watch.is_empty
     for number in range(batch_counts.KEPT + 1):
         batch_counts.tell("q", number, TableCount(f"/{number}", 1))
-    assert [count.path for count in one.take("q", 1)] == ["/1"]
+    assert paths(one.take("q", 1)) == {1: ["/1"]}
     one.close()
     one.close()
     assert batch_counts.are_wanted()
     other.close()
     assert not batch_counts.are_wanted()
+
+
+def paths(taken):
+    return {number: [count.path for count in counts] for number, counts in taken.items()}
+
+
+def test_a_commit_that_is_told_of_again_counts_once():
+    watch = batch_counts.Watch()
+    batch_counts.tell("q", 1, TableCount("/t", 3, version=5))
+    batch_counts.tell("q", 1, TableCount("/q", 1, {"too_short": 1}, version=5))
+    # A batch that was stopped behind its commit, and is repeated.
+    batch_counts.tell("q", 1, TableCount("/t", 3, version=5))
+    batch_counts.tell("q", 1, TableCount("/t", 2, version=6))
+    batch_counts.tell("q", 1, TableCount("/t", 0))
+    batch_counts.tell("q", 1, TableCount("/t", 0))
+    taken = watch.take("q", 1)[1]
+    watch.close()
+    assert [(one.path, one.rows, one.version) for one in taken] == [
+        ("/q", 1, 5),
+        ("/t", 3, 5),
+        ("/t", 2, 6),
+        ("/t", 0, None),
+        ("/t", 0, None),
+    ]
 
 
 def test_a_compacted_topic_has_fewer_records_than_offsets():

@@ -154,7 +154,8 @@ class _Writer(threading.Thread):
             known = [head for head in self._heads[place] if head[1] <= one.head and head[0] < report.at]
             self._heads[place] = thinned([*known, (report.at, one.head)], KEPT_HEADS)
             lags[one] = lag(one.end, self._heads[place], at)
-        counts = self._counts.take(run.query_id, report.batch_id)
+        taken = self._counts.take(run.query_id, report.batch_id)
+        counts = [count for counts in taken.values() for count in counts]
         if counts and not report.is_exact:
             report = report.with_rows(sum(count.rows for count in counts))
         self._store.add(run, report, lags, counts, at)

@@ -1,0 +1,104 @@
+"""What is done behind each micro-batch of an ingest, once it is written; what fails there fails no batch.
+
+In the process that writes, so with Spark Connect in a worker; what follows can be pickled.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from topiclake import checkpoint
+from topiclake.checkpoint import Offsets
+from topiclake.storage_renewal import WriteBatch
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """A micro-batch whose commits are done.
+
+    Attributes:
+        spark: The query's session.
+        checkpoint: Resolved location of its checkpoint.
+        number: Spark's.
+        began: When it began, in seconds since 1970.
+        ended: When it was written.
+    """
+
+    spark: SparkSession
+    checkpoint: str
+    number: int
+    began: float = field(default_factory=time.time)
+    ended: float = field(default_factory=time.time)
+
+    @cached_property
+    def end(self) -> Offsets:
+        """Which offsets come behind it, by topic and partition."""
+        return checkpoint.end_of(self.spark, self.checkpoint, self.number) or {}
+
+
+class Follower(Protocol):
+    """What is done with each batch that is written."""
+
+    @property
+    def what(self) -> str:
+        """What it does."""
+
+    def begin(self) -> None:
+        """Is called before a batch is written."""
+
+    def __call__(self, batch: WrittenBatch) -> None:
+        """Is called behind it."""
+
+
+#: By start of a query and follower: the last problem, which is told once.
+_problems: dict[tuple[str, str], str] = {}
+
+
+def followed(write_batch: WriteBatch, followers: Sequence[Follower], location: str, start: str) -> WriteBatch:
+    """Return what writes a micro-batch, and then calls each of the followers.
+
+    Args:
+        write_batch: Writes it.
+        followers: What an error of theirs costs is a line in the log.
+        location: The checkpoint, as Spark reads it.
+        start: Names one start of the query.
+    """
+    return partial(_write, write_batch, followers, location, start)
+
+
+def _write(
+    write_batch: WriteBatch,
+    followers: Sequence[Follower],
+    location: str,
+    start: str,
+    records: DataFrame,
+    batch_id: int,
+) -> None:
+    began = time.time()
+    for follower in followers:
+        follower.begin()
+    write_batch(records, batch_id)
+    follow(followers, start, WrittenBatch(records.sparkSession, location, batch_id, began))
+
+
+def follow(followers: Sequence[Follower], start: str, batch: WrittenBatch) -> None:
+    """Call each of the followers; a problem is logged when it is new."""
+    for follower in followers:
+        try:
+            follower(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the query goes on
+            problem = " ".join(str(error).split())[:500]
+            if _problems.get((start, follower.what)) != problem:
+                _log.warning("%s failed; the query goes on: %s", follower.what, problem)
+            _problems[start, follower.what] = problem
+        else:
+            _problems.pop((start, follower.what), None)

@@ -1,0 +1,110 @@
+"""Offsets of a Kafka consumer group, committed behind each micro-batch: Kafka's own tools show the lag.
+
+Nothing reads them: where a query goes on is what its checkpoint says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.error import KafkaError as ClientError
+
+from topiclake import topics
+from topiclake.batch_followers import WrittenBatch
+from topiclake.checkpoint import Offsets
+from topiclake.errors import KafkaError
+from topiclake.kafka import TIMEOUT_SECONDS
+
+#: By start: the client, which is kept from batch to batch.
+_clients: dict[str, AdminClient] = {}
+
+
+@dataclass(frozen=True)
+class GroupCommit:
+    """Commits what is written as the offsets of a consumer group; can be pickled, for Spark Connect.
+
+    Attributes:
+        group: The group's id.
+        client: Settings of a confluent-kafka client.
+        ledger: Where what paused topics have missed is written down; None where the query has one topic.
+        start: Names one start of the query.
+    """
+
+    group: str
+    client: Mapping[str, Any] = field(repr=False)
+    ledger: str | None = None
+    start: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def what(self) -> str:
+        """What it does, for the log."""
+        return f"committing offsets of the consumer group {self.group}"
+
+    def begin(self) -> None:
+        """Nothing is to be done before a batch."""
+
+    def __call__(self, batch: WrittenBatch) -> None:
+        """Commit where the batch ends.
+
+        Raises:
+            KafkaError: The broker refuses it.
+        """
+        end = batch.end
+        if self.ledger is not None:
+            end = held_back(end, _waiting(batch, self.ledger))
+        wanted = [
+            TopicPartition(topic, partition, offset)
+            for topic, offsets in end.items()
+            for partition, offset in offsets.items()
+        ]
+        if not wanted:
+            return
+        admin = _clients.setdefault(self.start, AdminClient(dict(self.client)))
+        asked = ConsumerGroupTopicPartitions(self.group, wanted)
+        try:
+            answers = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT_SECONDS)
+            done = answers[self.group].result(2 * TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise _refused(self.group, error.args[0]) from None
+        for one in done.topic_partitions:
+            if one.error is not None:
+                raise _refused(self.group, one.error, f" (topic {one.topic}, partition {one.partition})")
+
+
+def held_back(end: Offsets, waiting: Offsets) -> Offsets:
+    """Return where a query's topics are written up to, though it has read further those that wait."""
+    return {
+        topic: {
+            partition: min(offset, waiting.get(topic, {}).get(partition, offset))
+            for partition, offset in offsets.items()
+        }
+        for topic, offsets in end.items()
+    }
+
+
+def _waiting(batch: WrittenBatch, ledger: str) -> Offsets:
+    """Return the first offset that each partition of a paused topic has missed."""
+    found: Offsets = {}
+    for topic, rows in topics.paused(batch.spark, ledger).items():
+        for row in rows:
+            known = found.setdefault(topic, {})
+            known[row["partition"]] = min(row["first"], known.get(row["partition"], row["first"]))
+    return found
+
+
+def _refused(group: str, error: ClientError, where: str = "") -> KafkaError:
+    if error.code() in (ClientError.NON_EMPTY_GROUP, ClientError.UNKNOWN_MEMBER_ID):
+        return KafkaError(
+            f"consumers use the group {group}", "another consumer_group, which nobody reads with"
+        )
+    if error.code() in (ClientError.GROUP_AUTHORIZATION_FAILED, ClientError.TOPIC_AUTHORIZATION_FAILED):
+        return KafkaError(
+            f"the broker does not allow it: {error.str()}{where}",
+            f"READ on group {group} and on the topic for this login, or no consumer_group",
+        )
+    return KafkaError(f"{error.str()}{where}")

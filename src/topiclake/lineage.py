@@ -1,0 +1,375 @@
+"""OpenLineage: for each micro-batch and topic an event that says which offsets became which table version.
+
+Made and sent with OpenLineage's own client (https://openlineage.io/docs/client/python), whose settings from
+`openlineage.yml` and the environment, such as tags, hold too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+from uuid import UUID, uuid4, uuid5
+
+import attr
+import requests
+from openlineage.client import OpenLineageClient, event_v2
+from openlineage.client.generated import parent_run
+from openlineage.client.generated.base import DatasetFacet, OutputDatasetFacet, RunFacet
+from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
+from openlineage.client.generated.job_type_job import JobTypeJobFacet
+from openlineage.client.generated.nominal_time_run import NominalTimeRunFacet
+from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
+from openlineage.client.generated.parent_run import ParentRunFacet
+from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
+from openlineage.client.generated.storage_dataset import StorageDatasetFacet
+from openlineage.client.transport.file import FileConfig, FileTransport
+from openlineage.client.transport.http import (
+    ApiKeyTokenProvider,
+    HttpConfig,
+    HttpSslContextConfig,
+    HttpTransport,
+    TokenProvider,
+)
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import batch_counts, checkpoint
+from topiclake.batch_counts import TableCount
+from topiclake.batch_followers import WrittenBatch
+from topiclake.checkpoint import Offsets
+from topiclake.errors import StorageError
+from topiclake.lineage_settings import LineageSettings
+from topiclake.settings import Settings
+
+PRODUCER = "urn:topiclake"
+_BY: dict[str, Any] = {"producer": PRODUCER}
+#: Events that wait for a server that is away; older ones are lost.
+KEPT = 1_000
+#: A server that is away is asked again after this, and then after twice as long, up to a minute.
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 60.0
+_RETRY = {
+    "total": 2,
+    "backoff_factor": 0.3,
+    "status_forcelist": [502, 503, 504],
+    "allowed_methods": ["POST"],
+}
+#: The same event will be refused again.
+_REFUSED = (400, 405, 413, 415, 422)
+_log = logging.getLogger(__name__)
+
+
+@attr.define
+class OffsetsDatasetFacet(DatasetFacet):
+    """Which offsets of a topic a batch holds: `first` is its first one, `after` the one behind its last."""
+
+    partitions: list[dict[str, int]]
+
+    @staticmethod
+    def _get_schema() -> str:
+        return "urn:topiclake:facet:offsets:1"
+
+
+@attr.define
+class SchemasDatasetFacet(DatasetFacet):
+    """Ids (or GUIDs) of the registry's schemas that a batch was decoded with, of values and of keys."""
+
+    value: list[int | str]
+    key: list[int | str]
+
+    @staticmethod
+    def _get_schema() -> str:
+        return "urn:topiclake:facet:schemas:1"
+
+
+@attr.define
+class QuarantineDatasetFacet(DatasetFacet):
+    """How many records of a batch are in the quarantine, by reason."""
+
+    reasons: dict[str, int]
+
+    @staticmethod
+    def _get_schema() -> str:
+        return "urn:topiclake:facet:quarantine:1"
+
+
+@attr.define
+class BatchRunFacet(RunFacet):
+    """Which micro-batch it is: its number, in the query whose checkpoint has this id."""
+
+    queryId: str  # noqa: N815 - as OpenLineage writes names
+    batchId: int  # noqa: N815
+
+    @staticmethod
+    def _get_schema() -> str:
+        return "urn:topiclake:facet:batch:1"
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Tells of each batch; can be pickled, for Spark Connect.
+
+    Attributes:
+        settings: Where to; without the secret, which is `api_key`.
+        pipeline: The pipeline's name.
+        broker: The first address of Kafka's bootstrap servers.
+        topic: The query's topic, where it has one.
+        api_key: What the server asks for.
+        start: Names one start of the query.
+    """
+
+    settings: LineageSettings
+    pipeline: str
+    broker: str
+    topic: str
+    api_key: str | None = field(default=None, repr=False)
+    start: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def what(self) -> str:
+        """What it does, for the log."""
+        return f"telling its lineage to {self.settings.file or self.settings.url}"
+
+    def begin(self) -> None:
+        """Have the commits counted from now on."""
+        _sender(self)
+
+    def __call__(self, batch: WrittenBatch) -> None:
+        """Send the events of a batch, and those that wait."""
+        sender = _sender(self)
+        if sender.counts.is_empty:
+            sender.send()
+            return
+        query_id = checkpoint.query_id(batch.spark, batch.checkpoint, self.start)
+        for number, counts in sender.counts.take(query_id, batch.number).items():
+            for topic in sorted({count.topic or self.topic for count in counts}):
+                own = [count for count in counts if (count.topic or self.topic) == topic]
+                sender.waiting.append(self._event(batch, query_id, number, topic, own))
+        sender.send()
+
+    def end_with(self, query: StreamingQuery) -> None:
+        """End with a query, in a thread that waits for it."""
+        threading.Thread(target=self._end_with, args=(query,), name="lineage", daemon=True).start()
+
+    def _end_with(self, query: StreamingQuery) -> None:
+        # Who waits for the query is told why it failed.
+        with contextlib.suppress(Exception):
+            query.awaitTermination()
+        self.end()
+
+    def end(self) -> None:
+        """Forget this start; events that still wait are sent, or lost."""
+        sender = _senders.pop(self.start, None)
+        if sender is None:
+            return
+        sender.counts.close()
+        try:
+            sender.send(at_once=True)
+        except OSError as error:
+            _log.warning("%d events of lineage were not sent: %s", len(sender.waiting), error)
+
+    def _event(
+        self, batch: WrittenBatch, query_id: str, number: int, topic: str, counts: Sequence[TableCount]
+    ) -> event_v2.RunEvent:
+        facets: dict[str, RunFacet] = {
+            "topiclake_batch": BatchRunFacet(queryId=query_id, batchId=number, **_BY),
+            "nominalTime": NominalTimeRunFacet(_time(batch.began), _time(batch.ended), **_BY),
+            "parent": ParentRunFacet(
+                run=parent_run.Run(runId=query_id),
+                job=parent_run.Job(self.settings.namespace, self.pipeline),
+                **_BY,
+            ),
+            "processing_engine": ProcessingEngineRunFacet(version=batch.spark.version, name="spark", **_BY),
+        }
+        kind = JobTypeJobFacet("STREAMING", "TOPICLAKE", "MICRO_BATCH", **_BY)
+        return event_v2.RunEvent(
+            eventTime=_time(batch.ended),
+            producer=PRODUCER,
+            eventType=event_v2.RunState.COMPLETE,
+            # The same for a batch that is written again after a crash: servers know it by that.
+            run=event_v2.Run(str(uuid5(UUID(query_id), f"{number}/{topic}")), facets),
+            job=event_v2.Job(self.settings.namespace, f"{self.pipeline}.{topic}", {"jobType": kind}),
+            inputs=[self._input(batch, number, topic, counts)],
+            outputs=outputs(counts),
+        )
+
+    def _input(
+        self, batch: WrittenBatch, number: int, topic: str, counts: Sequence[TableCount]
+    ) -> event_v2.InputDataset:
+        facets: dict[str, DatasetFacet] = {}
+        end = (
+            batch.end if number == batch.number else checkpoint.end_of(batch.spark, batch.checkpoint, number)
+        )
+        if end is not None:
+            begin = checkpoint.begin_of(batch.spark, batch.checkpoint, number)
+            facets["topiclake_offsets"] = OffsetsDatasetFacet(ranges(begin or {}, end, topic), **_BY)
+        values, keys = _schemas(counts, "value"), _schemas(counts, "key")
+        if values or keys:
+            facets["topiclake_schemas"] = SchemasDatasetFacet(values, keys, **_BY)
+        return event_v2.InputDataset(f"kafka://{self.broker}", topic, facets=facets)
+
+
+def prepared(settings: Settings, to: LineageSettings) -> Lineage:
+    """Return what tells a pipeline's lineage.
+
+    Raises:
+        StorageError: The file cannot be written.
+        ConfigError: The API key cannot be read.
+    """
+    if to.file is not None:
+        try:
+            to.file.parent.mkdir(parents=True, exist_ok=True)
+            to.file.open("ab").close()
+        except OSError as error:
+            raise StorageError(
+                f"lineage.file {to.file} cannot be written: {error.strerror}", "another lineage.file"
+            ) from None
+    api_key = to.api_key.reveal().strip() if to.api_key else None
+    broker = settings.kafka.bootstrap_servers.split(",")[0].strip()
+    without_secret = to.model_copy(update={"api_key": None})
+    return Lineage(without_secret, settings.name, broker, settings.pipeline.topic, api_key)
+
+
+def ranges(begin: Offsets, end: Offsets, topic: str) -> list[dict[str, int]]:
+    """Return what a batch holds of a topic, by partition; without partitions that have nothing new."""
+    first = begin.get(topic, {})
+    found = [
+        {"partition": partition, "first": first.get(partition, 0), "after": after}
+        for partition, after in sorted(end.get(topic, {}).items())
+    ]
+    return [one for one in found if one["first"] < one["after"]]
+
+
+def outputs(counts: Sequence[TableCount]) -> list[event_v2.OutputDataset]:
+    """Return the tables that commits of one batch went to, each with its newest version."""
+    made = []
+    for path in sorted({count.path for count in counts}):
+        own = [count for count in counts if count.path == path]
+        versions = [count.version for count in own if count.version is not None]
+        rows = sum(count.rows for count in own)
+        if not versions and not rows:
+            continue
+        namespace, name = dataset(path)
+        facets: dict[str, DatasetFacet] = {"storage": StorageDatasetFacet("delta", "parquet", **_BY)}
+        if versions:
+            facets["version"] = DatasetVersionDatasetFacet(str(max(versions)), **_BY)
+        if reasons := {name: many for count in own for name, many in (count.reasons or {}).items()}:
+            facets["topiclake_quarantine"] = QuarantineDatasetFacet(reasons, **_BY)
+        statistics = OutputStatisticsOutputDatasetFacet(rows, **_BY)
+        told: dict[str, OutputDatasetFacet] = {"outputStatistics": statistics}
+        made.append(event_v2.OutputDataset(namespace, name, facets=facets, outputFacets=told))
+    return made
+
+
+def dataset(path: str) -> tuple[str, str]:
+    """Return OpenLineage's namespace and name of a table's location.
+
+    Source: https://openlineage.io/docs/spec/naming: a store's name is the namespace, and S3's scheme is s3.
+    """
+    scheme, _, rest = path.partition(":")
+    if not re.fullmatch(r"[A-Za-z][\w+.-]+", scheme) or not rest:
+        return "file", path
+    parts = urlsplit(path)
+    if scheme == "file":
+        return "file", unquote(parts.path)
+    if not parts.netloc:
+        return scheme, parts.path
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{parts.netloc}", parts.path.strip("/")
+
+
+def _schemas(counts: Sequence[TableCount], part: Literal["value", "key"]) -> list[int | str]:
+    return list(dict.fromkeys(key for count in counts for key in count.schemas.get(part, ())))
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).isoformat()
+
+
+class _Sender:
+    """Sends events in their order, and keeps those that a server does not take yet."""
+
+    def __init__(self, settings: LineageSettings, api_key: str | None) -> None:
+        self.counts = batch_counts.Watch()
+        self.waiting: deque[event_v2.RunEvent] = deque(maxlen=KEPT)
+        self._file, self._client = settings.file, OpenLineageClient(transport=_transport(settings, api_key))
+        self._next_try, self._pause = 0.0, PAUSE_SECONDS
+
+    def send(self, *, at_once: bool = False) -> None:
+        """Send what waits; unless a server was away a moment ago, or it is to be `at_once`.
+
+        Raises:
+            OSError: The file or the server cannot be used.
+        """
+        if not at_once and time.monotonic() < self._next_try:
+            return
+        while self.waiting:
+            try:
+                self._emit(self.waiting[0])
+            except requests.HTTPError as error:
+                status = error.response.status_code
+                if status not in _REFUSED:
+                    raise self._later(f"the server answers {status}") from None
+                event = self.waiting[0]
+                _log.warning("the server refuses (%s) the lineage of run %s", status, event.run.runId)
+            except Exception as error:  # noqa: BLE001 - of requests, of the file, of OpenLineage
+                raise self._later(str(error)) from None
+            self.waiting.popleft()
+        self._pause = PAUSE_SECONDS
+
+    def _later(self, why: str) -> OSError:
+        self._next_try = time.monotonic() + self._pause
+        self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause)
+        return OSError(why)
+
+    def _emit(self, event: event_v2.RunEvent) -> None:
+        if self._file is None:
+            self._client.emit(event)
+            return
+        # One event a line, whoever else writes there, and whatever a full disk has cut off before.
+        with Path(f"{self._file}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _end_line(self._file)
+            self._client.emit(event)
+
+
+def _end_line(file: Path) -> None:
+    with file.open("ab+") as written:
+        if written.tell():
+            written.seek(-1, 2)
+            if written.read(1) != b"\n":
+                written.write(b"\n")
+
+
+def _transport(settings: LineageSettings, api_key: str | None) -> Any:  # noqa: ANN401 - has no common type that is exported
+    if settings.file is not None:
+        return FileTransport(FileConfig(log_file_path=str(settings.file), append=True))
+    return HttpTransport(
+        HttpConfig(
+            url=str(settings.url),
+            endpoint=settings.endpoint,
+            auth=ApiKeyTokenProvider({"api_key": api_key}) if api_key else TokenProvider({}),
+            retry=_RETRY,
+            ssl_context=HttpSslContextConfig(ca_cert_path=str(settings.ca_file))
+            if settings.ca_file
+            else None,
+        )
+    )
+
+
+#: By start of a query, in the process that runs its micro-batches.
+_senders: dict[str, _Sender] = {}
+
+
+def _sender(lineage: Lineage) -> _Sender:
+    if lineage.start not in _senders:
+        _senders[lineage.start] = _Sender(lineage.settings, lineage.api_key)
+    return _senders[lineage.start]

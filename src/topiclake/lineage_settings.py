@@ -1,0 +1,36 @@
+"""Where OpenLineage events go: the configuration's section `lineage`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from topiclake.secret import SecretReference, Section
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class LineageSettings(Section):
+    """A file, or a server that takes OpenLineage's events, such as Marquez."""
+
+    #: On a local disk: an event is a line of JSON; several pipelines may share it.
+    file: Path | None = None
+    url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    #: Where the server takes events, below its address.
+    endpoint: Text = "api/v1/lineage"
+    #: Sent as a bearer token.
+    api_key: SecretReference | None = None
+    #: A PEM file with the authorities to trust, where the system's own do not do.
+    ca_file: Path | None = None
+    #: OpenLineage's namespace of the jobs.
+    namespace: Text = "topiclake"
+
+    @model_validator(mode="after")
+    def _check_together(self) -> LineageSettings:
+        if (self.file is None) == (self.url is None):
+            raise ValueError("needs file or url, and not both")
+        if self.url is None and (self.api_key or self.ca_file):
+            raise ValueError("api_key and ca_file belong to url")
+        return self

@@ -1,0 +1,366 @@
+"""OpenLineage's events of an ingest: by its own schemas, against the tables, to a file and to a server."""
+
+import io
+import json
+import logging
+import pickle
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from jsonschema import Draft202012Validator
+from pyspark.sql import functions as F
+from referencing import Registry, Resource
+
+import topiclake as tl
+from tests.environment import Unmounted
+from topiclake import batch_counts, delta, kafka, lineage
+from topiclake.config import load_settings
+from topiclake.errors import StorageError
+from topiclake.lineage_settings import LineageSettings
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.secret import Secret
+from topiclake.wire_format import frame
+
+SPECIFICATION = Path(__file__).parent / "openlineage"
+SCHEMA = json.dumps({"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]})
+API_KEY = "Sesam-123"
+
+
+class Told:
+    """An ingest of topics of its own, and what is told of its lineage."""
+
+    def __init__(self, spark, folder, conf):
+        self.spark, self.folder, self.conf = spark, folder, conf
+        self.name, self.file = f"told-{uuid4().hex[:8]}", folder / "lineage" / "events.jsonl"
+        self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
+
+    def settings(self, to=None, **given):
+        parameters = {
+            "topic": f"{self.name}-a",
+            "table_path": f"{self.folder}/table",
+            "checkpoint_path": f"{self.folder}/checkpoint",
+            "storage": self.folder.as_uri(),
+        }
+        changed = {"table_properties": {}}
+        more = {name: given.pop(name) for name in ("value_format", "value_schema") if name in given}
+        settings = load_settings("gps", parameters | given, conf=self.conf)
+        pipeline = settings.pipeline.model_copy(update=changed | more)
+        to = to or LineageSettings(file=self.file)
+        return settings.model_copy(update={"pipeline": pipeline, "lineage": to})
+
+    def topic(self, name):
+        kafka.ensure_topic(self.settings().kafka, f"{self.name}-{name}", 2)
+
+    def register(self, name):
+        return self.registry.register(f"{self.name}-{name}-value", SCHEMA)
+
+    def send(self, name, *values):
+        producer = Producer(kafka.client_settings(self.settings().kafka))
+        for number, value in enumerate(values):
+            producer.produce(f"{self.name}-{name}", value=value, partition=number % 2)
+        assert producer.flush(120) == 0
+
+    def ingest(self, to=None, **given):
+        settings = self.settings(to, **given)
+        query = tl.start_ingest(self.spark, settings, Unmounted())
+        tl.await_caught_up(query, settings.pipeline.trigger)
+        return query
+
+    def events(self):
+        return [json.loads(line) for line in self.file.read_text("utf-8").splitlines()]
+
+    def written(self, path):
+        """By batch: version and rows of the commits that the history tells."""
+        commits = delta.history(self.spark, path).where("batch IS NOT NULL").orderBy("version").collect()
+        return [(json.loads(one["batch"])["batch_id"], one["version"], one["rows"]) for one in commits]
+
+
+def right(schema_id, n):
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, json.loads(SCHEMA), {"n": n})
+    return frame(schema_id, written.getvalue())
+
+
+def valid(events):
+    """Check events, and each facet that the specification knows, against its schemas."""
+    found = [json.loads(file.read_text("utf-8")) for file in SPECIFICATION.glob("*.json")]
+    registry = Registry().with_resources([(one["$id"], Resource.from_contents(one)) for one in found])
+    main = "https://openlineage.io/spec/2-0-2/OpenLineage.json"
+    known = 0
+    for event in events:
+        Draft202012Validator({"$ref": main}, registry=registry).validate(event)
+        parts = [event["run"], event["job"], *event["inputs"], *event["outputs"]]
+        for part in parts:
+            for facet in (part.get("facets", {}) | part.get("outputFacets", {})).values():
+                assert facet["_producer"] == "urn:topiclake" or "tags" in facet
+                if facet["_schemaURL"].startswith("https:"):
+                    Draft202012Validator({"$ref": facet["_schemaURL"]}, registry=registry).validate(facet)
+                    known += 1
+    assert known >= 5 * len(events) > 0
+    return events
+
+
+@pytest.fixture
+def told(connected, tmp_path, pytestconfig):
+    made = Told(connected, tmp_path, pytestconfig.rootpath / "conf")
+    made.topic("a")
+    yield made
+    for query in connected.streams.active:
+        query.stop()
+
+
+def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_made(told):
+    schema_id = told.register("a")
+    told.send("a", *(right(schema_id, n) for n in range(20)), b"{}", b"{ }   ")
+    query = told.ingest(max_offsets_per_trigger="8")
+    events = valid(told.events())
+    assert len(events) == 3
+    table, quarantine = f"{told.folder}/table", f"{told.folder}/table_quarantine"
+    assert table_versions(events, table) == told.written(table)
+    assert table_versions(events, quarantine) == told.written(quarantine)
+    assert sum(rows for _, _, rows in told.written(table)) == 20
+    partitions = [one for event in events for one in offsets(event)]
+    # Without gaps, and all of it.
+    for partition in (0, 1):
+        own = [one for one in partitions if one["partition"] == partition]
+        assert [one["first"] for one in own] == [0, *(one["after"] for one in own[:-1])]
+        assert own[-1]["after"] == 11
+    for number, event in enumerate(events):
+        assert event["eventType"] == "COMPLETE"
+        assert event["job"]["name"] == f"gps.{told.name}-a"
+        (topic,) = event["inputs"]
+        assert topic["namespace"] == f"kafka://{told.settings().kafka.bootstrap_servers}"
+        assert topic["name"] == f"{told.name}-a"
+        assert topic["facets"]["topiclake_schemas"]["value"] == [schema_id]
+        assert event["run"]["facets"]["topiclake_batch"]["batchId"] == number
+        assert event["run"]["facets"]["parent"]["run"]["runId"] == str(query.id)
+    reasons = [
+        output["facets"]["topiclake_quarantine"]["reasons"]
+        for event in events
+        for output in event["outputs"]
+        if output["name"] == quarantine
+    ]
+    assert {name for one in reasons for name in one} == {"too_short", "bad_magic"}
+    assert not batch_counts.are_wanted()
+
+
+def test_a_batch_that_a_crash_cut_off_is_told_again_as_the_same_run_with_the_same_versions(told):
+    schema_id = told.register("a")
+    told.send("a", right(schema_id, 1), right(schema_id, 2), b"{}")
+    told.ingest()
+    crash_behind_batch(told, 0)
+    told.send("a", right(schema_id, 3))
+    told.ingest()
+    first, again, last = valid(told.events())
+    assert (first["run"]["runId"], first["outputs"]) == (again["run"]["runId"], again["outputs"])
+    assert (first["inputs"], offsets(last)) == (again["inputs"], [{"partition": 0, "first": 2, "after": 3}])
+    assert delta.read(told.spark, f"{told.folder}/table").count() == 3
+
+
+def test_values_that_are_json_are_told_too_and_again_behind_a_crash(told):
+    schema = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
+    told.send("a", b'{"n": 1}', b'{"n": "x"}', b"{")
+    told.ingest(**schema)
+    crash_behind_batch(told, 0)
+    told.ingest(**schema)
+    first, again = valid(told.events())
+    assert first["outputs"] == again["outputs"]
+    table, quarantine = (f"{told.folder}/table", f"{told.folder}/table_quarantine")
+    assert table_versions([first], table) == told.written(table)
+    assert table_versions([first], quarantine) == told.written(quarantine) == [(0, 0, 2)]
+    assert "topiclake_schemas" not in first["inputs"][0]["facets"]
+
+
+def test_each_of_several_topics_is_told_by_itself_a_paused_one_once_it_is_written(told):
+    told.topic("b")
+    of_a = told.register("a")
+    several = {
+        "topic": f"{told.name}-a,{told.name}-b",
+        "table_path": f"{told.folder}/tables/{{topic}}",
+    }
+    told.send("a", right(of_a, 1))
+    told.send("b", right(of_a, 2), right(of_a, 3))  # it has no subject of its own yet
+    told.ingest(**several)
+    (event,) = valid(told.events())
+    assert event["inputs"][0]["name"] == f"{told.name}-a"
+    told.register("b")
+    # Nothing is new: it is resumed at the start.
+    told.ingest(**several)
+    _, resumed = valid(told.events())
+    assert resumed["job"]["name"] == f"gps.{told.name}-b"
+    assert resumed["run"]["facets"]["topiclake_batch"]["batchId"] == 0
+    assert offsets(resumed) == [
+        {"partition": 0, "first": 0, "after": 1},
+        {"partition": 1, "first": 0, "after": 1},
+    ]
+    path = f"{told.folder}/tables/{told.name}-b"
+    assert table_versions([resumed], path) == told.written(path)
+
+
+class Server:
+    """Takes events, or answers with another `status`."""
+
+    def __init__(self):
+        self.asked, self.status = [], 201
+        server = self
+
+        class Answers(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.asked.append((self.path, self.headers["Authorization"], server.status, body))
+                self.send_response(server.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.http = HTTPServer(("127.0.0.1", 0), Answers)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+
+    @property
+    def taken(self):
+        return [body for _, _, status, body in self.asked if status == 201]
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, server, monkeypatch, caplog):
+    monkeypatch.setattr(lineage, "PAUSE_SECONDS", 0.0)
+    schema_id = told.register("a")
+    to = LineageSettings(url=server.url, api_key=Secret("lineage", "key", lambda *_: f"{API_KEY}\n"))
+    server.status = 503
+    settings = told.settings(to, trigger="1 second")
+    told.send("a", right(schema_id, 1))
+    query = tl.start_ingest(told.spark, settings, Unmounted())
+    with caplog.at_level(logging.DEBUG):
+        tl.await_caught_up(query, "1 second")
+        assert delta.read(told.spark, f"{told.folder}/table").count() == 1
+        assert server.asked
+        assert server.taken == []
+        server.status = 201
+        told.send("a", right(schema_id, 2))
+        tl.await_caught_up(query, "1 second")
+    query.stop()
+    assert [one["run"]["facets"]["topiclake_batch"]["batchId"] for one in valid(server.taken)] == [0, 1]
+    path, authorization, _, _ = server.asked[-1]
+    assert (path, authorization) == ("/api/v1/lineage", f"Bearer {API_KEY}")
+    warned = [one.getMessage() for one in caplog.records if one.name == "topiclake.batch_followers"]
+    assert len(warned) == 1
+    assert f"telling its lineage to {server.url} failed" in warned[0]
+    assert API_KEY not in caplog.text
+
+
+def test_an_event_that_the_server_refuses_holds_up_no_other(told, server, caplog):
+    schema_id = told.register("a")
+    to = LineageSettings(url=server.url)
+    server.status = 422
+    told.send("a", right(schema_id, 1))
+    told.ingest(to)
+    server.status = 201
+    told.send("a", right(schema_id, 2))
+    told.ingest(to)
+    assert len(server.asked) == 2
+    assert [one["run"]["facets"]["topiclake_batch"]["batchId"] for one in server.taken] == [1]
+    assert "the server refuses (422)" in caplog.text
+
+
+def test_a_server_that_is_away_at_the_end_is_told_in_the_log(told, server, caplog):
+    schema_id = told.register("a")
+    server.status = 401
+    told.send("a", right(schema_id, 1))
+    told.ingest(LineageSettings(url=server.url))
+    assert "the server answers 401" in caplog.text
+    assert delta.read(told.spark, f"{told.folder}/table").count() == 1
+
+
+def test_a_file_that_cannot_be_written_is_told_at_the_start(told):
+    (told.folder / "taken").write_text("no folder")
+    with pytest.raises(StorageError, match=r"lineage\.file .* cannot be written"):
+        told.ingest(LineageSettings(file=told.folder / "taken" / "events.jsonl"))
+    assert not batch_counts.are_wanted()
+
+
+def test_a_start_that_fails_leaves_nothing(told):
+    with pytest.raises(tl.errors.SubjectNotFoundError):
+        told.ingest()
+    assert not batch_counts.are_wanted()
+    assert lineage._senders == {}
+
+
+def test_it_can_be_pickled_for_spark_connect_without_its_secret_reader(told):
+    to = LineageSettings(url="http://127.0.0.1:1", api_key=Secret("a", "b", lambda *_: API_KEY))
+    made = lineage.prepared(told.settings(to), to)
+    assert pickle.loads(pickle.dumps(made)).api_key == API_KEY
+    assert API_KEY not in repr(made)
+
+
+def test_lines_of_a_file_are_whole_whoever_else_writes_and_whatever_was_cut_off(tmp_path):
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"cut')
+    senders = [lineage._Sender(LineageSettings(file=file), None) for _ in range(4)]
+    many = lineage.OffsetsDatasetFacet([{"partition": one, "first": 0, "after": 1} for one in range(900)])
+
+    def write(sender, number):
+        for one in range(25):
+            run = lineage.event_v2.Run(str(uuid4()))
+            job = lineage.event_v2.Job("t", f"{number}.{one}")
+            topic = lineage.event_v2.InputDataset("k", "t", facets={"topiclake_offsets": many})
+            sender.waiting.append(
+                lineage.event_v2.RunEvent(
+                    eventTime="2026-01-01T00:00:00Z", run=run, job=job, inputs=[topic], outputs=[]
+                )
+            )
+            sender.send()
+
+    threads = [threading.Thread(target=write, args=(one, number)) for number, one in enumerate(senders)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(120)
+    for one in senders:
+        one.counts.close()
+    cut, *lines = file.read_text().splitlines()
+    assert cut == '{"cut'
+    names = [json.loads(line)["job"]["name"] for line in lines]
+    assert sorted(names) == sorted(f"{number}.{one}" for number in range(4) for one in range(25))
+
+
+def crash_behind_batch(told, number):
+    """Leave the checkpoint as a crash does between the batch's commits and Spark's note of it."""
+    commits = Path(urlsplit(f"{told.folder}/checkpoint").path) / "commits"
+    for file in (commits / str(number), commits / f".{number}.crc"):
+        file.unlink(missing_ok=True)
+    assert told.spark.read.text(str(commits.parent / "offsets")).agg(F.count("*")).first()[0]
+
+
+def table_versions(events, path):
+    """By event: batch, version and rows of a table."""
+    return [
+        (
+            event["run"]["facets"]["topiclake_batch"]["batchId"],
+            int(output["facets"]["version"]["datasetVersion"]),
+            output["outputFacets"]["outputStatistics"]["rowCount"],
+        )
+        for event in events
+        for output in event["outputs"]
+        if (output["namespace"], output["name"]) == ("file", path)
+    ]
+
+
+def offsets(event):
+    facet = event["inputs"][0]["facets"]["topiclake_offsets"]
+    return facet["partitions"]
