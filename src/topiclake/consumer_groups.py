@@ -13,6 +13,7 @@ from uuid import uuid4
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.error import KafkaError as ClientError
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from topiclake import topics
 from topiclake.batch_followers import WrittenBatch
@@ -20,6 +21,11 @@ from topiclake.checkpoint import Offsets
 from topiclake.errors import KafkaError
 from topiclake.kafka import TIMEOUT_SECONDS
 
+_COMING = (
+    ClientError.NOT_COORDINATOR,
+    ClientError.COORDINATOR_LOAD_IN_PROGRESS,
+    ClientError.COORDINATOR_NOT_AVAILABLE,
+)
 #: By start: the client, which is kept from batch to batch.
 _clients: dict[str, AdminClient] = {}
 
@@ -64,16 +70,27 @@ class GroupCommit:
         ]
         if not wanted:
             return
-        admin = _clients.setdefault(self.start, AdminClient(dict(self.client)))
-        asked = ConsumerGroupTopicPartitions(self.group, wanted)
-        try:
-            answers = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT_SECONDS)
-            done = answers[self.group].result(2 * TIMEOUT_SECONDS)
-        except KafkaException as error:
-            raise _refused(self.group, error.args[0]) from None
-        for one in done.topic_partitions:
-            if one.error is not None:
-                raise _refused(self.group, one.error, f" (topic {one.topic}, partition {one.partition})")
+        if self.start not in _clients:
+            _clients[self.start] = AdminClient(dict(self.client))
+        tries = Retrying(
+            retry=retry_if_exception_type(_NotYetError),
+            wait=wait_fixed(0.2),
+            stop=stop_after_delay(TIMEOUT_SECONDS),
+            reraise=True,
+        )
+        tries(_commit, _clients[self.start], self.group, wanted)
+
+
+def _commit(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> None:
+    asked = ConsumerGroupTopicPartitions(group, wanted)
+    try:
+        answers = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT_SECONDS)
+        done = answers[group].result(2 * TIMEOUT_SECONDS)
+    except KafkaException as error:
+        raise _refused(group, error.args[0]) from None
+    for one in done.topic_partitions:
+        if one.error is not None:
+            raise _refused(group, one.error, f" (topic {one.topic}, partition {one.partition})")
 
 
 def held_back(end: Offsets, waiting: Offsets) -> Offsets:
@@ -97,7 +114,13 @@ def _waiting(batch: WrittenBatch, ledger: str) -> Offsets:
     return found
 
 
+class _NotYetError(KafkaError):
+    """The group's coordinator is being chosen, as for the first group of a broker."""
+
+
 def _refused(group: str, error: ClientError, where: str = "") -> KafkaError:
+    if error.code() in _COMING:
+        return _NotYetError(f"{error.str()}{where}")
     if error.code() in (ClientError.NON_EMPTY_GROUP, ClientError.UNKNOWN_MEMBER_ID):
         return KafkaError(
             f"consumers use the group {group}", "another consumer_group, which nobody reads with"

@@ -1,6 +1,5 @@
 """OpenLineage's events of an ingest: by its own schemas, against the tables, to a file and to a server."""
 
-import io
 import json
 import logging
 import pickle
@@ -10,67 +9,35 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import fastavro
 import pytest
-from confluent_kafka import Producer
 from jsonschema import Draft202012Validator
 from pyspark.sql import functions as F
 from referencing import Registry, Resource
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import batch_counts, delta, kafka, lineage
-from topiclake.config import load_settings
+from tests.integration.numbers_topic import Numbers, right
+from topiclake import batch_counts, delta, lineage
 from topiclake.errors import StorageError
 from topiclake.lineage_settings import LineageSettings
-from topiclake.schema_registry import SchemaRegistry
 from topiclake.secret import Secret
-from topiclake.wire_format import frame
 
 SPECIFICATION = Path(__file__).parent / "openlineage"
-SCHEMA = json.dumps({"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]})
 API_KEY = "Sesam-123"
 
 
-class Told:
-    """An ingest of topics of its own, and what is told of its lineage."""
+class Told(Numbers):
+    """Topics of numbers, and what is told of their lineage."""
 
-    def __init__(self, spark, folder, conf):
-        self.spark, self.folder, self.conf = spark, folder, conf
-        self.name, self.file = f"told-{uuid4().hex[:8]}", folder / "lineage" / "events.jsonl"
-        self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
+    @property
+    def file(self):
+        return self.folder / "lineage" / "events.jsonl"
 
     def settings(self, to=None, **given):
-        parameters = {
-            "topic": f"{self.name}-a",
-            "table_path": f"{self.folder}/table",
-            "checkpoint_path": f"{self.folder}/checkpoint",
-            "storage": self.folder.as_uri(),
-        }
-        changed = {"table_properties": {}}
-        more = {name: given.pop(name) for name in ("value_format", "value_schema") if name in given}
-        settings = load_settings("gps", parameters | given, conf=self.conf)
-        pipeline = settings.pipeline.model_copy(update=changed | more)
-        to = to or LineageSettings(file=self.file)
-        return settings.model_copy(update={"pipeline": pipeline, "lineage": to})
-
-    def topic(self, name):
-        kafka.ensure_topic(self.settings().kafka, f"{self.name}-{name}", 2)
-
-    def register(self, name):
-        return self.registry.register(f"{self.name}-{name}-value", SCHEMA)
-
-    def send(self, name, *values):
-        producer = Producer(kafka.client_settings(self.settings().kafka))
-        for number, value in enumerate(values):
-            producer.produce(f"{self.name}-{name}", value=value, partition=number % 2)
-        assert producer.flush(120) == 0
+        return super().settings(**given).model_copy(update={"lineage": to or LineageSettings(file=self.file)})
 
     def ingest(self, to=None, **given):
-        settings = self.settings(to, **given)
-        query = tl.start_ingest(self.spark, settings, Unmounted())
-        tl.await_caught_up(query, settings.pipeline.trigger)
-        return query
+        return self.ingested(self.settings(to, **given))
 
     def events(self):
         return [json.loads(line) for line in self.file.read_text("utf-8").splitlines()]
@@ -79,12 +46,6 @@ class Told:
         """By batch: version and rows of the commits that the history tells."""
         commits = delta.history(self.spark, path).where("batch IS NOT NULL").orderBy("version").collect()
         return [(json.loads(one["batch"])["batch_id"], one["version"], one["rows"]) for one in commits]
-
-
-def right(schema_id, n):
-    written = io.BytesIO()
-    fastavro.schemaless_writer(written, json.loads(SCHEMA), {"n": n})
-    return frame(schema_id, written.getvalue())
 
 
 def valid(events):
@@ -107,12 +68,10 @@ def valid(events):
 
 
 @pytest.fixture
-def told(connected, tmp_path, pytestconfig):
-    made = Told(connected, tmp_path, pytestconfig.rootpath / "conf")
+def told(connected, tmp_path):
+    made = Told(connected, tmp_path)
     made.topic("a")
-    yield made
-    for query in connected.streams.active:
-        query.stop()
+    return made
 
 
 def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_made(told):
@@ -180,18 +139,14 @@ def test_values_that_are_json_are_told_too_and_again_behind_a_crash(told):
 def test_each_of_several_topics_is_told_by_itself_a_paused_one_once_it_is_written(told):
     told.topic("b")
     of_a = told.register("a")
-    several = {
-        "topic": f"{told.name}-a,{told.name}-b",
-        "table_path": f"{told.folder}/tables/{{topic}}",
-    }
     told.send("a", right(of_a, 1))
     told.send("b", right(of_a, 2), right(of_a, 3))  # it has no subject of its own yet
-    told.ingest(**several)
+    told.ingest(**told.several)
     (event,) = valid(told.events())
     assert event["inputs"][0]["name"] == f"{told.name}-a"
     told.register("b")
     # Nothing is new: it is resumed at the start.
-    told.ingest(**several)
+    told.ingest(**told.several)
     _, resumed = valid(told.events())
     assert resumed["job"]["name"] == f"gps.{told.name}-b"
     assert resumed["run"]["facets"]["topiclake_batch"]["batchId"] == 0

@@ -1,0 +1,71 @@
+"""Topics of their own with numbers in Avro, and what tests do with them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import fastavro
+from confluent_kafka import Producer
+
+import topiclake as tl
+from tests.environment import Unmounted
+from topiclake import kafka
+from topiclake.config import load_settings
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.wire_format import frame
+
+CONF = Path(__file__).parents[2] / "conf"
+SCHEMA = json.dumps({"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]})
+
+
+def right(schema_id, n):
+    """Return a record's value."""
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, json.loads(SCHEMA), {"n": n})
+    return frame(schema_id, written.getvalue())
+
+
+class Numbers:
+    """Topics whose names begin alike, `a` first, and the pipeline that reads it."""
+
+    def __init__(self, spark, folder):
+        self.spark, self.folder, self.name = spark, folder, f"numbers-{uuid4().hex[:8]}"
+        self.several = {
+            "topic": f"{self.name}-a,{self.name}-b",
+            "table_path": f"{folder}/tables/{{topic}}",
+        }
+        self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
+
+    def settings(self, **given):
+        parameters = {
+            "topic": f"{self.name}-a",
+            "table_path": f"{self.folder}/table",
+            "checkpoint_path": f"{self.folder}/checkpoint",
+            "storage": self.folder.as_uri(),
+        }
+        # No parameters of a notebook, so of a file's only.
+        fixed = {"value_format", "value_schema", "consumer_group"} & set(given)
+        changed = {"table_properties": {}} | {name: given.pop(name) for name in fixed}
+        settings = load_settings("gps", parameters | given, conf=CONF)
+        return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=changed)})
+
+    def topic(self, name):
+        kafka.ensure_topic(self.settings().kafka, f"{self.name}-{name}", 2)
+
+    def register(self, name):
+        return self.registry.register(f"{self.name}-{name}-value", SCHEMA)
+
+    def send(self, name, *values):
+        """Send values to partitions 0 and 1 in turn."""
+        producer = Producer(kafka.client_settings(self.settings().kafka))
+        for number, value in enumerate(values):
+            producer.produce(f"{self.name}-{name}", value=value, partition=number % 2)
+        assert producer.flush(120) == 0
+
+    def ingested(self, settings):
+        query = tl.start_ingest(self.spark, settings, Unmounted())
+        tl.await_caught_up(query, settings.pipeline.trigger)
+        return query
