@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars nginx chromium databases demo test test-unit check format typecheck bench bench-batches bench-scale torture faults services-up services-down clean
+.PHONY: help setup jars nginx chromium databases prometheus demo test test-unit check format typecheck bench bench-batches bench-scale torture faults services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +41,7 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup nginx chromium databases  ## every test (about half an hour on two cores)
+test: setup nginx chromium databases prometheus  ## every test (about half an hour on two cores)
 	$(PYTEST)
 
 nginx:
@@ -68,10 +68,20 @@ databases:
 	    echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.d/topiclake.conf && \
 	    apt-get install -y -qq --no-install-recommends postgresql; }; }; }
 
+# Unpacked into a folder of ours: an installed package would start a server, and unpacking needs no root.
+prometheus:
+	@{ command -v prometheus && command -v promtool || [ -x .cache/prometheus/usr/bin/promtool ]; } >/dev/null || { \
+	  echo "== Prometheus, for the tests of its alerts and of Grafana's dashboard"; \
+	  rm -rf .cache/prometheus .cache/prometheus.new && mkdir -p .cache/prometheus.new && \
+	  { [ "$$(id -u)" != 0 ] || apt-get update -qq; } && \
+	  ( cd .cache/prometheus.new && apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb ) && \
+	  mv .cache/prometheus.new .cache/prometheus || { \
+	  echo "prometheus is missing; try: sudo apt-get update, and this again; or put prometheus and promtool on the PATH"; exit 1; }; }
+
 test-unit: setup  ## the quick tests: no JVM, under 30 seconds
 	$(PY) -m pytest -n 2 tests/unit
 
-check: setup nginx chromium databases  ## ruff, strict types, tests
+check: setup nginx chromium databases prometheus  ## ruff, strict types, tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -99,7 +109,7 @@ torture: setup  ## kill an ingest 32 times while records flow; seven writers on 
 	$(PY) -m bench.writers --seconds 600
 	$(PY) -m bench.writers --seconds 600 --local
 
-faults: setup nginx  ## break each guard once, and see its test go red (about 30 minutes)
+faults: setup nginx prometheus  ## break each guard once, and see its test go red (about 30 minutes)
 	$(PY) -m bench.plant_faults
 
 services-up: setup  ## start the embedded broker and registry, and leave them running

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.environment import without_workbench
 
 PROJECT = Path(__file__).parents[1]
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\S+")
+ADDRESS = re.compile(r"http://127\.0\.0\.\d:\d+/\?token=\S+")
 
 
 @contextmanager

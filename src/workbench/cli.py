@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from workbench.home import Home, folder_bytes
 from workbench.jobs.background import stop_scheduler
 from workbench.jobs.commands import job
 from workbench.parameters import parse_parameters
+from workbench.ports import HOST
 
 SERVICE_NAMES = ("kafka", "schema-registry")
 MORE_LOGS = ("azure", "s3", "spark-master", "spark-worker-1", "spark-worker-2")
@@ -199,12 +201,20 @@ def consume(
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="That of the last time by default, or a free one."
 )
+@click.option(
+    "--listen",
+    type=IPv4Address,
+    default=HOST,
+    show_default=True,
+    metavar="ADDRESS",
+    help="Of this machine; 0.0.0.0 is all of them, for a container that publishes the port.",
+)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def dashboard(port: int | None, no_browser: bool) -> None:
+def dashboard(port: int | None, listen: IPv4Address, no_browser: bool) -> None:
     """Show every streaming query live, until Ctrl-C: rates, lag, rows, quarantine, errors."""
     from workbench.dashboard.server import serve
 
-    serve(Home.find(), port=port or 0, browser=not no_browser)
+    serve(Home.find(), port=port or 0, listen=listen, browser=not no_browser)
 
 
 @cli.command()

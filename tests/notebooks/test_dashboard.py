@@ -121,7 +121,29 @@ def look_at_a_live_query(page):
 def test_only_who_has_the_token_and_asks_for_this_host_is_answered(home):
     with dashboard(home) as (_, address):
         assert_guarded(address)
-    assert (home / "data" / "dashboard.json").stat().st_mode & 0o077 == 0
+        token = home / "data" / "dashboard.token"
+        assert address.endswith(f"?token={token.read_text()}")
+    for file in (token, home / "data" / "dashboard.json"):
+        assert file.stat().st_mode & 0o077 == 0
+
+
+def test_who_listens_for_others_is_told_and_answers_by_the_same_names(home):
+    with dashboard(home, "--listen", "0.0.0.0") as (server, address):
+        assert "0.0.0.0, not only for this machine" in "".join(server.stdout.readline() for _ in range(2))
+        port = int(re.findall(r":(\d+)/", address)[0])
+        for host, status in (("127.0.0.1", 200), ("localhost", 200), ("127.0.0.2", 403), ("0.0.0.0", 403)):
+            assert requests.get(address.replace("127.0.0.1", host), timeout=60).status_code == status, host
+        published = requests.get(address, headers={"Host": f"127.0.0.1:{port + 1}"}, timeout=60)
+        assert published.status_code == 403
+
+
+def test_one_address_that_is_listened_on_is_where_the_page_is(home):
+    with dashboard(home, "--listen", "127.0.0.2") as (_, address):
+        assert address.startswith("http://127.0.0.2:")
+        assert requests.get(address, timeout=60).status_code == 200
+        # Nobody listens there.
+        with pytest.raises(requests.ConnectionError):
+            requests.get(address.replace("127.0.0.2", "127.0.0.1"), timeout=60)
 
 
 def assert_guarded(address):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import posixpath
 import re
 import subprocess
 import sys
@@ -27,8 +28,8 @@ def violations(*files: Path) -> str:
 
 
 def is_one_shot(service: Compose) -> bool:
-    """A service that runs and ends: nothing starts it but a profile."""
-    return bool(service.get("profiles"))
+    """A service that runs and ends."""
+    return "job" in service.get("profiles", [])
 
 
 def images(compose: Compose) -> dict[str, list[str]]:
@@ -144,11 +145,18 @@ def test_a_service_that_breaks_a_rule_is_named(
 
 
 def test_the_services_of_the_issue_are_there() -> None:
-    assert set(COMPOSE["services"]) == {"kafka", "schema-registry", "azurite", "s3", "spark"}
+    plain = {"kafka", "schema-registry", "azurite", "s3"}
+    assert set(COMPOSE["services"]) == plain | {"spark", "dashboard", "prometheus", "grafana"}
 
 
-def test_only_the_spark_service_is_left_out_of_a_plain_up() -> None:
-    assert [name for name, service in COMPOSE["services"].items() if is_one_shot(service)] == ["spark"]
+def test_a_plain_up_leaves_out_the_job_and_what_watches_it() -> None:
+    profiles = {name: service.get("profiles") for name, service in COMPOSE["services"].items()}
+    assert {name: found for name, found in profiles.items() if found} == {
+        "spark": ["job"],
+        "dashboard": ["monitoring"],
+        "prometheus": ["monitoring"],
+        "grafana": ["monitoring"],
+    }
 
 
 def test_spark_gets_every_variable_of_the_local_configuration() -> None:
@@ -163,8 +171,57 @@ def test_spark_runs_a_notebook_that_exists_with_the_local_configuration() -> Non
     assert (ROOT / notebook).is_file()
 
 
-def test_every_folder_that_spark_mounts_exists() -> None:
-    mounts = COMPOSE["services"]["spark"]["volumes"]
-    folders = [ROOT / mount.partition(":")[0] for mount in mounts if mount.startswith("./")]
-    assert folders
-    assert [folder for folder in folders if not folder.is_dir()] == []
+def test_all_that_is_mounted_exists() -> None:
+    mounts = [mount for service in COMPOSE["services"].values() for mount in service.get("volumes", [])]
+    ours = [ROOT / mount.partition(":")[0] for mount in mounts if mount.startswith("./")]
+    assert len(ours) > 8
+    assert [path for path in ours if not path.exists()] == []
+
+
+def mounted(service: str, path: str) -> str:
+    """What a path in a container is here, or in which volume."""
+    for mount in COMPOSE["services"][service]["volumes"]:
+        source, target = mount.split(":")[:2]
+        if path == target or path.startswith(f"{target}/"):
+            return source + path.removeprefix(target)
+    raise AssertionError(f"{path} is not mounted into {service}")
+
+
+def test_the_dashboard_sees_the_queries_of_spark_and_their_processes() -> None:
+    spark, dashboard = COMPOSE["services"]["spark"], COMPOSE["services"]["dashboard"]
+    assert (spark["pid"], spark["build"]) == (dashboard["pid"], dashboard["build"])
+    assert set(dashboard["volumes"]) <= set(spark["volumes"])
+    assert mounted("spark", "/topiclake/.workbench/data") == mounted(
+        "dashboard", "/topiclake/.workbench/data"
+    )
+
+
+def test_prometheus_finds_the_dashboard_and_its_token() -> None:
+    dashboard, prometheus = COMPOSE["services"]["dashboard"], COMPOSE["services"]["prometheus"]
+    (option,) = [one for one in prometheus["command"] if one.startswith("--config.file=")]
+    file = option.partition("=")[2]
+    (job,) = yaml.safe_load((ROOT / mounted("prometheus", file)).read_text("utf-8"))["scrape_configs"]
+    token = posixpath.normpath(f"{file}/../{job['authorization']['credentials_file']}")
+    assert mounted("prometheus", token) == mounted("dashboard", "/topiclake/.workbench/data/dashboard.token")
+    # The page answers only who asks for the port that it listens on, on loopback.
+    port = dashboard["command"][dashboard["command"].index("--port") + 1]
+    assert job["static_configs"] == [{"targets": [f"127.0.0.1:{port}"]}]
+    assert prometheus["network_mode"] == "service:dashboard"
+    assert f"127.0.0.1:{port}:{port}" in dashboard["ports"]
+
+
+def test_grafana_finds_prometheus_and_its_dashboard() -> None:
+    provisioned = {
+        name: yaml.safe_load(
+            (ROOT / mounted("grafana", f"/etc/grafana/provisioning/{name}/topiclake.yaml")).read_text("utf-8")
+        )
+        for name in ("datasources", "dashboards")
+    }
+    (source,), (provider,) = provisioned["datasources"]["datasources"], provisioned["dashboards"]["providers"]
+    assert source["url"] == "http://dashboard:9090"
+    assert "127.0.0.1:${PROMETHEUS_PORT:-9090}:9090" in COMPOSE["services"]["dashboard"]["ports"]
+    configuration = yaml.safe_load((ROOT / "deploy/monitoring/prometheus.yml").read_text("utf-8"))
+    assert source["jsonData"]["timeInterval"] == configuration["global"]["scrape_interval"]
+    home = COMPOSE["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert posixpath.dirname(home) == provider["options"]["path"]
+    assert mounted("grafana", home) == "./deploy/monitoring/grafana/topiclake.json"

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from topiclake import batch_counts
@@ -357,19 +356,3 @@ def test_each_colour_of_a_text_is_readable_on_each_ground(theme):
         for text in ("ink", "faint", "good", "bad", "over", "first"):
             low, high = sorted((luminance(colours[ground]), luminance(colours[text])))
             assert (high + 0.05) / (low + 0.05) >= 4.5, (theme, text, ground)
-
-
-def test_alerts_ask_for_metrics_that_there_are(store):
-    deploy = Path(__file__).parents[2] / "deploy/monitoring"
-    counts = [TableCount("/t", 7), TableCount("/q", 2, {"bad_magic": 2})]
-    store.begin(run(), 5.0)
-    store.add(run(), report(0), {PartitionReport("t", 0, 0, 1): Lag(1, 1.5)}, counts, 5.0)
-    told = set(re.findall(r"^(topiclake_\w+)", exposition(store).decode(), re.MULTILINE))
-    groups = yaml.safe_load((deploy / "alerts.yml").read_text("utf-8"))["groups"]
-    asked = {name for group in groups for rule in group["rules"] for name in _names(rule["expr"])}
-    assert len(asked) > 5
-    assert asked <= told
-
-
-def _names(expression):
-    return re.findall(r"topiclake_\w+", expression)

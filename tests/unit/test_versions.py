@@ -41,7 +41,8 @@ def pins(requirements: str) -> dict[str, str]:
 def unpinned(requirements: str) -> list[str]:
     lines = [line.strip() for line in requirements.splitlines()]
     packages = [line for line in lines if line and not line.startswith(("#", "-r "))]
-    return [line for line in packages if not re.fullmatch(r"[\w.-]+(\[[\w,]+\])?==[\w.]+", line)]
+    pinned = r"[\w.-]+(\[[\w,]+\])?==[\w.]+( ; python_version >= \"3\.\d+\")?"
+    return [line for line in packages if not re.fullmatch(pinned, line)]
 
 
 def elements(pom: str) -> ElementTree.Element:
@@ -171,7 +172,15 @@ def test_every_python_package_is_pinned(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["requests", "requests>=2", "requests~=2.34", "requests==2.*", "-e ../other"]
+    "line",
+    [
+        "requests",
+        "requests>=2",
+        "requests~=2.34",
+        "requests==2.*",
+        'requests ; python_version >= "3.11"',
+        "-e ../other",
+    ],
 )
 def test_a_python_package_that_is_not_pinned_is_named(line: str) -> None:
     assert unpinned(f"pyspark==4.1.1\n{line}\n") == [line]

@@ -1,4 +1,4 @@
-"""The page's server, on loopback, for whoever has its token."""
+"""The page's server, on loopback unless told otherwise, for whoever has its token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import threading
 import webbrowser
-from dataclasses import asdict
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +40,35 @@ POLICY = (
 )
 
 
-def serve(home: Home, *, port: int, browser: bool) -> None:
+def serve(home: Home, *, port: int, listen: IPv4Address, browser: bool) -> None:
     """Show the page until Ctrl-C or SIGTERM.
 
     Args:
         home: Whose queries are shown.
         port: Where to listen; 0 for that of the last time, or a free one.
+        listen: The address for it.
         browser: Whether the page is opened.
 
     Raises:
-        ConfigError: The port is taken.
+        ConfigError: The port is taken, or the address is not this machine's.
     """
     home.prepare()
-    asyncio.run(_serve(home, port, browser=browser))
+    asyncio.run(_serve(home, port, listen, browser=browser))
 
 
-async def _serve(home: Home, port: int, *, browser: bool) -> None:
+async def _serve(home: Home, port: int, listen: IPv4Address, *, browser: bool) -> None:
     before = _kept_access(home)
-    sockets = _listen(port, before.port)
-    access = PageAccess(sockets[0].getsockname()[1], before.token)
+    sockets = _listen(listen, port, before.port)
+    # All addresses of a machine have none that it is asked for by.
+    address = HOST if listen.is_unspecified else str(listen)
+    access = PageAccess(sockets[0].getsockname()[1], before.token, address)
     _keep_access(home, access)
     store = _open(home)
     server = HTTPServer(application(store, access))
     server.add_sockets(sockets)
     click.echo(f"dashboard  {access.url}\nend it with Ctrl-C")
+    if not listen.is_loopback:
+        click.echo(f"it listens on {listen}, not only for this machine, and nothing is encrypted")
     if browser:
         # Some browsers return when they are closed.
         threading.Thread(target=webbrowser.open, args=(_doorway(home, access),), daemon=True).start()
@@ -90,13 +95,13 @@ def _doorway(home: Home, access: PageAccess) -> str:
     return file.as_uri()
 
 
-def _listen(port: int, before: int) -> list[socket.socket]:
+def _listen(address: IPv4Address, port: int, before: int) -> list[socket.socket]:
     for wanted in [port] if port else [before, 0]:
         try:
-            return bind_sockets(wanted, HOST)
+            return bind_sockets(wanted, str(address))
         except OSError as error:
             problem = error.strerror
-    raise ConfigError(f"port {port} cannot be used: {problem}", "another --port")
+    raise ConfigError(f"port {port} cannot be used on {address}: {problem}", "another --port or --listen")
 
 
 def application(store: Store, access: PageAccess) -> Application:
@@ -210,7 +215,9 @@ def _kept_access(home: Home) -> PageAccess:
 
 def _keep_access(home: Home, access: PageAccess) -> None:
     _access_file(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_json(_access_file(home), asdict(access))
+    replace_json(_access_file(home), {"port": access.port, "token": access.token})
+    # Prometheus reads a token from a file that holds nothing else.
+    replace_private(home.data / "dashboard.token", access.token.encode())
 
 
 def _access_file(home: Home) -> Path:
