@@ -17,6 +17,7 @@ from rich.table import Table
 from topiclake.errors import IngestError, PlatformError
 from workbench import services
 from workbench.activity import Activity
+from workbench.dashboard.beside import dashboard_beside
 from workbench.home import Home
 from workbench.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
 
@@ -30,9 +31,10 @@ class Verdict:
 
 
 def run_demo(home: Home, activity: Activity, console: Console | None = None) -> None:
-    """Publish GPS tracks, ingest them as a job, and print a summary.
+    """Publish GPS tracks, ingest them as a job beside the dashboard, and print a summary.
 
-    The services stay as they were: started for the demo, they are stopped after it, however it ends.
+    On a terminal the dashboard opens in a browser. The services stay as they were: started for the demo, they
+    are stopped after it, however it ends.
 
     Raises:
         IngestError: The counts do not add up, or a notebook did not tell them.
@@ -47,6 +49,12 @@ def run_demo(home: Home, activity: Activity, console: Console | None = None) -> 
 
 def _demo(home: Home, activity: Activity, console: Console | None) -> None:
     began = all(one.state == "stopped" for one in services.status(home))
+    console = console or Console()
+    with dashboard_beside(home, activity.tell, browser=console.is_terminal):
+        _publish_and_ingest(home, activity, console, began=began)
+
+
+def _publish_and_ingest(home: Home, activity: Activity, console: Console, *, began: bool) -> None:
     try:
         with activity.during("1/3 starting the services"):
             addresses = services.up(home, activity.tell)
@@ -55,7 +63,7 @@ def _demo(home: Home, activity: Activity, console: Console | None) -> None:
             home, activity, addresses, "3/3", "gps_ingest", {"starting_offsets": "earliest"}
         )
         found = verdict(published, ingested, lambda: topic_records(addresses, published["topic"]))
-        print_summary(console or Console(), published, ingested, page, found)
+        print_summary(console, published, ingested, page, found)
         if not found.ok:
             raise IngestError(f"the counts do not add up: {found.text}", f"a look at {page}")
     finally:
@@ -119,7 +127,7 @@ def print_summary(
         console.print(preview_table(ingested["preview"]))
     console.print(f"{'✓' if found.ok else '✗'} {found.text}", markup=False)
     console.print(f"executed notebook: {page}", markup=False, soft_wrap=True)
-    console.print("see its streams:   python -m workbench dashboard", markup=False, soft_wrap=True)
+    console.print("see its streams again: python -m workbench dashboard", markup=False, soft_wrap=True)
 
 
 def preview_table(rows: Sequence[Mapping[str, Any]]) -> Table:

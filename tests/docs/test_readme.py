@@ -55,6 +55,7 @@ def test_make_demo_shows_rows_and_can_be_run_twice(shell) -> None:
     assert "all 993 records of this run arrived" in second
     assert re.search(r"rows in the table\W+993\b", first)
     assert re.search(r"rows in the table\W+1,986\b", second)
+    assert re.search(r"its streams, live: http://127\.0\.0\.1:\d+/\?token=\S+", first)
     page = Path(re.search(r"executed notebook: (\S+\.html)", second)[1])
     assert "GPS events from Kafka into a Delta table" in page.read_text("utf-8")
 

@@ -17,8 +17,12 @@ from playwright.sync_api import expect
 
 from tests.dashboards import dashboard
 from tests.environment import without_workbench
+from tests.waiting import wait_until
 from topiclake.monitoring.store import Run, Store
+from workbench import processes
+from workbench.dashboard.beside import dashboard_beside
 from workbench.dashboard.server import REFRESH_SECONDS
+from workbench.home import Home
 from workbench.query_watch import reports_file
 
 PROJECT = Path(__file__).parents[2]
@@ -169,6 +173,33 @@ def assert_guarded(address):
         assert session.get(f"{plain}assets/uPlot.iife.min.js", timeout=60).status_code == 200
         for outside in ("../server.py", "..%2fserver.py", "%2e%2e/server.py"):
             assert session.get(f"{plain}assets/{outside}", timeout=60).status_code in (403, 404)
+
+
+def test_a_second_one_leads_to_the_first(home):
+    with dashboard(home) as (first, address), dashboard(home) as (second, again):
+        assert (second.wait(120), again) == (0, address)
+        assert first.poll() is None
+        assert requests.get(address, timeout=60).status_code == 200
+
+
+def test_beside_the_demo_it_opens_in_a_browser_and_ends_with_it(home, tmp_path, monkeypatch):
+    opened, told = tmp_path / "opened", []
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with dashboard_beside(Home(home, PROJECT), told.append, browser=True):
+        wait_until(opened.exists)
+        wait_until(lambda: told)
+        address = told[0].removeprefix("its streams, live: ")
+        assert requests.get(address, timeout=60).status_code == 200
+        doorway = Path(opened.read_text().strip().removeprefix("file://"))
+        # The token is in a file of the owner's, not among a browser's arguments.
+        assert address in doorway.read_text()
+        assert doorway.stat().st_mode & 0o077 == 0
+    with pytest.raises(requests.ConnectionError):
+        requests.get(address, timeout=60)
+    assert processes.marked(Home(home, PROJECT)) == []
 
 
 def test_a_port_that_is_taken_is_named(home):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import requests
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
@@ -53,11 +54,25 @@ def serve(home: Home, *, port: int, listen: IPv4Address, browser: bool) -> None:
         ConfigError: The port is taken, or the address is not this machine's.
     """
     home.prepare()
-    asyncio.run(_serve(home, port, listen, browser=browser))
-
-
-async def _serve(home: Home, port: int, listen: IPv4Address, *, browser: bool) -> None:
     before = _kept_access(home)
+    if not port and _is_served(before):
+        click.echo(f"dashboard  {before.url}\nit runs already")
+        if browser:
+            webbrowser.open(_doorway(home, before))
+        return
+    asyncio.run(_serve(home, before, port, listen, browser=browser))
+
+
+def _is_served(access: PageAccess) -> bool:
+    """Whether a server of this home answers."""
+    try:
+        asked = {"Authorization": f"Bearer {access.token}"}
+        return requests.get(f"http://{HOST}:{access.port}/", headers=asked, timeout=2).ok
+    except requests.RequestException:
+        return False
+
+
+async def _serve(home: Home, before: PageAccess, port: int, listen: IPv4Address, *, browser: bool) -> None:
     sockets = _listen(listen, port, before.port)
     # All addresses of a machine have none that it is asked for by.
     address = HOST if listen.is_unspecified else str(listen)
