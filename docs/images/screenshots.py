@@ -1,4 +1,4 @@
-"""Takes the pictures of the dashboard: `make screenshots`. Real streams on embedded services, Debian's Chromium."""
+"""Takes the pictures of the dashboard (`make screenshots`): real streams, embedded services, Chromium."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,8 +39,8 @@ producer.flush(60)
 # COMMAND ----------
 
 ticks = spark.readStream.format("rate").option("rowsPerSecond", 40).load()
-per_minute = ticks.withWatermark("timestamp", "10 seconds").groupBy("timestamp").count()
-per_minute.writeStream.format("noop").queryName("ticks per minute").trigger(processingTime="2 seconds").start()
+counts = ticks.withWatermark("timestamp", "10 seconds").groupBy("timestamp").count()
+counts.writeStream.format("noop").queryName("ticks").trigger(processingTime="2 seconds").start()
 wrong = ticks.selectExpr("raise_error('the column amount is no number') AS x")
 wrong.writeStream.format("noop").queryName("invoices").start()
 
@@ -56,14 +57,17 @@ while True:
 def main(to: Path) -> None:
     """Take the pictures."""
     told: list[str] = []
-    with tempfile.TemporaryDirectory() as folder, streams(Home(Path(folder) / "home", PROJECT)) as home:
-        with dashboard_beside(home, told.append, browser=False), sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            while not told:
-                browser.contexts  # noqa: B018
-            address = told[0].rpartition(" ")[2]
-            take(browser, address, to)
-            browser.close()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        streams(Home(Path(folder) / "home", PROJECT)) as home,
+        dashboard_beside(home, told.append, browser=False),
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        while not told:
+            time.sleep(0.1)
+        take(browser, told[0].rpartition(" ")[2], to)
+        browser.close()
 
 
 @contextmanager

@@ -26,6 +26,7 @@ class TableCount:
         version: Of the table, made by the commit; None where nothing was committed, or nobody knows.
         schemas: Ids and GUIDs of the schemas that its records were decoded with, by part of the record.
         topic: Theirs, where the query has several.
+        is_earlier: Whether an earlier attempt of the batch had made the commit.
     """
 
     path: str
@@ -34,6 +35,7 @@ class TableCount:
     version: int | None = None
     schemas: Mapping[Literal["value", "key"], Sequence[int | str]] = field(default_factory=dict)
     topic: str | None = None
+    is_earlier: bool = False
 
     @property
     def is_quarantine(self) -> bool:

@@ -346,7 +346,8 @@ def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterat
             place = ["topic", "partition", "offset"]
             here = delta.read(spark, path).where(F.col("batch_id") == batch_id)
             reasons = quarantine.count_reasons(here.join(records.select(place), place, "left_semi"))
-        yield TableCount(path, commit["rows"], reasons, commit["version"], commit.get("schemas", {}))
+        made, schemas = commit["version"], commit.get("schemas", {})
+        yield TableCount(path, commit["rows"], reasons, made, schemas, is_earlier=True)
 
 
 def _first_of(bad: DataFrame) -> DecodeError:

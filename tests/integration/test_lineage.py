@@ -16,7 +16,7 @@ from referencing import Registry, Resource
 
 import topiclake as tl
 from tests.environment import Unmounted
-from tests.integration.numbers_topic import Numbers, right
+from tests.integration.numbers_topic import Numbers, crash_behind_batch, right
 from topiclake import batch_counts, delta, lineage
 from topiclake.errors import StorageError
 from topiclake.lineage_settings import LineageSettings
@@ -113,7 +113,7 @@ def test_a_batch_that_a_crash_cut_off_is_told_again_as_the_same_run_with_the_sam
     schema_id = told.register("a")
     told.send("a", right(schema_id, 1), right(schema_id, 2), b"{}")
     told.ingest()
-    crash_behind_batch(told, 0)
+    crash_behind_batch(told.folder / "checkpoint", 0)
     told.send("a", right(schema_id, 3))
     told.ingest()
     first, again, last = valid(told.events())
@@ -126,7 +126,7 @@ def test_values_that_are_json_are_told_too_and_again_behind_a_crash(told):
     schema = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
     told.send("a", b'{"n": 1}', b'{"n": "x"}', b"{")
     told.ingest(**schema)
-    crash_behind_batch(told, 0)
+    crash_behind_batch(told.folder / "checkpoint", 0)
     told.ingest(**schema)
     first, again = valid(told.events())
     assert first["outputs"] == again["outputs"]
@@ -292,14 +292,6 @@ def test_lines_of_a_file_are_whole_whoever_else_writes_and_whatever_was_cut_off(
     assert cut == '{"cut'
     names = [json.loads(line)["job"]["name"] for line in lines]
     assert sorted(names) == sorted(f"{number}.{one}" for number in range(4) for one in range(25))
-
-
-def crash_behind_batch(told, number):
-    """Leave the checkpoint as a crash does between the batch's commits and Spark's note of it."""
-    commits = Path(urlsplit(f"{told.folder}/checkpoint").path) / "commits"
-    for file in (commits / str(number), commits / f".{number}.crc"):
-        file.unlink(missing_ok=True)
-    assert told.spark.read.text(str(commits.parent / "offsets")).agg(F.count("*")).first()[0]
 
 
 def table_versions(events, path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import fastavro
@@ -16,6 +18,7 @@ from pyspark.sql import functions as F
 import topiclake as tl
 from tests.dashboards import dashboard
 from tests.environment import Unmounted
+from tests.integration.numbers_topic import crash_behind_batch
 from tests.waiting import wait_until
 from topiclake import batch_counts, kafka
 from topiclake.config import load_settings
@@ -78,14 +81,39 @@ class Watched:
 
 
 @pytest.fixture
-def watched(connected, tmp_path, pytestconfig):
-    made = Watched(connected, tmp_path, pytestconfig.rootpath / "conf")
+def unwatched(connected, tmp_path, pytestconfig):
+    return Watched(connected, tmp_path, pytestconfig.rootpath / "conf")
+
+
+@pytest.fixture
+def watched(unwatched):
+    with watching(unwatched):
+        yield unwatched
+
+
+@contextmanager
+def watching(made):
     monitor = monitor_queries(
-        connected, made.file, source="tests", redact=lambda text: text.replace("n", "*")
+        made.spark, made.file, source="tests", redact=lambda text: text.replace("n", "*")
     )
-    yield made
-    stop_monitoring(connected, monitor)
+    yield
+    stop_monitoring(made.spark, monitor)
     assert not batch_counts.are_wanted()
+
+
+@pytest.mark.parametrize("schema", [{}, {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}])
+def test_what_a_crash_cut_off_is_counted_once_when_it_is_repeated(unwatched, schema):
+    checkpoint = Path(unwatched.settings.pipeline.checkpoint_path)
+    unwatched.send(*((b'{"n": 1}', b'{"n": 2}') if schema else map(unwatched.right, range(2))), b"{}", None)
+    # Nobody is there to take the counts.
+    tl.await_caught_up(unwatched.ingest(**schema), "availableNow")
+    for _ in range(2):
+        crash_behind_batch(checkpoint, 0)
+        with watching(unwatched):
+            tl.await_caught_up(unwatched.ingest(**schema), "availableNow")
+        query, _ = unwatched.kept()
+        assert (query["written"], query["quarantined"]) == unwatched.in_tables()
+        assert query["written"] == 2
 
 
 def test_the_numbers_are_those_of_table_and_quarantine_also_on_the_page(watched, page):
@@ -117,6 +145,60 @@ def test_the_numbers_are_those_of_table_and_quarantine_also_on_the_page(watched,
         expect(page.locator("#reasons")).to_contain_text("too_short")
         shown = page.locator("#reasons tbody tr").all_text_contents()
         assert sorted(shown) == sorted(f"{reason}{count}" for reason, count in query["quarantined"].items())
+        look_at_a_reason(watched, page)
+        look_at_the_tables(watched, page, [one["path"] for one in query["tables"]])
+
+
+def look_at_a_reason(watched, page):
+    page.locator("#reasons").get_by_role("link", name="undecodable").click()
+    read = watched.spark.read.format("delta").load(f"{watched.settings.pipeline.table_path}_quarantine")
+    rows = read.where("reason = 'undecodable'").orderBy(F.desc("quarantined_at"), F.desc("offset"))
+    found = rows.select("partition", "offset", "detail", F.lower(F.hex("value")).alias("hex")).collect()
+    expect(page.locator("#records tbody tr")).to_have_count(len(found))
+    told = [
+        (cells[1], cells[4], cells[6].partition("0x")[2].partition(" ")[0])
+        for cells in (
+            row.locator("td").all_text_contents() for row in page.locator("#records tbody tr").all()
+        )
+    ]
+    assert told == [(f"{row.partition} / {row.offset}", row.detail, row.hex) for row in found]
+    page.go_back()
+
+
+def look_at_the_tables(watched, page, paths):
+    assert len(paths) == 2
+    for path in paths:
+        page.get_by_role("link", name=path, exact=True).click()
+        expect(page.locator("#table-facts")).to_be_visible()
+        expect(page.locator("#table-name")).to_have_text(path)
+        detail = watched.spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]
+        rows = watched.spark.read.format("delta").load(path).count()
+        history = watched.spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()
+        facts = dict(
+            zip(
+                page.locator("#table-facts dt").all_text_contents(),
+                page.locator("#table-facts dd").all_text_contents(),
+                strict=True,
+            )
+        )
+        assert (facts["version"], facts["files"]) == (str(history[0].version), str(detail.numFiles))
+        assert facts["rows"] == str(rows)
+        assert facts["size"] == f"{round(detail.sizeInBytes / 100) / 10:g} kB"
+        assert "by gps, batch" in facts["newest commit"]
+        shown = [row.locator("td").all_text_contents() for row in page.locator("#versions tbody tr").all()]
+        assert [(cells[0], cells[2], cells[3], cells[5]) for cells in shown] == [
+            (
+                str(one.version),
+                one.operation,
+                one.operationMetrics.get("numFiles", "0"),
+                one.operationMetrics.get("numOutputRows", "–"),
+            )
+            for one in history
+        ]
+        expect(page.locator("#files")).to_have_attribute(
+            "aria-label", f"files by version; last: files {detail.numFiles}"
+        )
+        page.go_back()
 
 
 def test_values_that_are_json_are_counted_too(watched):

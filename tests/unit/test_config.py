@@ -190,7 +190,7 @@ def test_an_unknown_key_is_named_with_its_file_and_those_allowed(load, tmp_path)
 def test_an_unknown_section_is_named_with_those_allowed(load):
     text = refused(load, "kafkaa: {}")
     assert "kafkaa in " in text
-    assert "allowed: database, kafka, pipeline" in text
+    assert "allowed: database, kafka, lineage, pipeline" in text
 
 
 def test_an_unknown_parameter_is_named_with_those_allowed(load):

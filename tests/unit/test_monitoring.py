@@ -329,6 +329,18 @@ def test_a_quarantine_is_no_table_also_where_its_first_batch_put_nothing_there(s
     assert (shown["written"], shown["quarantined"]) == (3, {"too_short": 2})
 
 
+def test_a_commit_of_an_earlier_attempt_counts_unless_it_was_told_before(store):
+    store.begin(run(), 5.0)
+    store.add(run(), report(0), {}, [TableCount("/t", 3, version=1)], 5.0)
+    # Batch 1 was cut off behind its commit, and then a copy of the checkpoint repeats both.
+    earlier = [TableCount("/t", 4, version=2, is_earlier=True)]
+    store.add(run(), report(1), {}, earlier, 6.0)
+    store.add(run(), report(0), {}, [TableCount("/t", 3, version=1, is_earlier=True)], 7.0)
+    store.add(run(), report(1), {}, [*earlier, TableCount("/t", 0)], 8.0)
+    store.add(run(), report(2), {}, [TableCount("/t", 5, version=0)], 9.0)  # another table at that path
+    assert overview(store)[0]["written"] == 12
+
+
 def test_a_query_is_heard_when_a_batch_is_done_and_when_nothing_comes(store):
     store.begin(run(), 5.0)
     assert overview(store)[0]["heard"] == 5.0
@@ -353,6 +365,6 @@ def test_each_colour_of_a_text_is_readable_on_each_ground(theme):
     light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text("utf-8"), re.DOTALL)
     colours = dict(re.findall(r"--(\w+): (#\w{6})", dark if theme == "dark" else light))
     for ground in ("paper", "panel"):
-        for text in ("ink", "faint", "good", "bad", "over", "first"):
+        for text in ("ink", "faint", "good", "bad", "over", "first", "warn"):
             low, high = sorted((luminance(colours[ground]), luminance(colours[text])))
             assert (high + 0.05) / (low + 0.05) >= 4.5, (theme, text, ground)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Set
@@ -167,6 +168,9 @@ class _Writer(threading.Thread):
         if text:
             failure = progress.failure(run.name if run else "", text)
             error, remedy = redact(failure.cause), failure.remedy
+        if run:
+            # Spark reports no batch that fails behind a commit, nor one that it finishes after a crash.
+            self._store.count(run.query_id, self._counts.take(run.query_id, sys.maxsize), at)
         self._store.end(run_id, at, error, remedy)
 
     def hear(self, run_id: str, at: float) -> None:

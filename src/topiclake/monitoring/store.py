@@ -40,10 +40,14 @@ CREATE TABLE IF NOT EXISTS heads (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, known TEXT NOT NULL, PRIMARY KEY (topic, partition));
 CREATE TABLE IF NOT EXISTS tables (
     query_id TEXT NOT NULL, path TEXT NOT NULL, is_quarantine INTEGER NOT NULL, rows INTEGER NOT NULL,
-    committed REAL NOT NULL, batch_id INTEGER NOT NULL, PRIMARY KEY (query_id, path));
+    committed REAL NOT NULL, batch_id INTEGER NOT NULL, version INTEGER, PRIMARY KEY (query_id, path));
 CREATE TABLE IF NOT EXISTS reasons (
     query_id TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, rows INTEGER NOT NULL,
     PRIMARY KEY (query_id, path, reason));
+CREATE TABLE IF NOT EXISTS reason_batches (
+    query_id TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, batch_id INTEGER NOT NULL,
+    at REAL NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (query_id, reason, batch_id, path));
+CREATE INDEX IF NOT EXISTS reason_batches_by_time ON reason_batches (at);
 """
 
 
@@ -147,6 +151,13 @@ class Store:
             for count in counts:
                 _add_count(database, run.query_id, report.batch_id, count, at)
 
+    def count(self, query_id: str, counts: Mapping[int, Iterable[TableCount]], at: float) -> None:
+        """Keep what batches that have no report have put into tables, by batch."""
+        with self._writing() as database:
+            for batch_id, told in counts.items():
+                for count in told:
+                    _add_count(database, query_id, batch_id, count, at)
+
     def heads(self, topic: str, partition: int) -> list[Head]:
         """Return the known heads of a partition, the oldest first."""
         sql = "SELECT known FROM heads WHERE topic = ? AND partition = ?"
@@ -165,9 +176,10 @@ class Store:
         """Delete what is older, and queries that have ended and have no batch left."""
         with self._writing() as database:
             database.execute("DELETE FROM batches WHERE at < ?", (before,))
+            database.execute("DELETE FROM reason_batches WHERE at < ?", (before,))
             database.execute("DELETE FROM runs WHERE coalesce(ended, heard) < ?", (before,))
             gone = "DELETE FROM {} WHERE query_id NOT IN (SELECT query_id FROM runs)"
-            for table in ("batches", "totals", "partitions", "tables", "reasons"):
+            for table in ("batches", "totals", "partitions", "tables", "reasons", "reason_batches"):
                 database.execute(gone.format(table))
 
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
@@ -231,14 +243,29 @@ def _add_to_totals(database: sqlite3.Connection, query_id: str, report: BatchRep
 def _add_count(
     database: sqlite3.Connection, query_id: str, batch_id: int, count: TableCount, at: float
 ) -> None:
+    if count.is_earlier and _is_counted(database, query_id, count):
+        return
+    reasons, committed = (count.reasons or {}).items(), at if count.rows else 0.0
     database.execute(
-        "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
+        "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
         " rows = rows + excluded.rows, batch_id = excluded.batch_id,"
-        " committed = max(committed, excluded.committed)",
-        (query_id, count.path, count.is_quarantine, count.rows, at if count.rows else 0.0, batch_id),
+        " committed = max(committed, excluded.committed), version = coalesce(excluded.version, version)",
+        (query_id, count.path, count.is_quarantine, count.rows, committed, batch_id, count.version),
     )
     database.executemany(
         "INSERT INTO reasons VALUES (?, ?, ?, ?) ON CONFLICT (query_id, path, reason) DO UPDATE SET"
         " rows = rows + excluded.rows",
-        [(query_id, count.path, reason, rows) for reason, rows in (count.reasons or {}).items()],
+        [(query_id, count.path, reason, rows) for reason, rows in reasons],
     )
+    # A topic that is resumed tells of older batches, with the newest one.
+    database.executemany(
+        "INSERT INTO reason_batches VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path, reason, batch_id)"
+        " DO UPDATE SET rows = rows + excluded.rows, at = excluded.at",
+        [(query_id, count.path, reason, batch_id, at, rows) for reason, rows in reasons],
+    )
+
+
+def _is_counted(database: sqlite3.Connection, query_id: str, count: TableCount) -> bool:
+    """Whether a commit was told before: a checkpoint that was put back from a copy repeats old batches."""
+    sql = "SELECT 1 FROM tables WHERE query_id = ? AND path = ? AND version >= ?"
+    return database.execute(sql, (query_id, count.path, count.version)).fetchone() is not None

@@ -24,7 +24,9 @@ from tornado.web import Application, RequestHandler, StaticFileHandler
 
 from topiclake.errors import ConfigError, StorageError
 from topiclake.monitoring.store import Store
+from workbench.dashboard.drilldown import page, small_tables
 from workbench.dashboard.metrics import exposition
+from workbench.dashboard.readings import Readings
 from workbench.dashboard.snapshot import details, overview
 from workbench.files import replace_json, replace_private
 from workbench.home import Home
@@ -130,7 +132,7 @@ def application(store: Store, access: PageAccess) -> Application:
     return Application(
         [
             (r"/", _Page, given),
-            (r"/events", _Events, given),
+            (r"/events", _Events, {"readings": Readings(), **given}),
             (r"/metrics", _Metrics, given),
             (r"/assets/(.*)", _Asset, {"path": str(ASSETS), **given}),
         ],
@@ -194,12 +196,16 @@ class _Asset(_Guarded, StaticFileHandler):
 class _Events(_Guarded):
     """Server-sent events: everything that is shown, whenever some of it has changed."""
 
+    def initialize(self, store: Store, access: PageAccess, readings: Readings) -> None:  # type: ignore[override]
+        super().initialize(store, access)
+        self._readings = readings
+
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
-        query_id, before, silent = self.get_query_argument("query", ""), "", 0.0
+        address, before, silent = self.get_query_argument("page", ""), "", 0.0
         try:
             while True:
-                text = json.dumps(self._shown(query_id))
+                text = json.dumps(self._shown(address))
                 if text != before:
                     self.write(f"retry: 1000\ndata: {text}\n\n")
                     before, silent = text, 0.0
@@ -212,10 +218,14 @@ class _Events(_Guarded):
         except StreamClosedError:
             return
 
-    def _shown(self, query_id: str) -> dict[str, Any]:
+    def _shown(self, address: str) -> dict[str, Any]:
+        queries = overview(self._store)
+        is_query = any(one["id"] == address for one in queries)
         return {
-            "queries": overview(self._store),
-            "details": details(self._store, query_id) if query_id else None,
+            "queries": queries,
+            "details": details(self._store, address) if is_query else None,
+            "small": small_tables(self._store, self._readings, address) if is_query else {},
+            "page": None if is_query else page(self._store, self._readings, address),
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,6 +36,11 @@ GONE = "its driver is gone without a word (process {}): killed, or out of memory
 GO_ON = "start it again: it goes on from its checkpoint"
 
 IsAlive = Callable[[int, float], bool]
+
+
+def table_id(path: str) -> str:
+    """Return what stands for a table in addresses: a browser never names a path."""
+    return hashlib.sha256(path.encode()).hexdigest()[:16]
 
 
 def is_alive(process: int, began: float) -> bool:
@@ -92,7 +98,7 @@ def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, An
         "lag_records": sum(one["lag_records"] for one in partitions) if partitions else None,
         "lag_seconds": max((one["lag_seconds"] for one in partitions), default=None),
         "lag_at_least": any(one["at_least"] and one["lag_records"] for one in partitions),
-        "tables": tables,
+        "tables": [one | {"id": table_id(one["path"])} for one in tables],
         "written": sum(one["rows"] for one in tables if not one["is_quarantine"]) if tables else None,
         "quarantined": {one["reason"]: one["rows"] for one in store.rows(_REASONS, query_id)},
     }

@@ -1,0 +1,86 @@
+// The pages of one table and of one reason of a quarantine.
+
+import { $, age, bytes, clock, count, dash, draw, element, fill, link, replace } from "./parts.js";
+
+const code = (text) => element("code", text);
+const command = (text) => element("pre", code(text));
+const way = (id, page) => replace($(id), link(page.name, page.query));
+
+function facts(id, pairs) {
+  replace($(id), ...Object.entries(pairs).map(([name, value]) => {
+    const pair = element("div");
+    pair.append(element("dt", name), element("dd", value));
+    return pair;
+  }));
+}
+
+function problem(id, ...told) {
+  const lines = told.filter((one) => one?.problem).flatMap((one) => [element("strong", one.problem), element("p", one.remedy && `Try: ${one.remedy}`)]);
+  $(id).hidden = lines.length === 0;
+  replace($(id), ...lines);
+}
+
+function showTable(page) {
+  const { table, read } = page;
+  way("table-query", page);
+  replace($("table-name"), table.path);
+  problem("table-problem", read);
+  $("table-waits").hidden = Boolean(read);
+  $("table-read").hidden = !read || Boolean(read.problem);
+  if ($("table-read").hidden) return;
+  const newest = read.versions[0];
+  facts("table-facts", {
+    "version": count(read.version),
+    "files": count(read.files),
+    "size": bytes(read.bytes),
+    "average file": read.files ? bytes(read.bytes / read.files) : dash,
+    "rows": read.rows === null ? dash : (read.rows_at_most ? "≤ " : "") + count(read.rows),
+    "newest commit": newest ? `${age(newest.at)}, by ${newest.who || "an unknown writer"}` : dash,
+  });
+  showSmall(read);
+  draw("files", "files by version", [{ label: "files", values: read.points.files }], read.points.version, { axis: "version" });
+  fill("versions", read.versions.map((one) => [
+    count(one.version), clock(one.at), one.operation, count(one.added), count(one.removed), count(one.rows), bytes(one.bytes), one.who,
+  ]));
+}
+
+function showSmall({ small, optimize }) {
+  $("table-small").hidden = !small;
+  if (!small) return;
+  const found = `${count(small.files)} small files, ${bytes(small.bytes / small.files)} on average: each read opens all of them.`;
+  replace($("table-small"), element("strong", found), element("p", "Merge them, in a notebook:"), command(optimize));
+}
+
+function showReason(page) {
+  way("reason-query", page);
+  replace($("reason-name"), page.reason);
+  replace($("reason-meaning"), element("p", page.meaning), element("p", page.remedy));
+  facts("reason-facts", {
+    "records": count(page.rows),
+    "first": page.is_older ? (page.first ? `before ${clock(page.first)}` : dash) : clock(page.first),
+    "last": clock(page.last),
+  });
+  draw("course", "records in quarantine by batch", [{ label: "records", values: page.points.rows }], page.points.at);
+  problem("reason-problem", ...page.tables.map((one) => one.read));
+  $("reason-waits").hidden = page.tables.every((one) => one.read);
+  const known = page.tables.filter((one) => one.read?.records);
+  fill("counted", known.flatMap((one) => one.read.partitions ?? []).map((one) => [one.topic, count(one.partition), count(one.records)]));
+  const records = known.flatMap((one) => one.read.records).sort((one, other) => other.at - one.at).slice(0, 20);
+  fill("records", records.map((one) => [
+    one.topic, `${one.partition} / ${one.offset}`, clock(one.timestamp), one.is_replayed ? "replayed" : "waits", one.detail ?? "", start(one.key), start(one.value),
+  ]));
+  $("reason-part").hidden = known.every((one) => one.read.is_all);
+  fill("quarantines", page.tables.map((one) => [link(one.path, "table", page.query, one.id), count(one.rows)]));
+  replace($("reason-commands"), ...page.tables.flatMap((one) => one.commands.map(command)));
+}
+
+// The first bytes, as text and as hex.
+function start(told) {
+  if (!told) return "null";
+  const shown = element("span", code(told.text));
+  const more = told.hex.length < 2 * told.length ? "… " : " ";
+  shown.append(element("span", `0x${told.hex}${more}(${count(told.length)} bytes)`, { class: "source" }));
+  return shown;
+}
+
+export const drilldowns = { table: showTable, reason: showReason };

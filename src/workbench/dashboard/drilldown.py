@@ -1,0 +1,115 @@
+"""The pages of one table and of one reason, by their addresses."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+from urllib.parse import unquote
+
+from topiclake.monitoring.store import Store
+from workbench.dashboard import reasons
+from workbench.dashboard.delta_log import read_table
+from workbench.dashboard.quarantined import read_records
+from workbench.dashboard.readings import Readings
+from workbench.dashboard.snapshot import POINTS, table_id
+
+#: Quarantines of one query whose records are shown, and tables that are looked at for small files.
+QUARANTINES = 3
+LOOKED_AT = 10
+#: A query's page only tells that there are many small files.
+SMALL_SECONDS = 60.0
+_SUFFIX = "_quarantine"
+_TABLES = "SELECT * FROM tables WHERE query_id = ? ORDER BY committed DESC, path"
+_NAME = "SELECT name FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 1"
+_REASON = (
+    "SELECT path, reasons.rows, committed FROM reasons JOIN tables USING (query_id, path)"
+    " WHERE query_id = ? AND reason = ? ORDER BY committed DESC, path"
+)
+_SEEN = (
+    "SELECT min(at) AS first, max(at) AS last, sum(rows) AS rows FROM reason_batches"
+    " WHERE query_id = ? AND reason = ?"
+)
+#: Batches without such a record are 0; one that has no report of its own is a point all the same.
+_COURSE = (
+    "SELECT min(at) AS at, sum(rows) AS rows FROM ("
+    " SELECT batch_id, at, 0 AS rows FROM batches WHERE query_id = ?1"
+    " UNION ALL SELECT batch_id, at, rows FROM reason_batches WHERE query_id = ?1 AND reason = ?2"
+    ") GROUP BY batch_id ORDER BY batch_id DESC LIMIT ?3"
+)
+_TOPICS = "SELECT DISTINCT topic FROM partitions WHERE query_id = ? ORDER BY topic LIMIT 2"
+
+
+def small_tables(store: Store, readings: Readings, query_id: str) -> dict[str, dict[str, int]]:
+    """Return how many small files the tables of a query have, by `table_id`, where they have too many."""
+    found = {}
+    for one in store.rows(_TABLES, query_id)[:LOOKED_AT]:
+        told = readings.get(read_table, one["path"], seconds=SMALL_SECONDS) or {}
+        if told.get("small"):
+            found[table_id(one["path"])] = told["small"]
+    return found
+
+
+def page(store: Store, readings: Readings, address: str) -> dict[str, Any] | None:
+    """Return what the page at `table/<query id>/<table_id>` or `reason/<query id>/<reason>` shows.
+
+    Only what `store` names is read; None where there is no such page.
+    """
+    kind, query_id, name = [*map(unquote, address.split("/")), "", ""][:3]
+    shown = {"table": _table, "reason": _reason}.get(kind)
+    found = shown(store, readings, query_id, name) if shown else None
+    if found is None:
+        return None
+    names = store.rows(_NAME, query_id)
+    return {"address": address, "query": query_id, "name": names[0]["name"] if names else query_id} | found
+
+
+def _table(store: Store, readings: Readings, query_id: str, name: str) -> dict[str, Any] | None:
+    for one in store.rows(_TABLES, query_id):
+        if table_id(one["path"]) == name:
+            return {"kind": "table", "table": one, "read": readings.get(read_table, one["path"])}
+    return None
+
+
+def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dict[str, Any] | None:
+    tables = store.rows(_REASON, query_id, reason)
+    if not tables:
+        return None
+    rows = sum(one["rows"] for one in tables)
+    (seen,) = store.rows(_SEEN, query_id, reason)
+    told = reasons.told(reason)
+    topics = [one["topic"] for one in store.rows(_TOPICS, query_id)]
+    course = store.rows(_COURSE, query_id, reason, POINTS)[::-1]
+    return {
+        "kind": "reason",
+        "reason": reason,
+        "rows": rows,
+        "first": seen["first"],
+        "last": seen["last"],
+        # What was counted before is forgotten, or was not counted by batch then.
+        "is_older": rows > (seen["rows"] or 0),
+        "points": {name: [point[name] for point in course] for name in ("at", "rows")},
+        "tables": [
+            {
+                "path": one["path"],
+                "id": table_id(one["path"]),
+                "rows": one["rows"],
+                "commands": _commands(one["path"], reason, topics, may_replay=bool(told["may_replay"])),
+                "read": readings.get(read_records, one["path"], reason),
+            }
+            for one in tables[:QUARANTINES]
+        ],
+        "more_tables": max(0, len(tables) - QUARANTINES),
+        **told,
+    }
+
+
+def _commands(path: str, reason: str, topics: list[str], *, may_replay: bool) -> list[str]:
+    """Return the commands that show these records and put them into the table."""
+    given = [f"topic={topics[0]}"] if len(topics) == 1 else ["topic=<topic>"]
+    if path.endswith(_SUFFIX):
+        given.append(f"table_path={path.removesuffix(_SUFFIX)}")
+    options = " ".join(f"-p {shlex.quote(one)}" for one in given)
+    actions = ("show", "replay") if may_replay else ("show",)
+    return [
+        f"python -m workbench quarantine {one} --reason {shlex.quote(reason)} {options}" for one in actions
+    ]

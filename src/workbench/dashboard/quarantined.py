@@ -1,0 +1,121 @@
+"""The newest records of a quarantine, read without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topiclake.errors import StorageError
+from workbench.dashboard.delta_log import data_files, named_refusals, open_table
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from deltalake import DeltaTable
+
+RECORDS = 20
+PARTITIONS = 50
+#: Of key and value; as many of the value as `workbench quarantine show` prints.
+FIRST_BYTES = 37
+#: How much of the newest files is looked into: first a little, then what a page may cost.
+SEARCHED = (16 * 2**20, 256 * 2**20)
+_WHEN = "quarantined_at"
+#: One batch of rows at a time: a value may have a megabyte.
+_FRUGAL = {"datafusion.execution.batch_size": "256", "datafusion.execution.target_partitions": "1"}
+
+
+def read_records(path: str, reason: str) -> dict[str, Any]:
+    """Read the newest records of a reason from the quarantine at `path`.
+
+    Returns:
+        `records` (the newest first), `is_all` (whether older files were looked into as well), `partitions`
+        (`topic`, `partition`, `records`; None where the table is too large to count).
+
+    Raises:
+        StorageError: It cannot be read from here.
+    """
+    with named_refusals(path):
+        table = open_table(path)
+        files = data_files(table)
+        for budget in SEARCHED:
+            since, is_all = _since(files, budget)
+            records = _newest(table, reason, since)
+            if is_all or len(records) == RECORDS:
+                break
+        small = (pc.sum(files["size_bytes"]).as_py() or 0) <= SEARCHED[-1]
+        partitions = _partitions(table, reason) if small else None
+    return {"records": records, "is_all": is_all, "partitions": partitions}
+
+
+def _since(files: Any, budget: int) -> tuple[datetime | None, bool]:  # noqa: ANN401
+    """Return the time behind which all records are in the newest `budget` bytes; and if that is all."""
+    if (pc.sum(files["size_bytes"]).as_py() or 0) <= budget:
+        return None, True
+    if f"max.{_WHEN}" not in files.column_names or files[f"max.{_WHEN}"].null_count:
+        raise StorageError("it is too large to look through from here", "python -m workbench quarantine show")
+    newest = files.sort_by([(f"max.{_WHEN}", "descending")])
+    taken = max(1, pc.sum(pc.less_equal(pc.cumulative_sum(newest["size_bytes"]), budget)).as_py())
+    return (newest[f"max.{_WHEN}"][taken].as_py(), False) if taken < newest.num_rows else (None, True)
+
+
+def _newest(table: DeltaTable, reason: str, since: datetime | None) -> list[dict[str, Any]]:
+    # Quarantines of old have no such column.
+    has_replays = any(field.name == "replayed_at" for field in table.schema().fields)
+    replayed = "replayed_at IS NOT NULL" if has_replays else "false"
+    after = f" AND {_WHEN} > TIMESTAMP '{since.isoformat()}'" if since else ""
+    newest = (
+        f"SELECT *, {replayed} AS is_replayed FROM records WHERE reason = {_literal(reason)}{after}"  # noqa: S608
+        f' ORDER BY {_WHEN} DESC, topic, "partition", "offset" DESC LIMIT {RECORDS}'
+    )
+    columns = f'topic, "partition", "offset", "timestamp", detail, {_WHEN}, is_replayed'
+    rows = _query(table, f"SELECT {columns}, {_first('key')}, {_first('value')} FROM ({newest})")  # noqa: S608
+    return [_record(row) for row in rows]
+
+
+def _first(name: str) -> str:
+    spelled = f"encode({name}, 'hex')"
+    return f"left({spelled}, {2 * FIRST_BYTES}) AS {name}, length({spelled}) / 2 AS {name}_length"
+
+
+def _partitions(table: DeltaTable, reason: str) -> list[dict[str, Any]]:
+    counted = (
+        'SELECT topic, "partition", count(*) AS records FROM records'  # noqa: S608
+        f' WHERE reason = {_literal(reason)} GROUP BY topic, "partition"'
+        f' ORDER BY records DESC, topic, "partition" LIMIT {PARTITIONS}'
+    )
+    return _query(table, counted)
+
+
+def _query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
+    from deltalake import QueryBuilder
+
+    return list(pa.table(QueryBuilder(_FRUGAL).register("records", table).execute(sql)).to_pylist())
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _record(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: row[name] for name in ("topic", "partition", "offset", "detail", "is_replayed")},
+        "timestamp": _seconds(row["timestamp"]),
+        "at": _seconds(row[_WHEN]),
+        "key": _bytes(row, "key"),
+        "value": _bytes(row, "value"),
+    }
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return at.timestamp() if at else None
+
+
+def _bytes(row: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """Return the first bytes as hex and as text, and how many there are."""
+    if row[name] is None:
+        return None
+    text = bytes.fromhex(row[name]).decode("utf-8", "replace")
+    shown = "".join(one if one.isprintable() else "�" for one in text)
+    return {"hex": row[name], "text": shown, "length": row[f"{name}_length"]}

@@ -1,0 +1,78 @@
+"""What takes long to read, read beside the page: it shows what is known, and the rest when it comes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from topiclake.errors import TopiclakeError
+
+#: Storage that does not answer holds up this many looks, and not the page.
+AT_ONCE = 4
+KEPT = 200
+#: What took long is read again only after this many times as long.
+REST = 10
+
+Read = Callable[..., dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Known:
+    told: dict[str, Any]
+    at: float
+    took: float
+
+    def is_fresh(self, seconds: float) -> bool:
+        return time.monotonic() - self.at < max(seconds, REST * self.took)
+
+
+class Readings:
+    """The newest results by what was read; of one table never two reads at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[object, ...], _Known] = OrderedDict()
+        self._running: set[str] = set()
+
+    def get(self, read: Read, path: str, *given: str, seconds: float = 5.0) -> dict[str, Any] | None:
+        """Return what is known, at once, and have it read again when it is older than `seconds`.
+
+        Args:
+            read: Called with `path` and `given` on a thread of its own.
+            path: Of the table.
+            given: More of what `read` asks for.
+            seconds: How old a result may be.
+
+        Returns:
+            What `read` returned, or `problem` and `remedy` where it could not; None until then.
+        """
+        key = (read, path, *given)
+        with self._lock:
+            known = self._known.get(key)
+            if known:
+                self._known.move_to_end(key)
+            is_due = known is None or not known.is_fresh(seconds)
+            if is_due and path not in self._running and len(self._running) < AT_ONCE:
+                self._running.add(path)
+                # Not one of a pool: the dashboard ends also while storage does not answer.
+                threading.Thread(target=self._read, args=(key, read, path, *given), daemon=True).start()
+        return known.told if known else None
+
+    def _read(self, key: tuple[object, ...], read: Read, path: str, *given: str) -> None:
+        begun = time.monotonic()
+        try:
+            told = read(path, *given)
+        except TopiclakeError as error:
+            told = {"problem": error.cause, "remedy": error.remedy}
+        except BaseException as error:  # noqa: BLE001 - a panic of deltalake's Rust is no Exception
+            told = {"problem": f"it cannot be read: {type(error).__name__}", "remedy": ""}
+        ended = time.monotonic()
+        with self._lock:
+            self._known[key] = _Known(told, ended, ended - begun)
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+            self._running.discard(path)
