@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars nginx chromium databases prometheus demo test test-unit check format typecheck bench bench-batches bench-scale torture faults services-up services-down clean
+.PHONY: help setup jars nginx chromium databases prometheus demo test test-unit check format typecheck bench bench-batches bench-scale torture faults screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ torture: setup  ## kill an ingest 32 times while records flow; seven writers on 
 
 faults: setup nginx prometheus  ## break each guard once, and see its test go red (about 30 minutes)
 	$(PY) -m bench.plant_faults
+
+screenshots: setup chromium  ## the README's pictures of the dashboard, of real streams (about two minutes)
+	$(PY) docs/images/screenshots.py
 
 services-up: setup  ## start the embedded broker and registry, and leave them running
 	@$(PY) -m workbench up

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,6 +46,7 @@ wrong.writeStream.format("noop").queryName("invoices").start()
 
 # COMMAND ----------
 
+tl.mount(dbutils, gps.storage, spark)
 query = tl.start_ingest(spark, gps, dbutils)
 while True:
     tl.publish_tracks(gps, {str(PROJECT / "data" / "gps_tracks.csv")!r}, devices=3, records_per_second=300)
@@ -76,6 +77,8 @@ def streams(home: Home) -> Iterator[Home]:
     home.prepare()
     services.up(home, click.echo)
     notebook = home.folder / "streams.py"
+    # Looked for above the notebook.
+    shutil.copytree(PROJECT / "conf", home.folder / "conf")
     notebook.write_text(NOTEBOOK)
     run = subprocess.Popen(
         [sys.executable, "-m", "workbench", "run", str(notebook)],
@@ -91,18 +94,24 @@ def streams(home: Home) -> Iterator[Home]:
 
 def take(browser: Browser, address: str, to: Path) -> None:
     """Wait until the streams have something to show, and take the pictures."""
-    page = browser.new_page(viewport={"width": 1280, "height": 720}, color_scheme="light")
+    to.mkdir(parents=True, exist_ok=True)
+    page = browser.new_page(viewport={"width": 1280, "height": 330}, color_scheme="light")
     page.goto(address)
     gps = page.locator("#queries tbody tr", has=page.get_by_role("link", name="gps", exact=True))
-    expect(gps.locator("[data-label='lag']")).to_have_text(re.compile(r"[1-9]"), timeout=SECONDS * 1000)
     expect(gps.locator("[data-label='quarantined']")).to_have_text("40", timeout=SECONDS * 1000)
-    page.wait_for_timeout(20_000)
+    expect(page.locator("#queries tbody tr.failed")).to_be_visible(timeout=SECONDS * 1000)
+    page.wait_for_timeout(10_000)
     picture(page, to / "dashboard.png")
     page.emulate_media(color_scheme="dark")
     gps.get_by_role("link").click()
     expect(page.locator("#rates canvas")).to_be_visible()
-    page.wait_for_timeout(2_000)
+    page.wait_for_timeout(10_000)
     picture(page, to / "dashboard_query.png")
+    page.emulate_media(color_scheme="light")
+    page.get_by_role("link", name="bad_magic").click()
+    expect(page.get_by_text("not Avro at all").first).to_be_visible(timeout=SECONDS * 1000)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.screenshot(path=to / "dashboard_reason.png")
 
 
 def picture(page: Page, file: Path) -> None:

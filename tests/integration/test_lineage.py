@@ -6,12 +6,10 @@ import pickle
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 from jsonschema import Draft202012Validator
-from pyspark.sql import functions as F
 from referencing import Registry, Resource
 
 import topiclake as tl

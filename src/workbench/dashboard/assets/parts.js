@@ -23,7 +23,10 @@ export function bytes(value) {
   return `${number.format(Math.round((value / unit[1]) * 10) / 10)} ${unit[0]}`;
 }
 
-export const age = (at) => (at ? `${span(Math.max(0, Date.now() / 1000 - at))} ago` : dash);
+export function age(at) {
+  const seconds = Date.now() / 1000 - at;
+  return !at ? dash : seconds < 1 ? "just now" : `${span(seconds)} ago`;
+}
 
 export function element(name, content, attributes = {}) {
   const made = document.createElement(name);
