@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: Batches that are told of and not taken yet; more than one is there only while a listener is behind.
-KEPT = 200
+#: Batches that are told of and not taken yet: a topic that is resumed tells of all that it has missed.
+KEPT = 10_000
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,17 @@ class TableCount:
         path: Of the table.
         rows: How many rows.
         reasons: Of a quarantine: how many of them for which reason; None for a table.
-        version: Of the table, made by the commit; None where nothing was committed, or nobody knows.
+        writer: How Delta knows who made the commit, once for each batch; None where nothing was committed.
         schemas: Ids and GUIDs of the schemas that its records were decoded with, by part of the record.
         topic: Theirs, where the query has several.
-        is_earlier: Whether an earlier attempt of the batch had made the commit.
     """
 
     path: str
     rows: int
     reasons: Mapping[str, int] | None = None
-    version: int | None = None
+    writer: str | None = None
     schemas: Mapping[Literal["value", "key"], Sequence[int | str]] = field(default_factory=dict)
     topic: str | None = None
-    is_earlier: bool = False
 
     @property
     def is_quarantine(self) -> bool:
@@ -56,10 +54,10 @@ class Watch:
 
     def add(self, query_id: str, batch_id: int, count: TableCount) -> None:
         """Keep a count until it is taken; of a commit that is told of twice, the last."""
-        commit = count.path, count.version
+        commit = count.path, count.writer
         with self._lock:
             known = self._counts.setdefault((query_id, batch_id), [])
-            known[:] = [one for one in known if one.version is None or (one.path, one.version) != commit]
+            known[:] = [one for one in known if one.writer is None or (one.path, one.writer) != commit]
             known.append(count)
             while len(self._counts) > KEPT:
                 self._counts.popitem(last=False)

@@ -5,14 +5,18 @@ In the process that writes, so with Spark Connect in a worker; what follows can 
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import checkpoint
 from topiclake.checkpoint import Offsets
@@ -40,6 +44,11 @@ class WrittenBatch:
     ended: float = field(default_factory=time.time)
 
     @cached_property
+    def first(self) -> Offsets | None:
+        """With which offsets it begins; None where the checkpoint does not tell it any more."""
+        return checkpoint.begin_of(self.spark, self.checkpoint, self.number)
+
+    @cached_property
     def end(self) -> Offsets:
         """Which offsets come behind it, by topic and partition."""
         return checkpoint.end_of(self.spark, self.checkpoint, self.number) or {}
@@ -57,6 +66,33 @@ class Follower(Protocol):
 
     def __call__(self, batch: WrittenBatch) -> None:
         """Is called behind it."""
+
+    def close(self) -> None:
+        """Is called at the end of the query, in the process that started it."""
+
+
+class Pause:
+    """What is away is asked again after some seconds, then after twice as long, up to a minute."""
+
+    SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0
+
+    def __init__(self) -> None:
+        self._seconds, self._until = self.SHORTEST_SECONDS, 0.0
+        self._why: Exception | None = None
+
+    def check(self) -> None:
+        """Raise the last problem once more while it is too early to try again."""
+        if self._why is not None and time.monotonic() < self._until:
+            raise self._why
+
+    def begin(self, why: Exception) -> None:
+        """Wait from now on, because of a problem."""
+        self._why, self._until = why, time.monotonic() + self._seconds
+        self._seconds = min(self.LONGEST_SECONDS, 2 * self._seconds)
+
+    def end(self) -> None:
+        """Wait no longer: it has worked."""
+        self._seconds, self._why = self.SHORTEST_SECONDS, None
 
 
 #: By start of a query and follower: the last problem, which is told once.
@@ -85,7 +121,9 @@ def _write(
 ) -> None:
     began = time.time()
     for follower in followers:
-        follower.begin()
+        # Where it cannot, the call behind the batch tells why.
+        with contextlib.suppress(Exception):
+            follower.begin()
     write_batch(records, batch_id)
     follow(followers, start, WrittenBatch(records.sparkSession, location, batch_id, began))
 
@@ -102,3 +140,24 @@ def follow(followers: Sequence[Follower], start: str, batch: WrittenBatch) -> No
             _problems[start, follower.what] = problem
         else:
             _problems.pop((start, follower.what), None)
+
+
+def close_with(query: StreamingQuery, followers: Sequence[Follower]) -> None:
+    """Close followers at the end of a query, or of this process."""
+    closing = partial(close, followers)
+    atexit.register(closing)
+    threading.Thread(target=_close_with, args=(query, closing), name="followers", daemon=True).start()
+
+
+def _close_with(query: StreamingQuery, closing: Callable[[], None]) -> None:
+    # Who waits for the query is told why it failed.
+    with contextlib.suppress(Exception):
+        query.awaitTermination()
+    closing()
+    atexit.unregister(closing)
+
+
+def close(followers: Sequence[Follower]) -> None:
+    """Close each of them; twice does nothing."""
+    for follower in followers:
+        follower.close()

@@ -16,7 +16,7 @@ from confluent_kafka.error import KafkaError as ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from topiclake import topics
-from topiclake.batch_followers import WrittenBatch
+from topiclake.batch_followers import Pause, WrittenBatch
 from topiclake.checkpoint import Offsets
 from topiclake.errors import KafkaError
 from topiclake.kafka import TIMEOUT_SECONDS
@@ -26,8 +26,18 @@ _COMING = (
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
     ClientError.COORDINATOR_NOT_AVAILABLE,
 )
-#: By start: the client, which is kept from batch to batch.
-_clients: dict[str, AdminClient] = {}
+
+
+@dataclass
+class _State:
+    """What is kept from batch to batch."""
+
+    admin: AdminClient
+    pause: Pause = field(default_factory=Pause)
+
+
+#: By start, in the process that runs the micro-batches.
+_states: dict[str, _State] = {}
 
 
 @dataclass(frozen=True)
@@ -70,22 +80,33 @@ class GroupCommit:
         ]
         if not wanted:
             return
-        if self.start not in _clients:
-            _clients[self.start] = AdminClient(dict(self.client))
+        if self.start not in _states:
+            _states[self.start] = _State(AdminClient(dict(self.client)))
+        state = _states[self.start]
+        state.pause.check()
         tries = Retrying(
             retry=retry_if_exception_type(_NotYetError),
             wait=wait_fixed(0.2),
             stop=stop_after_delay(TIMEOUT_SECONDS),
             reraise=True,
         )
-        tries(_commit, _clients[self.start], self.group, wanted)
+        try:
+            tries(_commit, state.admin, self.group, wanted)
+        except KafkaError as error:
+            state.pause.begin(error)
+            raise
+        state.pause.end()
+
+    def close(self) -> None:
+        """Forget the client."""
+        _states.pop(self.start, None)
 
 
 def _commit(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> None:
     asked = ConsumerGroupTopicPartitions(group, wanted)
     try:
         answers = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT_SECONDS)
-        done = answers[group].result(2 * TIMEOUT_SECONDS)
+        done = answers[group].result(TIMEOUT_SECONDS + 1)
     except KafkaException as error:
         raise _refused(group, error.args[0]) from None
     for one in done.topic_partitions:

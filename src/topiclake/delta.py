@@ -35,6 +35,8 @@ _NO_TABLE = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_SCHEMA_NOT_SET",
 )
+#: So many commits are looked through: to read the whole history of an old table costs seconds.
+_NEWEST_FIRST = (10, None)
 #: Seconds in which what looks like mere files must have become a table, where another writer makes one.
 _BEING_MADE_SECONDS = 5
 
@@ -139,32 +141,29 @@ def is_committed(spark: SparkSession, path: str, attempt: str) -> bool:
     After `append_once`, False means that the batch was there already. Then nothing was executed, and an
     Observation on its rows never gets its metrics: to ask for them would wait for ever.
     """
-    # The newest few first: to read the whole history of an old table costs seconds.
-    return any(_commits(spark, path, limit, attempt=attempt) for limit in (10, None))
+    return any(_commits(spark, path, limit, attempt=attempt) for limit in _NEWEST_FIRST)
 
 
 def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> dict[str, Any] | None:
-    """Return what `writer` wrote into the history with batch `batch_id`, its `version` and its `rows`.
-
-    None: there is no such commit.
-    """
+    """Return what `writer` wrote into the history with a batch, and its `rows`; None: no such commit."""
     if not is_table(spark, path):
         return None
     found = _commits(spark, path, None, writer=writer, batch_id=str(batch_id))
     if not found:
         return None
-    told, version, rows = found[0]
-    return {**json.loads(told), "version": version, "rows": int(rows or 0)}
+    told, _, rows = found[0]
+    return {**json.loads(told), "rows": int(rows or 0)}
 
 
-def last_version(spark: SparkSession) -> int | None:
-    """Return the version that the newest commit of a session made; a query's batches have their own session.
+def version_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> int | None:
+    """Return the version that `writer` made with batch `batch_id`; None where the history does not tell it.
 
-    Source: https://docs.delta.io/delta-utility/#find-the-last-commits-version-in-the-spark-session; None on
-    platforms that do not tell.
+    A session's last commit may be another one: Delta compacts small files behind a commit.
     """
-    told = spark.conf.get("spark.databricks.delta.lastCommitVersionInSession", None)
-    return int(told) if told else None
+    for limit in _NEWEST_FIRST:
+        if found := _commits(spark, path, limit, writer=writer, batch_id=str(batch_id)):
+            return found[0][1]
+    return None
 
 
 def _commits(

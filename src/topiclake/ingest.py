@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -14,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import (
     batch_followers,
+    checkpoint,
     data_loss,
     delta,
     kafka,
@@ -26,6 +26,7 @@ from topiclake import (
     value_batch,
 )
 from topiclake.batch_followers import Follower, WrittenBatch
+from topiclake.checkpoint import NONE
 from topiclake.consumer_groups import GroupCommit
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
@@ -39,9 +40,6 @@ from topiclake.storage_renewal import WriteBatch
 from topiclake.topics import Topics
 from topiclake.value_formats import AVRO, format_of
 from topiclake.wire_format import Part
-
-if TYPE_CHECKING:
-    from topiclake.lineage import Lineage
 
 
 def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
@@ -103,15 +101,14 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     several = settings.pipeline.has_table_for_each
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
         storage.require_writable(location)
-    telling = _lineage(settings)
+    followers = _followers(settings, dbutils)
     try:
-        query = _start(spark, settings, dbutils, to, _followers(settings, dbutils, telling))
+        query = _start(spark, settings, dbutils, to, followers)
     except BaseException:
-        if telling is not None:
-            telling.end()
+        batch_followers.close(followers)
         raise
-    if telling is not None:
-        telling.end_with(query)
+    if followers:
+        batch_followers.close_with(query, followers)
     return query
 
 
@@ -129,8 +126,8 @@ def _start(
         follower.begin()
     write_batch = _writer(spark, settings, dbutils, to)
     if followers:
-        # What `_writer` has resumed.
-        batch_followers.follow(followers, to.start, WrittenBatch(spark, to.checkpoint, sys.maxsize))
+        if settings.pipeline.has_table_for_each:
+            _follow_resumed(spark, to, followers)
         write_batch = batch_followers.followed(write_batch, followers, to.checkpoint, to.start)
     if not settings.pipeline.fail_on_data_loss:
         watch = data_loss.Watch(settings.name, to.checkpoint, kafka.client_settings(settings.kafka))
@@ -145,23 +142,22 @@ def _start(
     return query
 
 
-def _lineage(settings: Settings) -> Lineage | None:
-    if settings.lineage is None:
-        return None
-    # Its client is not needed otherwise, and takes a moment.
-    from topiclake.lineage import prepared
-
-    return prepared(settings, settings.lineage)
+def _follow_resumed(spark: SparkSession, to: Target, followers: Sequence[Follower]) -> None:
+    """Follow what was written at the start: all that is done, also of topics that were paused."""
+    done = checkpoint.last_committed(spark, to.checkpoint)
+    if done != NONE:
+        batch_followers.follow(followers, to.start, WrittenBatch(spark, to.checkpoint, done))
 
 
-def _followers(
-    settings: Settings,
-    dbutils: Any,  # noqa: ANN401
-    telling: Lineage | None,
-) -> list[Follower]:
+def _followers(settings: Settings, dbutils: Any) -> list[Follower]:  # noqa: ANN401
     """Return what comes behind each batch."""
     pipeline = settings.pipeline
-    found: list[Follower] = [] if telling is None else [telling]
+    found: list[Follower] = []
+    if settings.lineage is not None:
+        # Its client is not needed otherwise, and takes a moment.
+        from topiclake.lineage import prepared
+
+        found.append(prepared(settings, settings.lineage))
     if pipeline.consumer_group is not None:
         ledger = storage.resolve(dbutils, settings.storage, pipeline.paused_path)
         client = kafka.client_settings(settings.kafka)

@@ -6,15 +6,13 @@ Made and sent with OpenLineage's own client (https://openlineage.io/docs/client/
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
@@ -41,11 +39,10 @@ from openlineage.client.transport.http import (
     HttpTransport,
     TokenProvider,
 )
-from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import batch_counts, checkpoint
+from topiclake import batch_counts, checkpoint, delta
 from topiclake.batch_counts import TableCount
-from topiclake.batch_followers import WrittenBatch
+from topiclake.batch_followers import Pause, WrittenBatch
 from topiclake.checkpoint import Offsets
 from topiclake.errors import StorageError
 from topiclake.lineage_settings import LineageSettings
@@ -55,8 +52,8 @@ PRODUCER = "urn:topiclake"
 _BY: dict[str, Any] = {"producer": PRODUCER}
 #: Events that wait for a server that is away; older ones are lost.
 KEPT = 1_000
-#: A server that is away is asked again after this, and then after twice as long, up to a minute.
-PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 60.0
+#: A batch sends so long; what waits behind a server's absence is sent with several of them.
+SEND_SECONDS = 5.0
 _RETRY = {
     "total": 2,
     "backoff_factor": 0.3,
@@ -146,42 +143,26 @@ class Lineage:
     def __call__(self, batch: WrittenBatch) -> None:
         """Send the events of a batch, and those that wait."""
         sender = _sender(self)
-        if sender.counts.is_empty:
-            sender.send()
-            return
-        query_id = checkpoint.query_id(batch.spark, batch.checkpoint, self.start)
-        for number, counts in sender.counts.take(query_id, batch.number).items():
-            for topic in sorted({count.topic or self.topic for count in counts}):
-                own = [count for count in counts if (count.topic or self.topic) == topic]
-                sender.waiting.append(self._event(batch, query_id, number, topic, own))
+        if not sender.counts.is_empty:
+            query_id = checkpoint.query_id(batch.spark, batch.checkpoint, self.start)
+            for number, counts in sender.counts.take(query_id, batch.number).items():
+                one = batch if number == batch.number else replace(batch, number=number)
+                for topic in sorted({count.topic or self.topic for count in counts}):
+                    own = [count for count in counts if (count.topic or self.topic) == topic]
+                    sender.waiting.append(self._event(one, query_id, topic, own))
         sender.send()
 
-    def end_with(self, query: StreamingQuery) -> None:
-        """End with a query, in a thread that waits for it."""
-        threading.Thread(target=self._end_with, args=(query,), name="lineage", daemon=True).start()
-
-    def _end_with(self, query: StreamingQuery) -> None:
-        # Who waits for the query is told why it failed.
-        with contextlib.suppress(Exception):
-            query.awaitTermination()
-        self.end()
-
-    def end(self) -> None:
+    def close(self) -> None:
         """Forget this start; events that still wait are sent, or lost."""
         sender = _senders.pop(self.start, None)
-        if sender is None:
-            return
-        sender.counts.close()
-        try:
-            sender.send(at_once=True)
-        except OSError as error:
-            _log.warning("%d events of lineage were not sent: %s", len(sender.waiting), error)
+        if sender is not None:
+            sender.close()
 
     def _event(
-        self, batch: WrittenBatch, query_id: str, number: int, topic: str, counts: Sequence[TableCount]
+        self, batch: WrittenBatch, query_id: str, topic: str, counts: Sequence[TableCount]
     ) -> event_v2.RunEvent:
         facets: dict[str, RunFacet] = {
-            "topiclake_batch": BatchRunFacet(queryId=query_id, batchId=number, **_BY),
+            "topiclake_batch": BatchRunFacet(queryId=query_id, batchId=batch.number, **_BY),
             "nominalTime": NominalTimeRunFacet(_time(batch.began), _time(batch.ended), **_BY),
             "parent": ParentRunFacet(
                 run=parent_run.Run(runId=query_id),
@@ -196,22 +177,17 @@ class Lineage:
             producer=PRODUCER,
             eventType=event_v2.RunState.COMPLETE,
             # The same for a batch that is written again after a crash: servers know it by that.
-            run=event_v2.Run(str(uuid5(UUID(query_id), f"{number}/{topic}")), facets),
+            run=event_v2.Run(str(uuid5(UUID(query_id), f"{batch.number}/{topic}")), facets),
             job=event_v2.Job(self.settings.namespace, f"{self.pipeline}.{topic}", {"jobType": kind}),
-            inputs=[self._input(batch, number, topic, counts)],
-            outputs=outputs(counts),
+            inputs=[self._input(batch, topic, counts)],
+            outputs=outputs(batch, counts),
         )
 
-    def _input(
-        self, batch: WrittenBatch, number: int, topic: str, counts: Sequence[TableCount]
-    ) -> event_v2.InputDataset:
+    def _input(self, batch: WrittenBatch, topic: str, counts: Sequence[TableCount]) -> event_v2.InputDataset:
         facets: dict[str, DatasetFacet] = {}
-        end = (
-            batch.end if number == batch.number else checkpoint.end_of(batch.spark, batch.checkpoint, number)
-        )
-        if end is not None:
-            begin = checkpoint.begin_of(batch.spark, batch.checkpoint, number)
-            facets["topiclake_offsets"] = OffsetsDatasetFacet(ranges(begin or {}, end, topic), **_BY)
+        # Of what a paused topic has missed long ago, the checkpoint may not tell it any more.
+        if batch.end and batch.first is not None:
+            facets["topiclake_offsets"] = OffsetsDatasetFacet(ranges(batch.first, batch.end, topic), **_BY)
         values, keys = _schemas(counts, "value"), _schemas(counts, "key")
         if values or keys:
             facets["topiclake_schemas"] = SchemasDatasetFacet(values, keys, **_BY)
@@ -249,23 +225,27 @@ def ranges(begin: Offsets, end: Offsets, topic: str) -> list[dict[str, int]]:
     return [one for one in found if one["first"] < one["after"]]
 
 
-def outputs(counts: Sequence[TableCount]) -> list[event_v2.OutputDataset]:
-    """Return the tables that commits of one batch went to, each with its newest version."""
+def outputs(batch: WrittenBatch, counts: Sequence[TableCount]) -> list[event_v2.OutputDataset]:
+    """Return the tables that commits of a batch went to, each with the newest version that they made."""
     made = []
-    for path in sorted({count.path for count in counts}):
+    for path in sorted({count.path for count in counts if count.writer}):
         own = [count for count in counts if count.path == path]
-        versions = [count.version for count in own if count.version is not None]
-        rows = sum(count.rows for count in own)
-        if not versions and not rows:
-            continue
+        found = [
+            delta.version_of(batch.spark, path, writer=count.writer, batch_id=batch.number)
+            for count in own
+            if count.writer
+        ]
+        versions = [version for version in found if version is not None]
         namespace, name = dataset(path)
         facets: dict[str, DatasetFacet] = {"storage": StorageDatasetFacet("delta", "parquet", **_BY)}
         if versions:
             facets["version"] = DatasetVersionDatasetFacet(str(max(versions)), **_BY)
         if reasons := {name: many for count in own for name, many in (count.reasons or {}).items()}:
             facets["topiclake_quarantine"] = QuarantineDatasetFacet(reasons, **_BY)
-        statistics = OutputStatisticsOutputDatasetFacet(rows, **_BY)
-        told: dict[str, OutputDatasetFacet] = {"outputStatistics": statistics}
+        rows = sum(count.rows for count in own)
+        told: dict[str, OutputDatasetFacet] = {
+            "outputStatistics": OutputStatisticsOutputDatasetFacet(rows, **_BY)
+        }
         made.append(event_v2.OutputDataset(namespace, name, facets=facets, outputFacets=told))
     return made
 
@@ -301,17 +281,32 @@ class _Sender:
         self.counts = batch_counts.Watch()
         self.waiting: deque[event_v2.RunEvent] = deque(maxlen=KEPT)
         self._file, self._client = settings.file, OpenLineageClient(transport=_transport(settings, api_key))
-        self._next_try, self._pause = 0.0, PAUSE_SECONDS
+        self._pause = Pause()
 
-    def send(self, *, at_once: bool = False) -> None:
-        """Send what waits; unless a server was away a moment ago, or it is to be `at_once`.
+    def send(self) -> None:
+        """Send what waits, for some seconds at most; the rest comes with the next batch.
 
         Raises:
-            OSError: The file or the server cannot be used.
+            OSError: The file or the server cannot be used; for a while it is not tried again.
         """
-        if not at_once and time.monotonic() < self._next_try:
-            return
-        while self.waiting:
+        if self.waiting:
+            self._pause.check()
+        self._send_all()
+
+    def close(self) -> None:
+        """Send what waits, or tell that it is lost."""
+        self.counts.close()
+        try:
+            self._send_all()
+            why = "the query has ended before"
+        except OSError as error:
+            why = str(error)
+        if self.waiting:
+            _log.warning("%d events of lineage were not sent: %s", len(self.waiting), why)
+
+    def _send_all(self) -> None:
+        deadline = time.monotonic() + SEND_SECONDS
+        while self.waiting and time.monotonic() < deadline:
             try:
                 self._emit(self.waiting[0])
             except requests.HTTPError as error:
@@ -323,12 +318,12 @@ class _Sender:
             except Exception as error:  # noqa: BLE001 - of requests, of the file, of OpenLineage
                 raise self._later(str(error)) from None
             self.waiting.popleft()
-        self._pause = PAUSE_SECONDS
+        self._pause.end()
 
     def _later(self, why: str) -> OSError:
-        self._next_try = time.monotonic() + self._pause
-        self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause)
-        return OSError(why)
+        problem = OSError(why)
+        self._pause.begin(problem)
+        return problem
 
     def _emit(self, event: event_v2.RunEvent) -> None:
         if self._file is None:

@@ -33,4 +33,8 @@ class LineageSettings(Section):
             raise ValueError("needs file or url, and not both")
         if self.url is None and (self.api_key or self.ca_file):
             raise ValueError("api_key and ca_file belong to url")
+        if self.url is not None and ("@" in self.url or "?" in self.url):
+            raise ValueError(
+                "url must hold no login and no query, which logs would show: api_key is for that"
+            )
         return self

@@ -133,11 +133,10 @@ class Batch:
         """Tell who watches the query what this batch put into a table."""
         tell(self.target, self.spark, self.number, count)
 
-    def append(self, frame: DataFrame, path: str, suffix: str = "", **commit: object) -> int | None:
-        """Append once, as this batch of this writer; return the table's version, where it is wanted."""
+    def append(self, frame: DataFrame, path: str, suffix: str = "", **commit: object) -> None:
+        """Append once, as this batch of this writer."""
         told = {"pipeline": self.target.pipeline, "run": self.target.run} | commit
         delta.append_once(frame, path, writer=self.start.writer + suffix, batch_id=self.number, commit=told)
-        return delta.last_version(self.spark) if batch_counts.are_wanted() else None
 
     def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
         """Return what an earlier attempt of this batch wrote into the history of the table at `path`."""
@@ -210,12 +209,12 @@ def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int 
     if batch.target.mode == "FAILFAST":
         judged = rows.or_fail(judged, codecs, layout)
     found = rows.placed(rows.flat(judged, codecs, layout)).observe(written, F.count("*").alias("rows"))
-    version = batch.append(found, batch.target.table, attempt=attempt, schemas=codecs.keys)
+    batch.append(found, batch.target.table, attempt=attempt, schemas=codecs.keys)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not delta.is_committed(batch.spark, batch.target.table, attempt):
         return None
     rows_written = int(written.get["rows"])
-    batch.tell(TableCount(batch.target.table, rows_written, None, version, codecs.keys))
+    batch.tell(TableCount(batch.target.table, rows_written, None, batch.start.writer, codecs.keys))
     return int(told.get["records"]) - rows_written
 
 
@@ -272,12 +271,13 @@ def _settle(
         rest = batch.start.schemas.named_anew(rest)
     unknown = batch.start.schemas.look_up(tally.late)
     codecs = batch.start.schemas.current(batch.spark)
-    judged, version = rows.judge(rest, codecs), None
+    judged, writer = rows.judge(rest, codecs), None
     if not is_late_written and (is_repeated or codecs is not known):
         found = rows.placed(rows.flat(judged, codecs, batch.target.layout))
         if not found.isEmpty():
-            version = batch.append(found, batch.target.table, LATE, schemas=codecs.keys)
-    late = TableCount(batch.target.table, 0, None, version, codecs.keys)
+            writer = batch.start.writer + LATE
+            batch.append(found, batch.target.table, LATE, schemas=codecs.keys)
+    late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     left = F.lit(True) if is_late_written else rows.is_left(codecs, batch.target.layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
     bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
@@ -286,7 +286,7 @@ def _settle(
         return
     if batch.target.mode == "FAILFAST":
         raise _first_of(bad)
-    version = batch.append(
+    batch.append(
         quarantine.quarantined(bad, pipeline=batch.target.pipeline, batch_id=batch.number),
         batch.target.quarantine,
     )
@@ -300,7 +300,7 @@ def _settle(
         except (PySparkException, Py4JError) as error:
             _log.warning("batch %d was written, but not counted: %s", batch.number, error)
             return
-    told = TableCount(batch.target.quarantine, sum(reasons.values()), reasons, version)
+    told = TableCount(batch.target.quarantine, sum(reasons.values()), reasons, batch.start.writer)
     _tell_settled(batch, tally, late, told)
 
 
@@ -346,8 +346,7 @@ def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterat
             place = ["topic", "partition", "offset"]
             here = delta.read(spark, path).where(F.col("batch_id") == batch_id)
             reasons = quarantine.count_reasons(here.join(records.select(place), place, "left_semi"))
-        made, schemas = commit["version"], commit.get("schemas", {})
-        yield TableCount(path, commit["rows"], reasons, made, schemas, is_earlier=True)
+        yield TableCount(path, commit["rows"], reasons, name, commit.get("schemas", {}))
 
 
 def _first_of(bad: DataFrame) -> DecodeError:

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import batch_counts, delta, quarantine
+from topiclake import delta, quarantine
 from topiclake.batch_counts import TableCount
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
@@ -54,7 +54,6 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
         batch_id=batch_id,
         commit=kept | {"attempt": attempt},
     )
-    version = delta.last_version(records.sparkSession) if batch_counts.are_wanted() else None
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = target.start in _begun or delta.is_committed(records.sparkSession, target.table, attempt)
@@ -63,11 +62,11 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
         write_left(target, values, judged, writer, batch_id)
         tell_earlier(target, records, batch_id)
         return
-    tell(target, records.sparkSession, batch_id, TableCount(target.table, told.get["ok"], None, version))
+    tell(target, records.sparkSession, batch_id, TableCount(target.table, told.get["ok"], None, writer))
     if told.get["left"]:
-        version = write_left(target, values, judged, writer, batch_id)
+        write_left(target, values, judged, writer, batch_id)
         reasons = {one: told.get[one] for one in REASONS if told.get[one] and one not in _no_left(layout)}
-        count = TableCount(target.quarantine, told.get["left"], reasons, version)
+        count = TableCount(target.quarantine, told.get["left"], reasons, writer)
         tell(target, records.sparkSession, batch_id, count)
     _begun.add(target.start)
 
@@ -84,15 +83,11 @@ def _require_same(spark: SparkSession, target: Target, values: Values, writer: s
         )
 
 
-def write_left(target: Target, values: Values, judged: DataFrame, writer: str, batch_id: int) -> int | None:
-    """Write the records of a batch that are no rows of the table to the quarantine.
-
-    Returns:
-        The quarantine's version, where somebody watches.
-    """
+def write_left(target: Target, values: Values, judged: DataFrame, writer: str, batch_id: int) -> None:
+    """Write the records of a batch that are no rows of the table to the quarantine."""
     left = judged.where(is_left(target.layout))
     if left.isEmpty():
-        return None
+        return
     bad = left.select(
         *quarantine.RECORD_COLUMNS, "reason", values.detail().alias("detail"), F.lit(None).alias("schema_id")
     )
@@ -103,7 +98,6 @@ def write_left(target: Target, values: Values, judged: DataFrame, writer: str, b
         batch_id=batch_id,
         commit={"pipeline": target.pipeline, "run": target.run},
     )
-    return delta.last_version(judged.sparkSession) if batch_counts.are_wanted() else None
 
 
 def write_left_alone(

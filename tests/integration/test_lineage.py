@@ -4,6 +4,7 @@ import json
 import logging
 import pickle
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from uuid import uuid4
@@ -15,7 +16,9 @@ from referencing import Registry, Resource
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, crash_behind_batch, right
+from tests.waiting import wait_until
 from topiclake import batch_counts, delta, lineage
+from topiclake.batch_followers import Pause
 from topiclake.errors import StorageError
 from topiclake.lineage_settings import LineageSettings
 from topiclake.secret import Secret
@@ -192,23 +195,28 @@ def server():
 
 
 def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, server, monkeypatch, caplog):
-    monkeypatch.setattr(lineage, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(Pause, "SHORTEST_SECONDS", 1.0)
     schema_id = told.register("a")
     to = LineageSettings(url=server.url, api_key=Secret("lineage", "key", lambda *_: f"{API_KEY}\n"))
     server.status = 503
     settings = told.settings(to, trigger="1 second")
     told.send("a", right(schema_id, 1))
-    query = tl.start_ingest(told.spark, settings, Unmounted())
+    query, begun = tl.start_ingest(told.spark, settings, Unmounted()), time.monotonic()
     with caplog.at_level(logging.DEBUG):
         tl.await_caught_up(query, "1 second")
         assert delta.read(told.spark, f"{told.folder}/table").count() == 1
         assert server.asked
         assert server.taken == []
-        server.status = 201
+        asked = len(server.asked)
         told.send("a", right(schema_id, 2))
         tl.await_caught_up(query, "1 second")
+        server.status = 201
+        wait_until(lambda: time.monotonic() > begun + 10)
+        told.send("a", right(schema_id, 3))
+        tl.await_caught_up(query, "1 second")
     query.stop()
-    assert [one["run"]["facets"]["topiclake_batch"]["batchId"] for one in valid(server.taken)] == [0, 1]
+    assert asked
+    assert [one["run"]["facets"]["topiclake_batch"]["batchId"] for one in valid(server.taken)] == [0, 1, 2]
     path, authorization, _, _ = server.asked[-1]
     assert (path, authorization) == ("/api/v1/lineage", f"Bearer {API_KEY}")
     warned = [one.getMessage() for one in caplog.records if one.name == "topiclake.batch_followers"]

@@ -185,3 +185,18 @@ def test_files_that_are_no_table_are_refused(spark, rows, path):
     rows.write.parquet(path)
     with pytest.raises(StorageError, match="holds files, but no Delta table"):
         delta.ensure_table(spark, path, rows.schema, {})
+
+
+def test_the_version_of_a_batch_is_that_of_its_writer_whatever_came_behind_it(spark, rows, path):
+    for batch_id, writer in ((0, "gps/1"), (0, "gps/2"), (1, "gps/1")):
+        delta.append_once(rows, path, writer=writer, batch_id=batch_id, commit={})
+    # As auto compaction does, behind a commit.
+    spark.sql(f"OPTIMIZE delta.`{path}`")
+    found = [
+        delta.version_of(spark, path, writer=writer, batch_id=batch_id)
+        for writer, batch_id in (("gps/1", 0), ("gps/2", 0), ("gps/1", 1), ("gps/2", 1))
+    ]
+    assert found == [0, 1, 2, None]
+    for number in range(12):
+        delta.append_once(rows, path, writer=f"other/{number}", batch_id=0, commit={})
+    assert delta.version_of(spark, path, writer="gps/2", batch_id=0) == 1

@@ -288,19 +288,19 @@ def paths(taken):
 
 def test_a_commit_that_is_told_of_again_counts_once():
     watch = batch_counts.Watch()
-    batch_counts.tell("q", 1, TableCount("/t", 3, version=5))
-    batch_counts.tell("q", 1, TableCount("/q", 1, {"too_short": 1}, version=5))
+    batch_counts.tell("q", 1, TableCount("/t", 3, writer="w"))
+    batch_counts.tell("q", 1, TableCount("/q", 1, {"too_short": 1}, writer="w"))
     # A batch that was stopped behind its commit, and is repeated.
-    batch_counts.tell("q", 1, TableCount("/t", 3, version=5))
-    batch_counts.tell("q", 1, TableCount("/t", 2, version=6))
+    batch_counts.tell("q", 1, TableCount("/t", 3, writer="w"))
+    batch_counts.tell("q", 1, TableCount("/t", 2, writer="w/late"))
     batch_counts.tell("q", 1, TableCount("/t", 0))
     batch_counts.tell("q", 1, TableCount("/t", 0))
     taken = watch.take("q", 1)[1]
     watch.close()
-    assert [(one.path, one.rows, one.version) for one in taken] == [
-        ("/q", 1, 5),
-        ("/t", 3, 5),
-        ("/t", 2, 6),
+    assert [(one.path, one.rows, one.writer) for one in taken] == [
+        ("/q", 1, "w"),
+        ("/t", 3, "w"),
+        ("/t", 2, "w/late"),
         ("/t", 0, None),
         ("/t", 0, None),
     ]
@@ -329,16 +329,34 @@ def test_a_quarantine_is_no_table_also_where_its_first_batch_put_nothing_there(s
     assert (shown["written"], shown["quarantined"]) == (3, {"too_short": 2})
 
 
-def test_a_commit_of_an_earlier_attempt_counts_unless_it_was_told_before(store):
+def test_a_commit_that_was_told_of_before_counts_no_more(store):
+    def told(batch_id, rows, writer="w", path="/t"):
+        store.add(run(), report(batch_id), {}, [TableCount(path, rows, writer=writer)], 5.0)
+
     store.begin(run(), 5.0)
-    store.add(run(), report(0), {}, [TableCount("/t", 3, version=1)], 5.0)
-    # Batch 1 was cut off behind its commit, and then a copy of the checkpoint repeats both.
-    earlier = [TableCount("/t", 4, version=2, is_earlier=True)]
-    store.add(run(), report(1), {}, earlier, 6.0)
-    store.add(run(), report(0), {}, [TableCount("/t", 3, version=1, is_earlier=True)], 7.0)
-    store.add(run(), report(1), {}, [*earlier, TableCount("/t", 0)], 8.0)
-    store.add(run(), report(2), {}, [TableCount("/t", 5, version=0)], 9.0)  # another table at that path
-    assert overview(store)[0]["written"] == 12
+    told(0, 3)
+    told(1, 4)
+    told(1, 10, "w/late")
+    # A copy of the checkpoint repeats both, and goes on.
+    told(0, 3)
+    told(1, 4)
+    told(1, 10, "w/late")
+    told(2, 100)
+    told(2, 1000, path="/other")
+    assert overview(store)[0]["written"] == 1117
+
+
+def test_a_file_of_another_version_begins_anew(tmp_path):
+    file = tmp_path / "reports.db"
+    with sqlite3.connect(file) as old:
+        old.execute("CREATE TABLE runs (run_id TEXT PRIMARY KEY, seen REAL NOT NULL)")
+        old.execute("INSERT INTO runs VALUES ('r1', 1.0)")
+    old.close()
+    for _ in range(2):
+        made = Store(file)
+        made.begin(run(), 5.0)
+        assert len(overview(made)) == 1
+        made.close()
 
 
 def test_a_query_is_heard_when_a_batch_is_done_and_when_nothing_comes(store):

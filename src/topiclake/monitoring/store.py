@@ -17,6 +17,9 @@ from topiclake.monitoring.lag import Head, Lag
 from topiclake.monitoring.reports import BatchReport, PartitionReport
 
 BUSY_SECONDS = 30.0
+_OF_QUERIES = ("batches", "totals", "partitions", "tables", "commits", "reasons", "reason_batches")
+#: Changes with the tables.
+_LAYOUT = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
     run_id TEXT PRIMARY KEY, query_id TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL,
@@ -40,7 +43,10 @@ CREATE TABLE IF NOT EXISTS heads (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, known TEXT NOT NULL, PRIMARY KEY (topic, partition));
 CREATE TABLE IF NOT EXISTS tables (
     query_id TEXT NOT NULL, path TEXT NOT NULL, is_quarantine INTEGER NOT NULL, rows INTEGER NOT NULL,
-    committed REAL NOT NULL, batch_id INTEGER NOT NULL, version INTEGER, PRIMARY KEY (query_id, path));
+    committed REAL NOT NULL, batch_id INTEGER NOT NULL, PRIMARY KEY (query_id, path));
+CREATE TABLE IF NOT EXISTS commits (
+    query_id TEXT NOT NULL, path TEXT NOT NULL, writer TEXT NOT NULL, batch_id INTEGER NOT NULL,
+    PRIMARY KEY (query_id, path, writer));
 CREATE TABLE IF NOT EXISTS reasons (
     query_id TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, rows INTEGER NOT NULL,
     PRIMARY KEY (query_id, path, reason));
@@ -99,7 +105,16 @@ class Store:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
-            self._database.executescript(_TABLES)
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Make the tables; those of another version of Topiclake hold what may be lost."""
+        (layout,) = self._database.execute("PRAGMA user_version").fetchone()
+        if layout != _LAYOUT:
+            names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+            drops = "".join(f"DROP TABLE {one['name']};" for one in names)
+            self._database.executescript(f"BEGIN; {drops} PRAGMA user_version = {_LAYOUT}; COMMIT;")
+        self._database.executescript(_TABLES)
 
     def close(self) -> None:
         """Close the file."""
@@ -179,7 +194,7 @@ class Store:
             database.execute("DELETE FROM reason_batches WHERE at < ?", (before,))
             database.execute("DELETE FROM runs WHERE coalesce(ended, heard) < ?", (before,))
             gone = "DELETE FROM {} WHERE query_id NOT IN (SELECT query_id FROM runs)"
-            for table in ("batches", "totals", "partitions", "tables", "reasons", "reason_batches"):
+            for table in _OF_QUERIES:
                 database.execute(gone.format(table))
 
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
@@ -243,14 +258,14 @@ def _add_to_totals(database: sqlite3.Connection, query_id: str, report: BatchRep
 def _add_count(
     database: sqlite3.Connection, query_id: str, batch_id: int, count: TableCount, at: float
 ) -> None:
-    if count.is_earlier and _is_counted(database, query_id, count):
+    if count.writer is not None and not _is_new(database, query_id, batch_id, count):
         return
     reasons, committed = (count.reasons or {}).items(), at if count.rows else 0.0
     database.execute(
-        "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
+        "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
         " rows = rows + excluded.rows, batch_id = excluded.batch_id,"
-        " committed = max(committed, excluded.committed), version = coalesce(excluded.version, version)",
-        (query_id, count.path, count.is_quarantine, count.rows, committed, batch_id, count.version),
+        " committed = max(committed, excluded.committed)",
+        (query_id, count.path, count.is_quarantine, count.rows, committed, batch_id),
     )
     database.executemany(
         "INSERT INTO reasons VALUES (?, ?, ?, ?) ON CONFLICT (query_id, path, reason) DO UPDATE SET"
@@ -265,7 +280,15 @@ def _add_count(
     )
 
 
-def _is_counted(database: sqlite3.Connection, query_id: str, count: TableCount) -> bool:
-    """Whether a commit was told before: a checkpoint that was put back from a copy repeats old batches."""
-    sql = "SELECT 1 FROM tables WHERE query_id = ? AND path = ? AND version >= ?"
-    return database.execute(sql, (query_id, count.path, count.version)).fetchone() is not None
+def _is_new(database: sqlite3.Connection, query_id: str, batch_id: int, count: TableCount) -> bool:
+    """Note a commit, and tell whether it was not noted before.
+
+    A writer commits each batch once, in their order; a batch that is repeated after a crash, or from a
+    checkpoint that was put back, is told again.
+    """
+    noted = database.execute(
+        "INSERT INTO commits VALUES (?, ?, ?, ?) ON CONFLICT (query_id, path, writer) DO UPDATE SET"
+        " batch_id = excluded.batch_id WHERE excluded.batch_id > batch_id",
+        (query_id, count.path, count.writer, batch_id),
+    )
+    return noted.rowcount == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from topiclake.errors import TopiclakeError
 
 #: Storage that does not answer holds up this many looks, and not the page.
 AT_ONCE = 4
+HANGING_SECONDS = 60.0
 KEPT = 200
 #: What took long is read again only after this many times as long.
 REST = 10
@@ -36,7 +38,7 @@ class Readings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[object, ...], _Known] = OrderedDict()
-        self._running: set[str] = set()
+        self._running: dict[str, float] = {}
 
     def get(self, read: Read, path: str, *given: str, seconds: float = 5.0) -> dict[str, Any] | None:
         """Return what is known, at once, and have it read again when it is older than `seconds`.
@@ -56,11 +58,19 @@ class Readings:
             if known:
                 self._known.move_to_end(key)
             is_due = known is None or not known.is_fresh(seconds)
-            if is_due and path not in self._running and len(self._running) < AT_ONCE:
-                self._running.add(path)
+            if is_due and path not in self._running and self._busy() < AT_ONCE:
+                self._running[path] = time.monotonic()
                 # Not one of a pool: the dashboard ends also while storage does not answer.
                 threading.Thread(target=self._read, args=(key, read, path, *given), daemon=True).start()
+            hangs = time.monotonic() - self._running.get(path, math.inf) > HANGING_SECONDS
+        if hangs:
+            return {"problem": "its storage does not answer", "remedy": ""}
         return known.told if known else None
+
+    def _busy(self) -> int:
+        """Count the reads that may still end: storage that is gone may hold one for ever."""
+        now = time.monotonic()
+        return sum(now - begun < HANGING_SECONDS for begun in self._running.values())
 
     def _read(self, key: tuple[object, ...], read: Read, path: str, *given: str) -> None:
         begun = time.monotonic()
@@ -75,4 +85,4 @@ class Readings:
             self._known[key] = _Known(told, ended, ended - begun)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
-            self._running.discard(path)
+            del self._running[path]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import requests
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
@@ -31,7 +30,7 @@ from workbench.dashboard.snapshot import details, overview
 from workbench.files import replace_json, replace_private
 from workbench.home import Home
 from workbench.page_access import PageAccess
-from workbench.ports import HOST
+from workbench.ports import HOST, ask
 from workbench.query_watch import reports_file
 
 ASSETS = Path(__file__).parent / "assets"
@@ -67,11 +66,11 @@ def serve(home: Home, *, port: int, listen: IPv4Address, browser: bool) -> None:
 
 def _is_served(access: PageAccess) -> bool:
     """Whether a server of this home answers."""
-    try:
-        asked = {"Authorization": f"Bearer {access.token}"}
-        return requests.get(f"http://{HOST}:{access.port}/", headers=asked, timeout=2).ok
-    except requests.RequestException:
+    if not access.port:
         return False
+    asked = {"Authorization": f"Bearer {access.token}"}
+    answer = ask(access.port, "GET", f"http://{HOST}:{access.port}/", 2, headers=asked)
+    return not isinstance(answer, str) and answer.ok
 
 
 async def _serve(home: Home, before: PageAccess, port: int, listen: IPv4Address, *, browser: bool) -> None:
