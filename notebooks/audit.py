@@ -18,7 +18,7 @@
 
 # DBTITLE 1,Parameters
 dbutils.widgets.dropdown("on_wrong", "fail", ["fail", "report"])
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")
 dbutils.widgets.text("table_path", "")

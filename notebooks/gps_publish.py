@@ -18,7 +18,7 @@
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("devices", "3")
 dbutils.widgets.text("records_per_second", "0")

@@ -29,7 +29,7 @@
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
 dbutils.widgets.text("trigger", "")

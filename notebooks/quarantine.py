@@ -20,7 +20,7 @@
 # DBTITLE 1,Parameters
 dbutils.widgets.dropdown("action", "list", ["list", "show", "replay"])
 dbutils.widgets.text("reason", "")
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")
 dbutils.widgets.text("table_path", "")

@@ -28,7 +28,7 @@
 
 # DBTITLE 1,Parameters
 dbutils.widgets.dropdown("format", "parquet", ["parquet", "delta"])
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.dropdown("avro_form", "from conf", ["from conf", "confluent", "plain"])
 dbutils.widgets.text("plain_versions", "")

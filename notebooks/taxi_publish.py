@@ -21,7 +21,7 @@
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.dropdown("avro_form", "confluent", ["confluent", "plain"])
 dbutils.widgets.dropdown("columns", "17", ["17", "18"])

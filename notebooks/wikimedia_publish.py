@@ -25,7 +25,7 @@
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3"])
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.dropdown("source", "recorded", ["recorded", "live"])
 dbutils.widgets.text("events", "0")

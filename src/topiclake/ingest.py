@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
 
 from topiclake import (
     batch_followers,
@@ -32,7 +33,7 @@ from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.schemas import plain_keys
+from topiclake.schemas import Look, plain_keys
 from topiclake.session import is_databricks
 from topiclake.settings import TOPIC, PipelineSettings, Settings
 from topiclake.storage_refusals import refusals_named
@@ -181,19 +182,21 @@ def _writer(spark: SparkSession, settings: Settings, dbutils: Any, to: Target) -
         # Another start: what this one has learnt would ask the registry with little patience.
         template = replace(to, registry=patient, start=uuid4().hex)
         return partial(topics.write, replace(many, template=template))
-    is_new = _prepare(spark, settings, to)
-    return partial(micro_batch.write, replace(to, registry=patient, is_new=is_new))
+    return partial(micro_batch.write, replace(_prepared(spark, settings, to), registry=patient))
 
 
-def _prepare(spark: SparkSession, settings: Settings, to: Target) -> bool:
-    """Make the table where it is missing, so that an empty topic has one too; tell whether it was."""
+def _prepared(spark: SparkSession, settings: Settings, to: Target) -> Target:
+    """Make the table where it is missing, so that an empty topic has one too; return what was seen of it."""
     with refusals_named(settings.storage, to.table):
-        is_new = not delta.is_table(spark, to.table)
-        schemas = to.schemas()
+        columns = delta.columns(spark, to.table)
+        is_new = columns is None and not delta.is_table(spark, to.table)
+        seen = replace(to, is_new=is_new, look=Look(columns or StructType()))
+        schemas = seen.schemas()
         schemas.require_usable(schemas.current(spark))
         if to.plain_versions:
             plain_keys(to.registry, to.subjects, to.plain_versions)
-    return is_new
+    # What was made since is another one.
+    return seen if columns else replace(seen, look=None)
 
 
 def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # noqa: ANN401

@@ -26,7 +26,7 @@ from topiclake.batch_counts import TableCount
 from topiclake.errors import DecodeError, IngestError
 from topiclake.rows import Layout, Tally
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.schemas import Schemas
+from topiclake.schemas import Look, Schemas
 from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part
 
@@ -59,6 +59,7 @@ class Target:
         plain_versions: See `Schemas.plain_versions`.
         format: What the schemas of values are.
         is_new: Whether this start created the table, so that no batch can be in it.
+        look: At the table, where this start has had one.
         start: Names this start of the query.
     """
 
@@ -77,6 +78,7 @@ class Target:
     plain_versions: tuple[int, ...] | None = None
     format: Format = AVRO
     is_new: bool = False
+    look: Look | None = None
     start: str = field(default_factory=lambda: uuid4().hex)
 
     def schemas(self) -> Schemas:
@@ -90,6 +92,7 @@ class Target:
             self.needs_one_subject,
             self.plain_versions,
             self.format,
+            self.look,
         )
 
 

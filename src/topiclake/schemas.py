@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,27 @@ from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
 from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part, SchemaKey
 
+#: Seconds in which a look at a table's columns is as good as another one.
+_FRESH = 30
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at a table.
+
+    Attributes:
+        columns: What it has; none where it is not there.
+        at: When that was, in seconds since 1970.
+    """
+
+    columns: StructType
+    at: float = field(default_factory=time.time)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody needs to look again: a query may wait for hours for its first batch."""
+        return 0 <= time.time() - self.at < _FRESH
+
 
 @dataclass
 class Schemas:
@@ -31,6 +53,7 @@ class Schemas:
         needs_one: Whether one of the subjects is enough, as where each topic has some of them.
         plain_versions: Versions that plain values may have, empty for all; None where values name theirs.
         format: What the schemas of values are; those of keys are Avro.
+        look: At the table, moments ago; None where it must be read.
     """
 
     registry: SchemaRegistry
@@ -41,6 +64,7 @@ class Schemas:
     needs_one: bool = False
     plain_versions: tuple[int, ...] | None = None
     format: Format = AVRO
+    look: Look | None = None
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
     _codecs: Codecs | None = None
     _keys: object = None
@@ -55,7 +79,9 @@ class Schemas:
         known = {part: self._known(part) for part in self.subjects}
         keys = {part: list(schemas) for part, schemas in known.items()}
         if self._codecs is None or keys != self._keys:
-            self._codecs, self._keys = self._prepared(spark, known), keys
+            look, self.look = self.look, None
+            table = look.columns if look is not None and look.is_fresh else None
+            self._codecs, self._keys = self._prepared(spark, known, table), keys
         return self._codecs
 
     def named(self, records: DataFrame) -> DataFrame:
@@ -116,8 +142,14 @@ class Schemas:
             raise missing[0]
         return known | self._looked_up.get(part, {})
 
-    def _prepared(self, spark: SparkSession, known: Mapping[Part, Mapping[SchemaKey, Registered]]) -> Codecs:
-        table = delta.columns(spark, self.table) or StructType()
+    def _prepared(
+        self,
+        spark: SparkSession,
+        known: Mapping[Part, Mapping[SchemaKey, Registered]],
+        table: StructType | None = None,
+    ) -> Codecs:
+        if table is None:
+            table = delta.columns(spark, self.table) or StructType()
         parts = {
             part: self._format(part).codec(schemas, partial(self._refusal, spark, table, part))
             for part, schemas in known.items()

@@ -46,8 +46,6 @@ LISTED_ANEW = "spark.sql.filesourceTableRelationCacheSize"
 #: Before a store's authority, a setting that says when its other settings changed (ns): `jars/store` opens a
 #: store anew with the newest, in each JVM that meets them.
 RENEWED = "fs.topiclake.renewed."
-#: Writes files of a job below a folder of its own, and renames them.
-_PLAIN_COMMITTER = "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"
 #: Stores whose credential may be renewed while they are used.
 RENEWABLE = ("wasb", "wasbs", "abfs", "abfss", "s3a")
 
@@ -100,7 +98,7 @@ def spark_conf() -> dict[str, str]:
         "spark.delta.logStore.s3a.impl": "io.topiclake.store.ConditionalPutLogStore",
         "spark.sql.streaming.checkpointFileManagerClass": "io.topiclake.store.CheckpointFiles",
         # S3A's own committers want nothing in front of it, and refuse every plain Parquet, CSV or JSON file.
-        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": _PLAIN_COMMITTER,
+        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": "io.topiclake.store.Committers",
         # With the drivers' own retries a wrong address hangs for many minutes.
         "spark.hadoop.fs.azure.io.retry.max.retries": "3",
         "spark.hadoop.fs.s3a.attempts.maximum": "3",

@@ -8,19 +8,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 import requests
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bench import writers
+from bench import drain, s3_calls, writers
+from bench.gps_ingest import TOPIC, preload
 from tests.waiting import wait_until
 from tests.warm_jvm import WarmJvm
-from topiclake import delta, storage
+from topiclake import checkpoint, delta, storage
 from topiclake.errors import StorageError
 from topiclake.storage_refusals import refusals_named
 from topiclake.storage_settings import StorageSettings
@@ -209,6 +214,17 @@ def test_each_row_that_many_writers_were_told_of_is_there_once(
     assert writers.wrong(spark, table, acknowledged | {"append-1": acknowledged["append-1"] + 1}) != []
 
 
+@contextmanager
+def elsewhere(spark: SparkSession, settings: StorageSettings) -> Iterator[Any]:
+    """Do with the store what another process does: what this one remembers of it stays as it is."""
+    jvm = spark.sparkContext._jvm
+    other = jvm.org.apache.hadoop.fs.s3a.S3AFileSystem()
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    other.initialize(jvm.java.net.URI(settings.source), conf)
+    yield other
+    other.close()
+
+
 def test_a_table_that_was_made_anew_elsewhere_is_read_anew(lake: Lake, spark: SparkSession) -> None:
     (lake.gateway.folder / "buckets" / "anew").mkdir()
     settings = lake.storage("anew")
@@ -218,14 +234,11 @@ def test_a_table_that_was_made_anew_elsewhere_is_read_anew(lake: Lake, spark: Sp
         time.sleep(1.1)  # S3 tells times in seconds, and Delta goes by them
     assert delta.read(spark, f"{settings.source}/first").count() == 3
     # Commits of the same names, by another driver.
-    jvm, conf = spark.sparkContext._jvm, spark._jsparkSession.sessionState().newHadoopConf()
-    first, second = (
-        jvm.org.apache.hadoop.fs.Path(f"{settings.source}/{name}") for name in ("first", "second")
-    )
-    other = jvm.org.apache.hadoop.fs.FileSystem.newInstance(first.toUri(), conf)
-    other.delete(first, True)
-    other.rename(second, first)
-    other.close()
+    path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path
+    first, second = (path(f"{settings.source}/{name}") for name in ("first", "second"))
+    with elsewhere(spark, settings) as other:
+        other.delete(first, True)
+        other.rename(second, first)
     assert delta.read(spark, f"{settings.source}/first").count() == 5
 
 
@@ -242,6 +255,105 @@ def test_a_users_folder_that_is_named_like_a_checkpoints_is_read_whole(
         rows.write.parquet(f"{path}-plain/{name}")
         assert spark.read.schema(rows.schema).parquet(path).count() == 6
         assert spark.read.parquet(f"{path}-plain/{name}").count() == 6
+
+
+def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in lake.addresses.environment().items():
+        monkeypatch.setenv(name, value)
+    settings = s3_calls.load("topiclake", 100_000)
+    folder = settings.storage.source
+    storage.mount(None, settings.storage, spark)
+
+    def calls() -> int:
+        before = lake.gateway.access_log.stat().st_size
+        preload(settings, 4_000)
+        drain.topiclake(spark, settings, folder)
+        time.sleep(s3_calls.SETTLE_SECONDS)
+        with lake.gateway.access_log.open(errors="replace") as lines:
+            lines.seek(before)
+            found = [match.groups() for line in lines if (match := s3_calls.CALL.search(line))]
+        return len(found)
+
+    # A table and a checkpoint are made: 45.
+    assert calls() <= 50
+    # For what a process remembers: the next start is like one of another process.
+    time.sleep(31)
+    assert calls() <= 30
+    assert drain.sums(spark, folder)[0] == 8_000
+    ids = lake.gateway.folder / "buckets" / folder.removeprefix("s3a://") / "checkpoints/gps/topiclake/topics"
+    assert [json.loads(file.read_text())["topic"] for file in ids.rglob("*") if file.is_file()] == [TOPIC]
+
+
+@pytest.mark.parametrize("others", [0, 1_200], ids=["few files", "more than S3 lists at once"])
+def test_a_checkpoint_that_others_change_is_read_as_it_is(
+    lake: Lake, spark: SparkSession, others: int
+) -> None:
+    (bucket := lake.gateway.folder / "buckets" / f"tree-{others}").mkdir()
+    settings = lake.storage(bucket.name)
+    storage.mount(None, settings, spark)
+    path, to = f"{settings.source}/c", spark.sparkContext._jvm.org.apache.hadoop.fs.Path
+    with elsewhere(spark, settings) as other:
+
+        def put(name: str, text: str) -> None:
+            stream = other.create(to(f"{path}/{name}"), True)
+            stream.write(text.encode())
+            stream.close()
+
+        look_while_others_change(spark, path, bucket / "x" / "c" / "state", others, put)
+        other.delete(to(path), True)
+    assert checkpoint.end_of(spark, path, 3) is None
+    with pytest.raises((PySparkException, Py4JError)):
+        checkpoint.query_id(spark, path, None)
+
+
+def look_while_others_change(
+    spark: SparkSession, path: str, state: Path, others: int, put: Callable[[str, str], None]
+) -> None:
+    first, anew = str(uuid4()), str(uuid4())
+    assert (checkpoint.position(spark, path), checkpoint.last_planned(spark, path)) == (None, checkpoint.NONE)
+    time.sleep(1.1)
+    for number in range(others):
+        (file := state / "0" / str(number) / "1.delta").parent.mkdir(parents=True)
+        file.write_text("x")
+    put("metadata", json.dumps({"id": first}, separators=(",", ":")))
+    put("sources/0/0", '0\n{"gps":{"0":0}}')
+    for batch in (0, 1):
+        put(f"offsets/{batch}", f'v1\n{{}}\n{{"gps":{{"0":{batch + 5}}}}}')
+    put("commits/0", "v1\n{}")
+    assert checkpoint.last_planned(spark, path) == 1
+    assert checkpoint.is_interrupted(spark, path)
+    assert checkpoint.begin_of(spark, path, 0) == {"gps": {0: 0}}
+    assert checkpoint.position(spark, path) == {"gps": {0: 5}}
+    assert checkpoint.query_id(spark, path, None) == first
+    # By another process, moments later.
+    put("metadata", json.dumps({"id": anew}, separators=(",", ":")))
+    put("offsets/2", 'v1\n{}\n{"gps":{"0":9}}')
+    assert checkpoint.query_id(spark, path, None) == anew
+    assert checkpoint.end_of(spark, path, 2) == {"gps": {0: 9}}
+
+
+@pytest.mark.parametrize("name", ["offsets", "sources/2024", "topiclake/topics"])
+def test_a_users_folder_is_read_as_others_fill_it(lake: Lake, spark: SparkSession, name: str) -> None:
+    (bucket := lake.gateway.folder / "buckets" / name.replace("/", "-")).mkdir()
+    settings = lake.storage(bucket.name)
+    storage.mount(None, settings, spark)
+    path, to = f"{settings.source}/{name}", spark.sparkContext._jvm.org.apache.hadoop.fs.Path
+    fs = to(path).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    with elsewhere(spark, settings) as other:
+        other.mkdirs(to(path))
+        assert fs.exists(to(path))
+        for number in (1, 2):
+            stream = other.create(to(f"{path}/part-{number}.json"), True)
+            stream.write(b'{"rows": 9}')
+            stream.close()
+            assert spark.read.json(path).count() == number
+    # By jobs of this process: with renames, and so with their mark.
+    spark.range(3).write.mode("append").json(path)
+    assert spark.read.json(path).count() == 5
+    assert fs.exists(to(f"{path}/_SUCCESS"))
+    assert not fs.exists(to(f"{path}/_temporary"))
 
 
 @pytest.fixture(scope="module")

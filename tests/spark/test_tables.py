@@ -1,6 +1,8 @@
 """Micro-batches into real Delta tables, and what is told of them; each test has a subject of its own."""
 
 import json
+import pickle
+import time
 from dataclasses import replace
 from datetime import datetime, timezone
 from types import SimpleNamespace
@@ -9,6 +11,7 @@ from uuid import uuid4
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import SparkRuntimeException
+from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from topiclake import delta, micro_batch, progress, tables
@@ -17,6 +20,7 @@ from topiclake.errors import DecodeError, StorageError
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.schemas import Look
 from topiclake.wire_format import frame
 
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
@@ -200,6 +204,18 @@ def test_tables_that_were_created_take_batches(spark, target, kafka_records, mix
     target.schemas().current(spark)
     micro_batch.write(replace(target, is_new=True), kafka_records(mixed), 0)
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
+
+
+def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
+    target.schemas().current(spark)
+    other = StructType.fromDDL("id MAP<STRING, INT>")
+    told = pickle.loads(pickle.dumps(replace(target, look=Look(other, at=time.time() - 60))))
+    micro_batch.write(told, kafka_records(mixed), 0)
+    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
+    just_now = replace(target, look=Look(other), start="next")
+    micro_batch.write(just_now, kafka_records(mixed), 1)
+    # As the look told, no schema fits.
+    assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 3, 4, 4, 5, 5])
 
 
 # A whole query, from a static source: what it raises, and what it leaves

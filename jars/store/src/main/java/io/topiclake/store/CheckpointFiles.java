@@ -216,13 +216,14 @@ public class CheckpointFiles implements CheckpointFileManager {
       try {
         long length = stream.getPos();
         stream.close();
+        long now = System.currentTimeMillis();
+        FileStatus made =
+            new FileStatus(length, false, 1, fs.getDefaultBlockSize(path), now, fs.makeQualified(path));
         RememberingS3A remembering = RememberingS3A.behind(fs);
         if (remembering != null) {
-          remembering.made(path);
+          remembering.made(made);
         }
         if (isNumbered(path)) {
-          long now = System.currentTimeMillis();
-          FileStatus made = new FileStatus(length, false, 1, fs.getDefaultBlockSize(path), now, path);
           numbered().put(path.getName(), made);
         }
       } catch (IOException error) {

@@ -3,8 +3,11 @@ package io.topiclake.store;
 import io.delta.storage.internal.S3LogStoreUtil;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.nio.file.AccessDeniedException;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.regex.Pattern;
@@ -21,6 +24,8 @@ import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.impl.FutureIOSupport;
 import org.apache.hadoop.fs.impl.OpenFileParameters;
 import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.fs.s3a.Listing;
+import org.apache.hadoop.fs.s3a.S3AFileStatus;
 import org.apache.hadoop.fs.s3a.S3AFileSystem;
 import org.apache.hadoop.util.Progressable;
 import org.apache.hadoop.util.functional.RemoteIterators;
@@ -35,9 +40,16 @@ import org.apache.hadoop.util.functional.RemoteIterators;
  */
 public class RememberingS3A extends S3AFileSystem {
   private static final Pattern DATA = Pattern.compile("part-.*\\.parquet");
+  private static final Pattern OURS = Pattern.compile("part-.*\\.json");
   private static final Pattern COMMIT = Pattern.compile("\\d{20}\\.json");
   private static final Pattern CHECKSUM = Pattern.compile("\\d{20}\\.crc");
   private static final int MOST = 20_000;
+
+  /** Of a file with a checkpoint's id, a UUID in JSON; a user's own `metadata` is asked for. */
+  private static final int ID_LENGTH = 45;
+
+  /** S3 lists a thousand with one call. */
+  private static final int PAGE = 999;
 
   private final Map<Path, FileStatus> known =
       Collections.synchronizedMap(
@@ -67,6 +79,9 @@ public class RememberingS3A extends S3AFileSystem {
     if (status != null) {
       return status;
     }
+    if (isInAbsent(whole)) {
+      throw new FileNotFoundException("No such file or directory: " + whole);
+    }
     if (!Recent.isKept(whole)) {
       return remembered(super.getFileStatus(whole));
     }
@@ -79,10 +94,19 @@ public class RememberingS3A extends S3AFileSystem {
     if (before != null) {
       return before;
     }
+    if (isInLog(whole)) {
+      // A query's log holds files only.
+      return recent.putAbsent(whole);
+    }
+    lookAround(whole);
+    Recent.Seen now = recent.get(whole);
+    if (now != null) {
+      return now;
+    }
     if (Recent.isMetadata(whole)) {
       return seenFile(whole);
     }
-    if (Recent.isListed(whole)) {
+    if (Recent.isPlainLog(whole)) {
       return seenListed(whole);
     }
     if (super.isDirectory(whole)) {
@@ -90,6 +114,47 @@ public class RememberingS3A extends S3AFileSystem {
     }
     boolean isFile = !Recent.isReserved(whole) && super.isFile(whole);
     return isFile ? recent.put(super.getFileStatus(whole)) : recent.putAbsent(whole);
+  }
+
+  /** Who asks for a part of a checkpoint asks for the others next; one call tells all, if it is not too large. */
+  private void lookAround(Path whole) throws IOException {
+    Path root = Recent.checkpointOf(whole);
+    if (root == null || root.isRoot() || recent.isLarge(root)) {
+      return;
+    }
+    try (Recent.Look look = recent.look(root)) {
+      List<FileStatus> found = firstBelow(root);
+      if (found.size() > PAGE) {
+        recent.putLarge(root);
+      } else {
+        look.put(new Tree(root, found));
+      }
+    } catch (AccessDeniedException notAllowed) {
+      // What was asked for may be.
+      recent.putLarge(root);
+    }
+  }
+
+  private List<FileStatus> firstBelow(Path root) throws IOException {
+    RemoteIterator<S3AFileStatus> listing =
+        getListing()
+            .createFileStatusListingIterator(
+                root,
+                createListObjectsRequest(pathToKey(root) + "/", null),
+                path -> true,
+                new Listing.AcceptAllButSelfAndS3nDirs(root),
+                getActiveAuditSpan());
+    List<FileStatus> found = new ArrayList<>();
+    while (found.size() <= PAGE && listing.hasNext()) {
+      found.add(listing.next());
+    }
+    return found;
+  }
+
+  /** Tell whether this would stand in a folder whose files are known. */
+  private boolean isInLog(Path whole) {
+    Recent.Seen above = whole.isRoot() ? null : recent.get(whole.getParent());
+    return above != null && above.listing() != null;
   }
 
   private Recent.Seen seenFile(Path whole) throws IOException {
@@ -126,7 +191,9 @@ public class RememberingS3A extends S3AFileSystem {
   public boolean exists(Path path) throws IOException {
     Path whole = makeQualified(path);
     if (!Recent.isKept(whole)) {
-      return known.containsKey(whole) || inLog(whole) != null || super.exists(path);
+      return known.containsKey(whole)
+          || inLog(whole) != null
+          || !isInAbsent(whole) && super.exists(path);
     }
     return seen(whole).status() != null;
   }
@@ -140,9 +207,7 @@ public class RememberingS3A extends S3AFileSystem {
     if (Recent.isMetadata(whole) || Recent.isListed(whole)) {
       return seen(whole).isFolder();
     }
-    Recent.Seen above = whole.isRoot() ? null : recent.get(whole.getParent());
-    if (above != null && above.listing() != null) {
-      // A query's log holds files only.
+    if (isInLog(whole)) {
       return false;
     }
     Recent.Seen before = recent.get(whole);
@@ -159,7 +224,12 @@ public class RememberingS3A extends S3AFileSystem {
   /** Such folders come with the files in them. */
   @Override
   public boolean mkdirs(Path path, FsPermission permission) throws IOException {
-    return Recent.isReserved(path) || super.mkdirs(path, permission);
+    if (Recent.isReserved(path)) {
+      return true;
+    }
+    boolean isThere = super.mkdirs(path, permission);
+    recent.there(makeQualified(path));
+    return isThere;
   }
 
   @Override
@@ -167,6 +237,10 @@ public class RememberingS3A extends S3AFileSystem {
     Recent.Seen before = recent.get(makeQualified(path));
     if (before != null && before.listing() != null) {
       return before.listing().clone();
+    }
+    FileStatus file = inLog(makeQualified(path));
+    if (file != null) {
+      return new FileStatus[] {file};
     }
     FileStatus[] found = super.listStatus(path);
     for (FileStatus status : found) {
@@ -180,16 +254,20 @@ public class RememberingS3A extends S3AFileSystem {
   }
 
   /** Return a file of a query's log that was listed moments ago; null where it must be asked. */
-  private FileStatus inLog(Path whole) {
-    Path folder = whole.getParent();
-    Recent.Seen before = folder != null && Recent.isListed(folder) ? recent.get(folder) : null;
-    if (before == null || before.listing() == null) {
+  private FileStatus inLog(Path whole) throws IOException {
+    Recent.Seen there = Recent.isInLog(whole) ? seen(whole.getParent()) : null;
+    if (there == null || there.listing() == null) {
       return null;
     }
-    return Stream.of(before.listing())
+    return Stream.of(there.listing())
         .filter(status -> status.getPath().equals(whole))
         .findFirst()
         .orElse(null);
+  }
+
+  /** Tell whether the folder of a query's log was not there a moment ago. */
+  private boolean isInAbsent(Path whole) throws IOException {
+    return Recent.isInLog(whole) && seen(whole.getParent()).status() == null;
   }
 
   /** Return the files of a query's log. */
@@ -220,7 +298,7 @@ public class RememberingS3A extends S3AFileSystem {
   @Override
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
     Path whole = makeQualified(path);
-    boolean isKnown = known.containsKey(whole) || inLog(whole) != null;
+    boolean isKnown = known.containsKey(whole) || inLog(whole) != null || Recent.isMetadata(whole);
     return isKnown ? FutureIOSupport.awaitFuture(openFile(path).build()) : super.open(path, bufferSize);
   }
 
@@ -228,12 +306,24 @@ public class RememberingS3A extends S3AFileSystem {
   public FutureDataInputStreamBuilder openFile(Path path) throws IOException {
     FutureDataInputStreamBuilder builder = super.openFile(path);
     Path whole = makeQualified(path);
-    // Not that of `metadata`, which S3A would hold the content against: it may have been made anew elsewhere.
     FileStatus status = known.get(whole);
     if (status == null) {
       status = inLog(whole);
     }
+    if (status == null && Recent.isMetadata(whole)) {
+      status = untagged(recent.get(whole));
+    }
     return status != null ? builder.withFileStatus(status) : builder;
+  }
+
+  /** Without its entity tag S3A does not refuse a file that was made anew elsewhere: all ids are equally long. */
+  private static FileStatus untagged(Recent.Seen seen) {
+    FileStatus file = seen == null ? null : seen.status();
+    if (file == null || !file.isFile() || file.getLen() != ID_LENGTH) {
+      return null;
+    }
+    return new FileStatus(
+        file.getLen(), false, 1, file.getBlockSize(), file.getModificationTime(), file.getPath());
   }
 
   @Override
@@ -277,14 +367,22 @@ public class RememberingS3A extends S3AFileSystem {
     String gone = makeQualified(path).toString();
     known.keySet().removeIf(one -> (one + "/").startsWith(gone + "/"));
     recent.clear();
-    return super.delete(path, recursive);
+    try {
+      return super.delete(path, recursive);
+    } finally {
+      recent.clear();
+    }
   }
 
   @Override
   public boolean rename(Path from, Path to) throws IOException {
     known.clear();
     recent.clear();
-    return super.rename(from, to);
+    try {
+      return super.rename(from, to);
+    } finally {
+      recent.clear();
+    }
   }
 
   /** Remember a commit that this process made, whole, with its content. */
@@ -298,8 +396,8 @@ public class RememberingS3A extends S3AFileSystem {
   }
 
   /** Note what was made without `create`. */
-  void made(Path path) {
-    recent.made(makeQualified(path));
+  void made(FileStatus file) {
+    recent.made(file);
   }
 
   /** Forget what was seen: another process was faster. */
@@ -309,7 +407,7 @@ public class RememberingS3A extends S3AFileSystem {
 
   /** Remember what the store tells of a file. */
   FileStatus listed(FileStatus status) {
-    recent.made(status.getPath());
+    recent.there(status.getPath());
     commits.listed(status);
     return remembered(status);
   }
@@ -327,7 +425,10 @@ public class RememberingS3A extends S3AFileSystem {
 
   private static boolean isImmutable(Path path) {
     String name = path.getName();
-    return isCommit(path) || DATA.matcher(name).matches() || CHECKSUM.matcher(name).matches();
+    return isCommit(path)
+        || DATA.matcher(name).matches()
+        || CHECKSUM.matcher(name).matches()
+        || Recent.isOurs(path.getParent()) && OURS.matcher(name).matches();
   }
 
   /** A file whose length is known once it is closed. */
@@ -343,6 +444,7 @@ public class RememberingS3A extends S3AFileSystem {
     public void close() throws IOException {
       long length = getPos();
       super.close();
+      recent.made(path);
       long now = System.currentTimeMillis();
       known.put(path, new FileStatus(length, false, 1, getDefaultBlockSize(path), now, path));
     }
