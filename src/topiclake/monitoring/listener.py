@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Set
 from pathlib import Path
+from typing import Any
 
 import psutil
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -59,6 +61,7 @@ class QueryMonitor(StreamingQueryListener):
         )
         self._source = source
         self._running: set[str] = set()
+        self._registered: Any = None
         self._writer = _Writer(file, self._events, days)
         self._writer.start()
 
@@ -71,9 +74,21 @@ class QueryMonitor(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Spark calls it behind each micro-batch."""
-        told, at = event.progress, time.time()
-        text, run_id = told.json, str(told.runId)
-        self._tell(lambda writer: writer.add(run_id, read_report(text), at))
+        self.take(event.progress.json)
+
+    def take(self, text: str) -> None:
+        """Take a micro-batch's report, as Spark's JSON."""
+        at = time.time()
+        self._tell(lambda writer: writer.add(read_report(text), at))
+
+    @property
+    def _jlistener(self) -> Any:  # noqa: ANN401 - what PySpark registers in its JVM
+        # PySpark's own asks the JVM for each part of a report: a hundred calls beside the next batch, which
+        # cost 4 % of its time.
+        if self._registered is None:
+            jvm: Any = SparkContext._jvm
+            self._registered = jvm.PythonStreamingQueryListenerWrapper(_listener_of_json(self))
+        return self._registered
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Spark calls it while nothing comes."""
@@ -102,6 +117,17 @@ class QueryMonitor(StreamingQueryListener):
             self._events.put_nowait(event)
         except queue.Full:
             _log.warning("a report of a streaming query was lost: the file of reports is not written")
+
+
+def _listener_of_json(monitor: QueryMonitor) -> Any:  # noqa: ANN401
+    # Not there with Spark Connect alone.
+    from pyspark.sql.streaming.listener import JStreamingQueryListener
+
+    class ListenerOfJson(JStreamingQueryListener):
+        def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
+            monitor.take(event.progress().json())
+
+    return ListenerOfJson(monitor)
 
 
 class _Writer(threading.Thread):
@@ -140,9 +166,9 @@ class _Writer(threading.Thread):
         self._runs[run.run_id] = run
         self._store.begin(run, at)
 
-    def add(self, run_id: str, report: BatchReport, at: float) -> None:
+    def add(self, report: BatchReport, at: float) -> None:
         """Note a micro-batch."""
-        run = self._runs.get(run_id)
+        run = self._runs.get(report.run_id)
         if run is None:  # it was started before it was watched
             return
         lags = {}

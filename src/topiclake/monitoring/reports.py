@@ -47,6 +47,7 @@ class BatchReport:
         state_bytes: Memory of it.
         partitions: Of Kafka's topics.
         sink: What Spark calls the sink.
+        run_id: Spark's id of this start of the query.
     """
 
     batch_id: int
@@ -62,6 +63,7 @@ class BatchReport:
     partitions: tuple[PartitionReport, ...]
     sink: str
     is_exact: bool = True
+    run_id: str = ""
 
     @property
     def lag(self) -> int | None:
@@ -106,6 +108,7 @@ def read_report(progress: str) -> BatchReport:
         partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
         sink=str((told.get("sink") or {}).get("description", "")),
         is_exact=not any(one is None for one in counts),
+        run_id=str(told.get("runId", "")),
     )
     if not counts or not report.is_exact:
         return report
