@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.environment import quiet_conf
+from tests.running import Running
 from tests.warm_jvm import WarmJvm
 from topiclake.session import local_session
 from workbench import processes, services
@@ -32,6 +33,14 @@ CHROMIUM = "/usr/bin/chromium"
 # session's own lives long: there it saves a third.
 JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
 os.environ.setdefault(JAVA_OPTIONS, SHORT_LIVED)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Only the process that prints hears of all tests."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Running(lambda line: terminal.write_line(line)))
 
 
 @pytest.fixture(scope="session")
