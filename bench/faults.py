@@ -13,7 +13,7 @@ _OUTAGE = "tests/integration/test_registry_outage.py"
 _REGISTRY = "tests/integration/test_registry_faults.py"
 _LATE = "tests/integration/test_late.py"
 _BOMBS = "tests/spark/test_bombs.py"
-_WAITS = "a_running_query_waits_for_its_registry_and_goes_on_by_itself"
+_WAITS = "running_queries_wait_for_their_registries_and_go_on_by_themselves"
 _ALL_COUNTED = "counted_and_late_rows_are_together_what_a_batch_counts"
 
 

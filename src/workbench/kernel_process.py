@@ -21,7 +21,7 @@ from workbench.kernel_messages import KERNEL_COMMAND, Context, kernel_environmen
 #: A UNIX socket's path may have 107 characters; below a longer folder the kernel speaks TCP on loopback.
 LONGEST_SOCKET_FOLDER = 80
 GRACE_SECONDS = 20.0
-INTERRUPTED_GRACE_SECONDS = 5.0
+INTERRUPTED_GRACE_SECONDS = 10.0
 LAST_LOG_LINES = 5
 
 

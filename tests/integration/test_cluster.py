@@ -19,8 +19,10 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+import topiclake as tl
 from tests.environment import without_workbench
 from tests.waiting import wait_until
+from topiclake.pipelines.gps import Published
 from topiclake.wire_format import frame
 from workbench import processes, services
 from workbench.home import Home
@@ -99,6 +101,14 @@ class Cluster:
         options = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
         return [str(self.project / "notebooks" / f"{notebook}.py"), *options]
 
+    def publish_tracks(self, devices: int) -> Published:
+        file = self.project / "data" / "gps_tracks.csv"
+        with pytest.MonkeyPatch.context() as variables:
+            for name, value in self.environment.items():
+                variables.setenv(name, value)
+            settings = tl.load_settings("gps", {"topic": self.parameters["topic"]})
+            return tl.publish_tracks(settings, file, devices=devices)
+
     def popen(self, command: list[str], variables: dict[str, str]) -> Run:
         environment = self.environment | variables
         process = Run(command, cwd=self.project, env=environment)
@@ -163,7 +173,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def running(embedded: tuple[Home, services.Addresses], project: Path) -> Iterator[Cluster]:
     home, addresses = embedded
     environment = without_workbench() | addresses.environment()
@@ -218,48 +228,6 @@ def open_to_others(process: psutil.Process) -> list[str]:
     """The addresses at which a process listens, except those on loopback."""
     listening = [one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
     return [ip for ip in listening if ip.removeprefix("::ffff:") != "127.0.0.1"]
-
-
-@pytest.mark.timeout(900)
-def test_killed_executors_and_workers_cost_no_record_and_double_none(running: Cluster) -> None:
-    found = running.of_topic("killed")
-    sent = exit_value(found.start("gps_publish", devices=str(DEVICES)))
-    produce(found, frame(sent["schema_id"], b"truncated"))
-    run = found.start("gps_ingest")
-
-    wait_until(lambda: found.committed_batches() or run.poll() is not None, PATIENCE_SECONDS)
-    executors = found.executors()
-    assert len(executors) == 2
-    assert [open_to_others(one) for one in [*executors, *found.workers()]] == [[]] * 4
-
-    victim, cut = found.stop_one_in_mid_task(run)
-    begun = found.begun_batches()
-    assert begun > found.committed_batches()
-    victim.kill()
-    # The worker starts another one, and the batch that was cut goes on.
-    wait_until(lambda: set(found.executors()) - set(executors), PATIENCE_SECONDS)
-    wait_until(lambda: found.committed_batches() >= begun or run.poll() is not None, PATIENCE_SECONDS)
-
-    victim, cut_too = found.stop_one_in_mid_task(run)
-    begun = found.begun_batches()
-    assert begun > found.committed_batches()
-    victim.parent().kill()
-    victim.kill()
-
-    done = exit_value(run)
-    assert [one.state for one in services.status(found.home, cluster(found.home))].count("crashed") == 1
-    assert found.committed_batches() >= begun
-    # The reason of the record that does not decode comes from fastavro, so from Python on an executor.
-    assert (done["rows_written"], done["quarantined"]) == (sent["records"], {"undecodable": 1})
-    assert done["audit"]["findings"] == []
-    # Both kills hit tasks: what they were writing belongs to no commit.
-    assert not {Path(cut).name, Path(cut_too).name} & data_files(found.folder("table"))
-    there = offsets(found.folder("table"), data_files(found.folder("table")))
-    assert len(there) == len(set(there)) == sent["records"]
-
-    # As a SparkApplication does it, on the worker that is left.
-    report = exit_value(found.submit("audit"))
-    assert (report["ok"], sum(one["in_table"] for one in report["partitions"])) == (True, sent["records"])
 
 
 @pytest.mark.timeout(600)
@@ -319,3 +287,46 @@ def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_py
     output = refused.told(PATIENCE_SECONDS)
     assert refused.returncode == 1
     assert "the JVM has no org.apache.avro.limits." in output
+
+
+@pytest.mark.timeout(600)
+def test_killed_executors_and_workers_cost_no_record_and_double_none(running: Cluster) -> None:
+    # The last one: a worker is killed.
+    found = running.of_topic("killed")
+    sent = found.publish_tracks(DEVICES)
+    produce(found, frame(sent.schema_id, b"truncated"))
+    run = found.start("gps_ingest")
+
+    wait_until(lambda: found.committed_batches() or run.poll() is not None, PATIENCE_SECONDS)
+    executors = found.executors()
+    assert len(executors) == 2
+    assert [open_to_others(one) for one in [*executors, *found.workers()]] == [[]] * 4
+
+    victim, cut = found.stop_one_in_mid_task(run)
+    begun = found.begun_batches()
+    assert begun > found.committed_batches()
+    victim.kill()
+    # The worker starts another one, and the batch that was cut goes on.
+    wait_until(lambda: set(found.executors()) - set(executors), PATIENCE_SECONDS)
+    wait_until(lambda: found.committed_batches() >= begun or run.poll() is not None, PATIENCE_SECONDS)
+
+    victim, cut_too = found.stop_one_in_mid_task(run)
+    begun = found.begun_batches()
+    assert begun > found.committed_batches()
+    victim.parent().kill()
+    victim.kill()
+
+    done = exit_value(run)
+    assert [one.state for one in services.status(found.home, cluster(found.home))].count("crashed") == 1
+    assert found.committed_batches() >= begun
+    # The reason of the record that does not decode comes from fastavro, so from Python on an executor.
+    assert (done["rows_written"], done["quarantined"]) == (sent.records, {"undecodable": 1})
+    assert done["audit"]["findings"] == []
+    # Both kills hit tasks: what they were writing belongs to no commit.
+    assert not {Path(cut).name, Path(cut_too).name} & data_files(found.folder("table"))
+    there = offsets(found.folder("table"), data_files(found.folder("table")))
+    assert len(there) == len(set(there)) == sent.records
+
+    # As a SparkApplication does it, on the worker that is left.
+    report = exit_value(found.submit("audit"))
+    assert (report["ok"], sum(one["in_table"] for one in report["partitions"])) == (True, sent.records)

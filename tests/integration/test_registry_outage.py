@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,6 +22,7 @@ from topiclake.wire_format import frame
 NUMBER = FIELDS[:1]
 #: Longer than the five seconds after which whoever is not patient gives up.
 OUTAGE_SECONDS = 7
+KINDS = ["down", "hang", "trickle", "truncated", "429", "503", "own 500", "401", "404"]
 #: What else a kind of fault says.
 DETAILS = {"trickle": {"seconds": 1.0}, "429": {"retry_after": "2"}}
 #: Much longer than a batch takes, and than the longest pause between two tries.
@@ -85,38 +89,68 @@ def assert_asked_sparingly(proxy):
             assert sixth - first >= 59.5, f"{path} was asked at {times}"
 
 
-@pytest.mark.parametrize(
-    "kind", ["down", "hang", "trickle", "truncated", "429", "503", "own 500", "401", "404"]
-)
-def test_a_running_query_waits_for_its_registry_and_goes_on_by_itself(stream, kind):
-    stream, proxy = stream
-    stream.send(stream.known)
-    query = stream.start()
-    try:
-        stream.await_rows(query)
-        before = committed(stream.folder)
+def test_running_queries_wait_for_their_registries_and_go_on_by_themselves(embedded, spark, tmp_path):
+    with ExitStack() as proxies:
+        outages = [
+            Outage(kind, *stream_behind_proxy(proxies, embedded[1], spark, tmp_path / kind.replace(" ", "_")))
+            for kind in KINDS
+        ]
+        proxies.callback(stop_all, spark)
+        for one in outages:
+            one.stream.send(one.stream.known)
+            one.query = one.stream.start()
+        for one in outages:
+            one.stream.await_rows(one.query)
+            one.begin()
+        time.sleep(OUTAGE_SECONDS)
+        for one in outages:
+            one.assert_nothing_was_judged()
+            one.proxy.heal()
+        for one in outages:
+            one.stream.await_rows(one.query)
+            assert not one.stream.has_quarantine(), one.kind
+            assert_asked_sparingly(one.proxy)
+            one.query.processAllAvailable()
+            one.query.stop()
+            one.stream.assert_audited()
 
-        proxy.fault(kind, **DETAILS.get(kind, {}))
+
+@dataclass
+class Outage:
+    """A running query, and one kind of fault that its registry has."""
+
+    kind: str
+    stream: Stream
+    proxy: FaultProxy
+    query: Any = None
+    before: dict[int, int] = field(default_factory=dict)
+
+    def begin(self):
+        self.before = committed(self.stream.folder)
+        self.proxy.fault(self.kind, **DETAILS.get(self.kind, {}))
+        stream = self.stream
         # A version of the topic's own subject, and a schema that must be looked up by its id.
         version = stream.registry.register(f"{stream.topic}-value", record(NUMBER, "second"))
         other = stream.registry.register(f"{stream.topic}-other", record(NUMBER, "of another subject"))
         # The known one last: a batch of its records alone needs no registry, and goes on as it should.
         stream.send(*[version, other, stream.known] * 1000)
-        time.sleep(OUTAGE_SECONDS)
 
-        assert query.isActive, query.exception()
-        assert committed(stream.folder) == before
-        assert not stream.has_quarantine()
-        assert set(stream.rows()) <= set(stream.sent)
-        proxy.heal()
-        stream.await_rows(query)
-        assert not stream.has_quarantine()
-        assert_asked_sparingly(proxy)
-        query.processAllAvailable()
-    finally:
+    def assert_nothing_was_judged(self):
+        assert self.query.isActive, f"{self.kind}: {self.query.exception()}"
+        assert committed(self.stream.folder) == self.before, self.kind
+        assert not self.stream.has_quarantine(), self.kind
+        assert set(self.stream.rows()) <= set(self.stream.sent), self.kind
+
+
+def stream_behind_proxy(proxies, addresses, spark, folder):
+    proxy = proxies.enter_context(FaultProxy(addresses.schema_registry_url))
+    folder.mkdir()
+    return Stream(spark, addresses, folder, proxy), proxy
+
+
+def stop_all(spark):
+    for query in spark.streams.active:
         query.stop()
-
-    stream.assert_audited()
 
 
 def test_an_outage_that_lasts_too_long_ends_the_query_and_loses_nothing(stream):

@@ -32,7 +32,7 @@ from workbench.s3_gateway import BUCKET, S3Gateway
 from workbench.services import Addresses
 
 #: The first one may have to build the S3 store's program.
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(600)
 REPOSITORY = Path(__file__).parents[2]
 LINES = (REPOSITORY / "data" / "yellow_tripdata_2019-01_sample.csv").read_text("utf-8").splitlines()
 HEADER = LINES[0].split(",")

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from topiclake import kafka, wire_format
+from topiclake.config import load_settings
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import KafkaSettings
 from workbench.dbutils import DBUtils
@@ -58,8 +60,10 @@ class Notebooks:
         done = self.run(notebook, **parameters)
         return json.loads(re.search(r"^exit value +(.*)$", succeeded(done), re.MULTILINE)[1])
 
-    def publish(self, **parameters: str):
-        return self.result("gps_publish", topic=self.topic, **parameters)
+    def publish(self, devices: int = 3) -> None:
+        """Do what gps_publish does, without a process of its own."""
+        settings = load_settings("gps", {"topic": self.topic}, conf=PROJECT / "conf")
+        tl.publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=devices)
 
     def ingest(self, **parameters: str):
         return self.result("gps_ingest", **(self.ingest_parameters | parameters))
@@ -81,8 +85,10 @@ class Notebooks:
 
 
 @pytest.fixture
-def notebooks(embedded, warm_jvm, request, tmp_path) -> Notebooks:
+def notebooks(embedded, warm_jvm, request, tmp_path, monkeypatch) -> Notebooks:
     _, addresses = embedded
+    for name, value in addresses.environment().items():
+        monkeypatch.setenv(name, value)
     topic = re.sub(r"\W+", "-", request.node.name)[:80]
     return Notebooks(
         topic,
@@ -115,7 +121,7 @@ def recorded_points() -> list[tuple[object, ...]]:
 
 
 def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(notebooks, spark) -> None:
-    published = notebooks.publish()
+    published = notebooks.result("gps_publish", topic=notebooks.topic)
     assert (published["topic"], published["records"], published["devices"]) == (notebooks.topic, 993, 3)
     first = notebooks.ingest()
     assert (first["rows_written"], first["quarantined"], first["table"]["rows"]) == (993, {}, 993)
@@ -134,7 +140,7 @@ def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(noteboo
     assert sorted(tuple(row) for row in rows.collect()) == recorded_points()
     assert table.select("_kafka").distinct().count() == 993
 
-    notebooks.publish(devices="4")
+    notebooks.result("gps_publish", topic=notebooks.topic, devices="4")
     second = notebooks.ingest()
     assert (second["rows_written"], second["table"]["rows"]) == (1177, 993 + 1177)
     assert second["query_id"] == first["query_id"]
@@ -226,7 +232,7 @@ def test_an_unreachable_registry_is_named(notebooks, free_port) -> None:
 
 
 def test_a_mount_of_something_else_is_refused_with_both_sources(notebooks) -> None:
-    notebooks.publish(devices="1")
+    notebooks.publish(devices=1)
     notebooks.environment["WORKBENCH_HOME"] = str(notebooks.folder / "home")
     notebooks.folder.joinpath("home").mkdir()
     DBUtils(notebooks.folder / "home", PROJECT).fs.mount(

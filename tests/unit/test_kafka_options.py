@@ -77,6 +77,7 @@ def test_a_plain_broker_gets_these_options_and_no_others():
         "failOnDataLoss": "true",
         "kafka.bootstrap.servers": "broker:9092",
         "kafka.security.protocol": "PLAINTEXT",
+        "kafka.fetch.max.wait.ms": "10",
     }
 
 
@@ -95,6 +96,10 @@ def test_consumer_settings_stand_behind_kafkas_prefix_as_text():
     found = options(settings(consumer={"max.poll.records": 20000, "client.id": "x"}))
     assert found["kafka.max.poll.records"] == "20000"
     assert found["kafka.client.id"] == "x"
+
+
+def test_how_long_the_consumer_waits_for_more_can_be_set():
+    assert options(settings(consumer={"fetch.max.wait.ms": 500}))["kafka.fetch.max.wait.ms"] == "500"
 
 
 def test_an_authority_of_ones_own_is_a_pem_truststore():
