@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import batch_counts, checkpoint, delta, quarantine, rows
+from topiclake import batch_counts, checkpoint, delta, observed, quarantine, rows
 from topiclake.avro import Codecs
 from topiclake.batch_counts import TableCount
 from topiclake.errors import DecodeError, IngestError
@@ -204,7 +204,10 @@ def _write(batch: Batch) -> None:
 
 
 def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int | None:
-    """Write commit 1, and return how many records are left; None where an earlier attempt had written it."""
+    """Write commit 1, and return how many records are left.
+
+    None where nobody tells: an earlier attempt had written it, or Spark has lost the counts.
+    """
     told, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.layout
     # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
     # each row once more.
@@ -216,9 +219,17 @@ def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int 
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not delta.is_committed(batch.spark, batch.target.table, attempt):
         return None
-    rows_written = int(written.get["rows"])
+    found_rows, found_records = observed.counts(written), observed.counts(told)
+    if found_rows is None or found_records is None:
+        _log.warning(
+            "batch %d is in %s, but Spark does not tell its counts: what is left of it is looked for",
+            batch.number,
+            batch.target.table,
+        )
+        return None
+    rows_written = int(found_rows["rows"])
     batch.tell(TableCount(batch.target.table, rows_written, None, batch.start.writer, codecs.keys))
-    return int(told.get["records"]) - rows_written
+    return int(found_records["records"]) - rows_written
 
 
 def _finish(batch: Batch, codecs: Codecs) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import delta, quarantine
+from topiclake import delta, observed, quarantine
 from topiclake.batch_counts import TableCount
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
@@ -57,16 +57,17 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = target.start in _begun or delta.is_committed(records.sparkSession, target.table, attempt)
-    if not is_counted:
+    found = observed.counts(told) if is_counted else None
+    if found is None:
         _require_same(records.sparkSession, target, values, writer, batch_id)
         write_left(target, values, judged, writer, batch_id)
         tell_earlier(target, records, batch_id)
         return
-    tell(target, records.sparkSession, batch_id, TableCount(target.table, told.get["ok"], None, writer))
-    if told.get["left"]:
+    tell(target, records.sparkSession, batch_id, TableCount(target.table, found["ok"], None, writer))
+    if found["left"]:
         write_left(target, values, judged, writer, batch_id)
-        reasons = {one: told.get[one] for one in REASONS if told.get[one] and one not in _no_left(layout)}
-        count = TableCount(target.quarantine, told.get["left"], reasons, writer)
+        reasons = {one: found[one] for one in REASONS if found[one] and one not in _no_left(layout)}
+        count = TableCount(target.quarantine, found["left"], reasons, writer)
         tell(target, records.sparkSession, batch_id, count)
     _begun.add(target.start)
 

@@ -11,7 +11,7 @@ import pytest
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import delta, ingest, value_batch
+from topiclake import delta, ingest, observed, value_batch
 from topiclake.errors import ConfigError, DecodeError, IngestError
 from topiclake.json_values import Values
 
@@ -144,6 +144,21 @@ def test_a_batch_that_is_repeated_after_a_crash_lands_once(hits, monkeypatch, ki
     value_batch.write(anew, values, hits.records(right), 2)
 
     assert delta.read(hits.spark, to.table).count() == 4
+    assert hits.quarantined() == REASONS
+
+
+def test_counts_that_spark_loses_stop_nothing(hits, monkeypatch):
+    right = b'{"ip":"192.0.2.1","hittime":"2026-01-02T03:04:05Z"}'
+    session, found = hits.spark.newSession(), hits.records(right, *BAD, right)
+    records, settings = session.createDataFrame(found.collect(), found.schema), hits.settings()
+    Path(f"{hits.folder}/checkpoint").mkdir()
+    Path(f"{hits.folder}/checkpoint/metadata").write_text(json.dumps({"id": uuid4().hex}))
+    to, values = ingest.target(settings, Unmounted()), Values.from_settings(settings.pipeline)
+    value_batch.write(to, values, session.createDataFrame([], found.schema), 0)
+    session._jsparkSession.listenerManager().clear()
+    monkeypatch.setattr(observed, "WAIT_SECONDS", 0.5)
+    value_batch.write(to, values, records, 1)
+    assert delta.read(hits.spark, to.table).count() == 2
     assert hits.quarantined() == REASONS
 
 

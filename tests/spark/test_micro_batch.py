@@ -13,7 +13,7 @@ import requests
 from pyspark.sql import functions as F
 
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import delta, micro_batch
+from topiclake import delta, micro_batch, observed
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError
 from topiclake.micro_batch import Target
 from topiclake.quarantine import RECORD_SCHEMA
@@ -547,6 +547,21 @@ EXPECTED = [
     (5, "undecodable"),
     (6, "table"),
 ]
+
+
+def test_counts_that_spark_loses_stop_nothing(spark, target, mixed, monkeypatch, caplog):
+    """They come from a listener: of a bus that drops what it cannot hold, and that anybody may clear."""
+    session = spark.newSession()
+    records = session.createDataFrame(mixed.collect(), mixed.schema)
+    micro_batch.write(target, records, 0)
+    session._jsparkSession.listenerManager().clear()
+    monkeypatch.setattr(observed, "WAIT_SECONDS", 0.5)
+    micro_batch.write(target, records, 1)
+    assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
+    assert f"batch 1 is in {target.table}, but Spark does not tell its counts" in caplog.text
+    before = versions(spark, target)
+    micro_batch.write(restarted(target), records, 1)
+    assert versions(spark, target) == before
 
 
 def versions(spark, target):

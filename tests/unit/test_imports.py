@@ -50,7 +50,7 @@ LAYERS = [
     {"storage_settings", "source_settings", "consumer_settings", "database_settings", "webhook_settings"}
     | {"lineage_settings"},
     {"secret", "parameters"},
-    {"errors", "batch_counts"},
+    {"errors", "batch_counts", "observed"},
 ]
 ALLOWED = {name: set().union(*LAYERS[depth + 1 :]) for depth, layer in enumerate(LAYERS) for name in layer}
 #: Stands beside config. Only what starts a pipeline needs it.
