@@ -41,7 +41,7 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup nginx chromium databases prometheus  ## every test (about half an hour on two cores)
+test: setup nginx chromium databases prometheus  ## every test (about forty minutes on two cores)
 	$(PYTEST)
 
 nginx:
