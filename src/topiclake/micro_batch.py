@@ -219,17 +219,12 @@ def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int 
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not delta.is_committed(batch.spark, batch.target.table, attempt):
         return None
-    found_rows, found_records = observed.counts(written), observed.counts(told)
-    if found_rows is None or found_records is None:
-        _log.warning(
-            "batch %d is in %s, but Spark does not tell its counts: what is left of it is looked for",
-            batch.number,
-            batch.target.table,
-        )
+    counted = observed.counts(f"batch {batch.number} is in {batch.target.table}", told, written)
+    if counted is None:
         return None
-    rows_written = int(found_rows["rows"])
+    rows_written = int(counted["rows"])
     batch.tell(TableCount(batch.target.table, rows_written, None, batch.start.writer, codecs.keys))
-    return int(found_records["records"]) - rows_written
+    return int(counted["records"]) - rows_written
 
 
 def _finish(batch: Batch, codecs: Codecs) -> None:

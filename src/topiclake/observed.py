@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -10,25 +11,42 @@ from pyspark.sql import Observation
 #: Spark tells it by a listener, behind those of others: for a slow one there is time.
 WAIT_SECONDS = 60.0
 _LONGEST_PAUSE = 0.05
+_log = logging.getLogger(__name__)
 
 
-def counts(observation: Observation) -> dict[str, Any] | None:
+def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
     """Wait for what an action counted that has ended.
 
     `Observation.get` waits for ever where Spark never tells: its listener bus drops events when it is full,
     and somebody may have cleared the session's listeners (https://issues.apache.org/jira/browse/SPARK-55037).
 
+    Args:
+        done: What the action did, for the log, in which it stands when its counts are lost.
+        observations: Of that one action.
+
     Returns:
-        The counts by name; None where Spark does not tell them within `WAIT_SECONDS`.
+        The counts of all by name; None where Spark does not tell them within `WAIT_SECONDS`, or tells none.
     """
+    end = time.monotonic() + WAIT_SECONDS
+    found: dict[str, Any] = {}
+    for observation in observations:
+        told = observation.get if _is_told(observation, end) else {}
+        if not told:
+            _log.warning("%s, but Spark does not tell its counts: what is left of it is looked for", done)
+            return None
+        found |= told
+    return found
+
+
+def _is_told(observation: Observation, end: float) -> bool:
     observed = getattr(observation, "_jo", None)
     if observed is None:
         # Spark Connect: the action's own answer held them.
-        return observation.get
-    told, end, pause = observed.future(), time.monotonic() + WAIT_SECONDS, 0.001
+        return True
+    told, pause = observed.future(), 0.001
     while not told.isCompleted():
         if time.monotonic() > end:
-            return None
+            return False
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-    return observation.get or None
+    return True

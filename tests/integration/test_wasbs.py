@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,7 +21,6 @@ import pytest
 import requests
 
 from tests.integration.azurite import HOST, Azurite, install, running_azurite
-from tests.warm_jvm import WarmJvm
 from workbench.home import Home
 from workbench.java import SHORT_LIVED
 from workbench.services import Addresses
@@ -81,11 +81,6 @@ class Job:
     project: Path
     home: Path
     environment: dict[str, str]
-    jvm: WarmJvm
-
-    def warm(self, notebook: str, *parameters: str) -> Ran:
-        """Run it in a JVM in which others ran before."""
-        return self.run(notebook, *parameters, **self.jvm.environment())
 
     def run(self, notebook: str, *parameters: str, **environment: str) -> Ran:
         given = [part for parameter in ("env=azure", *parameters) for part in ("-p", parameter)]
@@ -131,9 +126,6 @@ def make_job(
     embedded: tuple[Home, Addresses], store: Azurite, token: str, tmp_path_factory: pytest.TempPathFactory
 ):
     addresses = embedded[1]
-    # Short runs gain nothing from the second compiler.
-    java_options = {"JDK_JAVA_OPTIONS": f"{store.java_options()} {SHORT_LIVED}"}
-    jvm = WarmJvm(tmp_path_factory.mktemp("jvm"), REPOSITORY, java_options)
 
     def make(folder: str) -> Job:
         project = tmp_path_factory.mktemp(folder) / "project"
@@ -150,11 +142,12 @@ def make_job(
             "TOPICLAKE_SCHEMA_REGISTRY": addresses.schema_registry_url,
             "TOPICLAKE_STORAGE": source(folder),
             "TOPICLAKE_SECRET_TOPICLAKE_STORAGE_SAS": token,
+            # Short runs gain nothing from the second compiler.
+            "JDK_JAVA_OPTIONS": f"{store.java_options()} {SHORT_LIVED}",
         }
-        return Job(project, home, environment | java_options, jvm)
+        return Job(project, home, environment)
 
-    yield make
-    jvm.stop()
+    return make
 
 
 def source(folder: str) -> str:
@@ -197,7 +190,7 @@ def assert_refused_in_one_sentence(ran: Ran, *parts: str) -> None:
 
 @pytest.fixture(scope="module")
 def published(make_job) -> Ran:
-    ran = make_job("published").warm("gps_publish", "topic=gps_wasbs")
+    ran = make_job("published").run("gps_publish", "topic=gps_wasbs")
     assert ran.code == 0, ran.text
     return ran
 
@@ -206,11 +199,12 @@ def published(make_job) -> Ran:
 def story(make_job, published: Ran) -> tuple[Job, list[Ran]]:
     """One project's life: publish, ingest, ingest again, publish more, ingest, query, explain."""
     job = make_job("story")
-    topic = "topic=gps_wasbs"
-    # The first one is cold, as a user's is.
-    runs = [published, job.ingest()]
-    runs += [job.warm(name, topic) for name in ("gps_ingest", "gps_publish", "gps_ingest")]
-    return job, [*runs, job.warm("gps_query", "version=1"), job.run_cells(OPEN, EXPLAIN)]
+    runs = [published, job.ingest(), job.ingest(), job.run("gps_publish", "topic=gps_wasbs"), job.ingest()]
+    # Both only read.
+    with ThreadPoolExecutor() as both:
+        queried = both.submit(job.run, "gps_query", "version=1")
+        explained = both.submit(job.run_cells, OPEN, EXPLAIN)
+    return job, [*runs, queried.result(), explained.result()]
 
 
 def test_only_the_sas_token_opens_the_container(store: Azurite, token: str) -> None:

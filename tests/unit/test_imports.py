@@ -75,8 +75,8 @@ OPEN_TO_WORKBENCH = {"config", "errors", "java_console", "monitoring", "session"
 
 #: None of these exists on Spark Connect, so none on Databricks serverless.
 CLASSIC_ONLY = {"_jvm", "_jdf", "_jsparkSession", "_sc", "sparkContext", "SparkContext", "rdd", "RDD"}
-#: In what only PySpark's classic `addListener` asks a listener for.
-FOR_CLASSIC = {"monitoring.listener": {"SparkContext", "_jvm"}}
+#: What only PySpark's classic `addListener` asks a listener for.
+FOR_CLASSIC = {"monitoring.json_listener": {"SparkContext", "_jvm"}}
 
 FIRST_LINE = "# Databricks notebook source"
 NOT_IN_A_NOTEBOOK = {

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Set
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,6 @@ class QueryMonitor(StreamingQueryListener):
         )
         self._source = source
         self._running: set[str] = set()
-        self._registered: Any = None
         self._writer = _Writer(file, self._events, days)
         self._writer.start()
 
@@ -80,16 +80,12 @@ class QueryMonitor(StreamingQueryListener):
         at = time.time()
         self._tell(lambda writer: writer.add(read_report(text), at))
 
-    @property
+    @cached_property
     def _jlistener(self) -> Any:  # noqa: ANN401 - what PySpark registers in its JVM
-        # PySpark's own asks the JVM for each part of a report: a hundred calls beside the next batch, which
-        # cost 4 % of its time. Spark Connect never asks for this.
-        from pyspark import SparkContext
+        # Not there on Spark Connect, which never asks for this.
+        from topiclake.monitoring.json_listener import json_listener
 
-        if self._registered is None:
-            jvm: Any = SparkContext._jvm
-            self._registered = jvm.PythonStreamingQueryListenerWrapper(_listener_of_json(self))
-        return self._registered
+        return json_listener(self, self.take)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Spark calls it while nothing comes."""
@@ -118,16 +114,6 @@ class QueryMonitor(StreamingQueryListener):
             self._events.put_nowait(event)
         except queue.Full:
             _log.warning("a report of a streaming query was lost: the file of reports is not written")
-
-
-def _listener_of_json(monitor: QueryMonitor) -> Any:  # noqa: ANN401
-    from pyspark.sql.streaming.listener import JStreamingQueryListener
-
-    class ListenerOfJson(JStreamingQueryListener):
-        def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-            monitor.take(event.progress().json())
-
-    return ListenerOfJson(monitor)
 
 
 class _Writer(threading.Thread):
