@@ -6,10 +6,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from topiclake.errors import StorageError
+from topiclake.session import is_databricks
 from topiclake.storage_settings import ACCESS, OAuthSettings, StorageSettings
 
 _ABFS = "org.apache.hadoop.fs.azurebfs"
 _S3A = "org.apache.hadoop.fs.s3a"
+#: In an account's address: Azure's older interface, the only one of accounts with a flat namespace.
+_BLOB_ENDPOINT = ".blob."
 _ENTRA = "https://login.microsoftonline.com"
 
 
@@ -19,7 +22,8 @@ def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
     They name the container or bucket, so that two sources in one session do not meet.
 
     Source: https://learn.microsoft.com/azure/databricks/dbfs/mounts (wasbs),
-    https://hadoop.apache.org/docs/stable/hadoop-azure/abfs.html (abfss),
+    https://hadoop.apache.org/docs/stable/hadoop-azure/abfs.html and fns_blob.html (abfss),
+    https://learn.microsoft.com/azure/databricks/connect/storage/azure-storage (abfss on Databricks),
     https://hadoop.apache.org/docs/stable/hadoop-aws/tools/hadoop-aws/index.html (s3a)
 
     Raises:
@@ -48,16 +52,22 @@ def _wasbs(storage: StorageSettings, container: str, host: str) -> dict[str, str
 
 
 def _abfss(storage: StorageSettings, host: str) -> dict[str, str]:
+    given = _abfss_access(storage)
+    if _BLOB_ENDPOINT in host:
+        # An account without a hierarchical namespace. To find out, Hadoop would ask another address.
+        given["account.hns.enabled"] = "false"
+    return {f"fs.azure.{key}.{host}": value for key, value in given.items()}
+
+
+def _abfss_access(storage: StorageSettings) -> dict[str, str]:
     if storage.account_key is not None:
-        of_account = {"auth.type": "SharedKey", "key": storage.account_key.reveal()}
-        return {f"fs.azure.account.{key}.{host}": value for key, value in of_account.items()}
+        return {"account.auth.type": "SharedKey", "account.key": storage.account_key.reveal()}
     if storage.oauth is not None:
-        return {f"fs.azure.account.{key}.{host}": value for key, value in _oauth(storage.oauth).items()}
-    return {
-        f"fs.azure.account.auth.type.{host}": "SAS",
-        f"fs.azure.sas.token.provider.type.{host}": f"{_ABFS}.sas.FixedSASTokenProvider",
-        f"fs.azure.sas.fixed.token.{host}": _token(storage),
-    }
+        return {f"account.{key}": value for key, value in _oauth(storage.oauth).items()}
+    fixed = {"account.auth.type": "SAS", "sas.fixed.token": _token(storage)}
+    # Hadoop takes its own class for a fixed token where none is named; Databricks' has another name.
+    provider = {"sas.token.provider.type": f"{_ABFS}.sas.FixedSASTokenProvider"}
+    return fixed | (provider if is_databricks() else {})
 
 
 def _oauth(oauth: OAuthSettings) -> dict[str, str]:

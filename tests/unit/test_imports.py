@@ -66,6 +66,7 @@ for _name in (
     "sinks",
     "platform_check",
     "storage",
+    "storage_access",
     "storage_renewal",
     "state",
 ):

@@ -237,8 +237,10 @@ def test_credentials_for_other_sources_are_left_alone():
     assert hadoop_settings(settings("file:///lake", token=TOKEN, **ACCOUNT_KEY)) == {}
 
 
+#: Databricks' own; Hadoop has none of that name, and takes the one it has.
 FIXED = "org.apache.hadoop.fs.azurebfs.sas.FixedSASTokenProvider"
 HOST = "account.dfs.core.windows.net"
+FLAT = "account.blob.core.windows.net"
 SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 DEFAULT = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
@@ -261,8 +263,16 @@ DEFAULT = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
             {"sas_token": "{{secrets/s/other}}"},
             {
                 f"fs.azure.account.auth.type.{HOST}": "SAS",
-                f"fs.azure.sas.token.provider.type.{HOST}": FIXED,
                 f"fs.azure.sas.fixed.token.{HOST}": "other's value",
+            },
+        ),
+        (
+            f"abfss://raw@{FLAT}/gps",
+            ACCOUNT_KEY,
+            {
+                f"fs.azure.account.auth.type.{FLAT}": "SharedKey",
+                f"fs.azure.account.key.{FLAT}": "account_key's value",
+                f"fs.azure.account.hns.enabled.{FLAT}": "false",
             },
         ),
         (
@@ -316,6 +326,13 @@ DEFAULT = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 )
 def test_hadoop_is_told_what_opens_a_source(source, given, expected):
     assert hadoop_settings(settings(source, **given)) == expected
+
+
+def test_databricks_is_told_its_own_class_for_a_fixed_token(monkeypatch):
+    abfss = settings(ABFSS, sas_token="{{secrets/s/other}}")
+    assert f"fs.azure.sas.token.provider.type.{HOST}" not in hadoop_settings(abfss)
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    assert hadoop_settings(abfss)[f"fs.azure.sas.token.provider.type.{HOST}"] == FIXED
 
 
 class FakeSpark:
