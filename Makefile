@@ -103,11 +103,12 @@ bench-batches: setup  ## what a micro-batch of 1,000 rows costs, against the art
 bench-scale: setup  ## one worker of a Spark cluster against two, on N records
 	$(PY) -m bench.scale --records $(N)
 
-torture: setup  ## kill an ingest 32 times while records flow; seven writers on one table (about an hour)
+torture: setup  ## kill an ingest 32 times while records flow; seven writers on one table (over an hour)
 	$(PY) -m bench.torture
 	$(PY) -m bench.writers --seconds 600 --one-process
 	$(PY) -m bench.writers --seconds 600
-	$(PY) -m bench.writers --seconds 600 --local
+	$(PY) -m bench.writers --seconds 600 --on abfss
+	$(PY) -m bench.writers --seconds 600 --on folder
 
 faults: setup nginx prometheus  ## break each guard once, and see its test go red (about 30 minutes)
 	$(PY) -m bench.plant_faults

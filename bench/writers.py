@@ -5,7 +5,7 @@ acknowledged row must be in the table once, and no row twice.
 
     python -m bench.writers --seconds 600                 (several drivers on S3)
     python -m bench.writers --seconds 600 --one-process   (the same writers in one driver)
-    python -m bench.writers --seconds 600 --local         (several drivers on a local folder)
+    python -m bench.writers --seconds 600 --on abfss      (several drivers on Azure; or wasbs, or folder)
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import click
 from delta.tables import DeltaTable
@@ -28,6 +29,7 @@ from bench.rounds import PROJECT, console, own_services, secret
 from topiclake import delta, session, storage
 from topiclake.config import load_settings
 from topiclake.storage_settings import StorageSettings
+from workbench.azurite import JAVA_OPTIONS_VARIABLE
 
 SCHEMA = "writer STRING, number BIGINT, times INT"
 ROWS = 50
@@ -36,6 +38,8 @@ LEAST = 3
 STREAMS = ("stream-1", "stream-2", "stream-3", "stream-4")
 APPENDERS = ("append-1", "append-2")
 MERGE = "merge"
+#: What a table may be on, and the embedded store that serves it.
+STORES = {"s3": ("s3",), "wasbs": ("azure",), "abfss": ("azure",), "folder": ()}
 #: What each driver has, where there are several.
 DRIVERS = ((*STREAMS[:2], APPENDERS[0]), (*STREAMS[2:], APPENDERS[1]), (MERGE,))
 
@@ -134,7 +138,7 @@ def wrong(spark: SparkSession, table: str, acknowledged: Mapping[str, int]) -> l
 
 
 def start_spark(name: str) -> SparkSession:
-    """Start Spark as the workbench does, with the embedded store opened."""
+    """Start Spark as the workbench does; Azure's store is found by its JVM."""
     quiet = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -143,20 +147,30 @@ def start_spark(name: str) -> SparkSession:
         "spark.driver.memory": "1g",
         "spark.sql.streaming.numRecentProgressUpdates": "1000000",
     }
+    if options := os.environ.get(JAVA_OPTIONS_VARIABLE):
+        os.environ["JDK_JAVA_OPTIONS"] = options
     spark = session.local_session(name, PROJECT / "jars", quiet)
     spark.sparkContext.setLogLevel("OFF")
     return spark
 
 
-def s3_storage() -> StorageSettings:
-    """Return the embedded store, from the variables that it exports."""
-    given = {"env": "local-s3", "storage": f"{os.environ['WORKBENCH_S3_SOURCE']}/writers"}
+def store(on: str) -> StorageSettings:
+    """Return an embedded store, from the variables that it exports."""
+    name = STORES[on][0]
+    source = os.environ[f"WORKBENCH_{name.upper()}_SOURCE"].replace("wasbs:", f"{on}:")
+    given = {"env": f"local-{name}", "storage": f"{source}/writers"}
     return load_settings("gps", given, secrets=secret, conf=PROJECT / "conf").storage
 
 
-def drivers(table: str, seconds: float, groups: Sequence[Sequence[str]] = DRIVERS) -> dict[str, int]:
+def mount(spark: SparkSession, on: str) -> None:
+    """Open the store for a session; a folder needs no opening."""
+    if on != "folder":
+        storage.mount(None, store(on), spark)
+
+
+def drivers(table: str, on: str, seconds: float) -> dict[str, int]:
     """Run each group of writers in a driver of its own; return what was acknowledged, by writer."""
-    command = [sys.executable, "-m", "bench.writers", "--seconds", str(seconds), "--table", table]
+    command = [sys.executable, "-m", "bench.writers", "--seconds", str(seconds), "--on", on, "--table", table]
     running = [
         subprocess.Popen(
             [*command, *(part for writer in group for part in ("--writer", writer))],
@@ -165,7 +179,7 @@ def drivers(table: str, seconds: float, groups: Sequence[Sequence[str]] = DRIVER
             stderr=subprocess.PIPE,
             text=True,
         )
-        for group in groups
+        for group in DRIVERS
     ]
     acknowledged: dict[str, int] = {}
     for process in running:
@@ -176,36 +190,44 @@ def drivers(table: str, seconds: float, groups: Sequence[Sequence[str]] = DRIVER
     return acknowledged
 
 
+def judged(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
+    """Let all write for so long, and compare.
+
+    Raises:
+        ClickException: A row that was acknowledged is not there, or one is there twice.
+    """
+    spark = start_spark("judge")
+    mount(spark, on)
+    delta.ensure_table(spark, table, spark.createDataFrame([], SCHEMA).schema, {})
+    everyone = [writer for group in DRIVERS for writer in group]
+    done = run_writers(spark, table, everyone, seconds) if is_one_process else drivers(table, on, seconds)
+    problems = wrong(spark, table, done)
+    versions = delta.latest_version(spark, table)
+    console.print(f"{versions} commits by {len(done)} writers; acknowledged: {done}")
+    if problems:
+        raise click.ClickException("\n".join(problems))
+    console.print("each acknowledged row is there once")
+
+
 @click.command()
 @click.option("--seconds", default=60.0, show_default=True)
 @click.option("--one-process", is_flag=True, help="All writers in one driver.")
-@click.option("--local", is_flag=True, help="On a local folder instead of S3.")
+@click.option("--on", type=click.Choice(list(STORES)), default="s3", show_default=True)
+@click.option("--table", default="", help="On services that are there already.")
 @click.option("--writer", "writers", multiple=True, help="Be these (for the bench itself).")
-@click.option("--table", default="", help="Of these writers.")
-def main(seconds: float, one_process: bool, local: bool, writers: tuple[str, ...], table: str) -> None:
-    """Write for so long on services of their own, and compare."""
+def main(seconds: float, one_process: bool, on: str, table: str, writers: tuple[str, ...]) -> None:
+    """Write for so long, on services of their own where no table is given, and compare."""
     if writers:
         spark = start_spark("writers")
-        if table.startswith("s3a:"):
-            storage.mount(None, s3_storage(), spark)
+        mount(spark, on)
         print(json.dumps(run_writers(spark, table, writers, seconds)))
         return
-    with own_services("writers", extras=() if local else ("s3",)) as (folder, addresses):
-        os.environ |= addresses.environment()
-        spark = start_spark("judge")
-        if not local:
-            storage.mount(None, s3_storage(), spark)
-        lake = f"file:{folder}" if local else s3_storage().source
-        table = f"{lake}/table"
-        delta.ensure_table(spark, table, spark.createDataFrame([], SCHEMA).schema, {})
-        everyone = [writer for group in DRIVERS for writer in group]
-        done = run_writers(spark, table, everyone, seconds) if one_process else drivers(table, seconds)
-        problems = wrong(spark, table, done)
-        versions = delta.latest_version(spark, table)
-        console.print(f"{versions} commits by {len(done)} writers; acknowledged: {done}")
-        if problems:
-            raise click.ClickException("\n".join(problems))
-        console.print("each acknowledged row is there once")
+    with nullcontext() if table else own_services("writers", extras=STORES[on]) as own:
+        if own is not None:
+            folder, addresses = own
+            os.environ |= addresses.environment()
+            table = f"file:{folder}/table" if on == "folder" else f"{store(on).source}/table"
+        judged(table, on, seconds, is_one_process=one_process)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,9 @@ LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
 #: what a stream has written since.
 LISTED_ANEW = "spark.sql.filesourceTableRelationCacheSize"
 
-#: Before a store's authority, a setting that says when its other settings changed (ns): `jars/store` opens a
-#: store anew with the newest, in each JVM that meets them.
+#: Before the host of an account, or a bucket, a setting that says when its other settings changed (ns):
+#: `jars/store` opens a store anew with the newest, in each JVM that meets them. Containers share it, as they
+#: share their account's key.
 RENEWED = "fs.topiclake.renewed."
 #: Stores whose credential may be renewed while they are used.
 RENEWABLE = ("wasb", "wasbs", "abfs", "abfss", "s3a")
@@ -133,7 +134,7 @@ def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) ->
 
 def renewed_key(source: str) -> str:
     """Return the setting that says when a source's other settings changed."""
-    return f"{RENEWED}{urlsplit(source).netloc}"
+    return f"{RENEWED}{urlsplit(source).netloc.rpartition('@')[2]}"
 
 
 def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] | None = None) -> SparkSession:

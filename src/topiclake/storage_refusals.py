@@ -31,7 +31,8 @@ _MAY_NOT_WRITE = re.compile(
 )
 _REFUSED = re.compile(
     r"failed to authenticate|not authorized|Authori[sz]ation\w*(?:Failure|Mismatch)|\b40[13]\b"
-    r"|InvalidAccessKeyId|No user exists|SignatureDoesNotMatch|NoAuth|CredentialInitialization"
+    r"|Authentication information is not given|InvalidAccessKeyId|No user exists|SignatureDoesNotMatch|NoAuth"
+    r"|CredentialInitialization"
 )
 _UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
 _AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")

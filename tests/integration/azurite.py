@@ -101,10 +101,10 @@ class Azurite:
         found.raise_for_status()
         return found.content
 
-    def java_options(self) -> str:
-        """Return what makes a JVM find the store under its name, and trust it."""
+    def java_options(self, more: Mapping[str, str] | None = None) -> str:
+        """Return what makes a JVM find the store under its name, and `more` hosts, and trust them."""
         hosts = self.folder / "hosts"
-        hosts.write_text(hosts_file({HOST: self.address}))
+        hosts.write_text(hosts_file({HOST: self.address} | dict(more or {})))
         trusted = trust_store(self.folder, self.certificate)
         return (
             f"-Djdk.net.hosts.file={hosts} -Djavax.net.ssl.trustStore={trusted} "
@@ -113,18 +113,25 @@ class Azurite:
 
 
 @contextmanager
-def running_azurite(folder: Path) -> Iterator[Azurite]:
+def running_azurite(folder: Path, *more_hosts: str) -> Iterator[Azurite]:
     """Start Azurite with its data in `folder`, wait until it answers, and end it afterwards.
+
+    Args:
+        folder: Its own.
+        more_hosts: Other names that its certificate is good for.
 
     Raises:
         RuntimeError: npm fails, the port is taken or not allowed, or Azurite did not start.
     """
     program = install()
     folder.mkdir(parents=True, exist_ok=True)
-    address = _loopback_address()
-    _require_port(address)
+    address = own_address(44)
+    require_port(address)
     store = Azurite(
-        address, make_certificate(folder, HOST, address), base64.b64encode(os.urandom(64)).decode(), folder
+        address,
+        make_certificate(folder, HOST, address, *more_hosts),
+        base64.b64encode(os.urandom(64)).decode(),
+        folder,
     )
     log = folder / "azurite.log"
     with log.open("wb") as output:
@@ -154,13 +161,13 @@ def install() -> Path:
     )
 
 
-def _loopback_address() -> str:
-    """Return an address of this process' own on Linux, so that two runs do not meet at the one port."""
+def own_address(network: int) -> str:
+    """Return a loopback address of this process' own on Linux, so that two runs do not meet at one port."""
     number = os.getpid() & 0xFFFF
-    return f"127.44.{number >> 8}.{number & 0xFF}" if sys.platform == "linux" else "127.0.0.1"
+    return f"127.{network}.{number >> 8}.{number & 0xFF}" if sys.platform == "linux" else "127.0.0.1"
 
 
-def _require_port(address: str) -> None:
+def require_port(address: str) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -171,7 +178,9 @@ def _require_port(address: str) -> None:
             why = f"is taken; find by whom: ss -ltnp 'sport = :{PORT}'"
         else:
             return
-    raise RuntimeError(f"Azurite must listen on port {PORT}, which the article's address has, and it {why}")
+    raise RuntimeError(
+        f"a server of these tests must listen on port {PORT}, which the article's address has, and it {why}"
+    )
 
 
 def _command(program: Path, store: Azurite) -> list[str]:
@@ -185,7 +194,7 @@ def _command(program: Path, store: Azurite) -> list[str]:
         "--key": str(store.certificate.key),
     }
     given = [part for option in options.items() for part in option]
-    flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
+    flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent", "--oauth", "basic"]
     return [str(node()), "-r", str(resolver), str(program), *given, *flags]
 
 

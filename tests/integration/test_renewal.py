@@ -38,7 +38,7 @@ kafka:
 schema_registry:
   url: ${WORKBENCH_SCHEMA_REGISTRY}
 storage:
-  source: ${WORKBENCH_AZURE_SOURCE}/${RENEWAL_NAME}
+  source: ${RENEWAL_SOURCE}/${RENEWAL_NAME}
   mounted: ${RENEWAL_MOUNTED}
   sas_token: "{{secrets/renewal/sas}}"
 """
@@ -175,6 +175,7 @@ def start(running: tuple[Home, Addresses], name: str, **variables: str) -> Run:
     }
     options = [part for key, value in given.items() for part in ("-p", f"{key}={value}")]
     names = {"TOPICLAKE_SECRETS_FOLDER": str(secrets), "RENEWAL_NAME": name, "RENEWAL_MOUNTED": "false"}
+    names["RENEWAL_SOURCE"] = wasbs(addresses)
     return Run(
         name,
         subprocess.Popen(
@@ -188,9 +189,14 @@ def start(running: tuple[Home, Addresses], name: str, **variables: str) -> Run:
     )
 
 
+def wasbs(addresses: Addresses) -> str:
+    return addresses.environment()["WORKBENCH_AZURE_SOURCE"]
+
+
 def test_streams_go_on_beyond_the_end_of_their_token(running: tuple[Home, Addresses]) -> None:
     options = running[1].environment()[JAVA_OPTIONS_VARIABLE]
     cluster = {MASTER_VARIABLE: "local-cluster[1,2,1024]", "JDK_JAVA_OPTIONS": f"{options} {SHORT_LIVED}"}
+    cluster["RENEWAL_SOURCE"] = wasbs(running[1]).replace("wasbs:", "abfss:")
     # Side by side: most of the time each waits for the end.
     runs = [start(running, "mounted", RENEWAL_MOUNTED="true"), start(running, "executors", **cluster)]
     try:

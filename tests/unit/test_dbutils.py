@@ -13,7 +13,7 @@ from workbench.redaction import Redactor
 TOKEN = "sv=2022&sig=very/secret+token"
 SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
-RENEWED = "fs.topiclake.renewed.raw@account.blob.core.windows.net"
+RENEWED = "fs.topiclake.renewed.account.blob.core.windows.net"
 
 
 class SparkConf:

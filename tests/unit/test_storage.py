@@ -13,7 +13,7 @@ from topiclake.storage_settings import StorageSettings
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
 TOKEN = "sv=2022&sig=very%2Fsecret%3D"
 SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"
-RENEWED = "fs.topiclake.renewed.raw@account.blob.core.windows.net"
+RENEWED = "fs.topiclake.renewed.account.blob.core.windows.net"
 
 
 class FakeDbutils:

@@ -34,7 +34,7 @@ import org.apache.hadoop.util.ReflectionUtils;
  * So these are not to be kept in Hadoop's cache (`fs.<scheme>.impl.disable.cache`).
  */
 public class RenewableFiles extends FilterFileSystem {
-  /** With a store's authority: when its settings changed last; `topiclake.session` sets it. */
+  /** With an account's host, or a bucket: when its settings changed last; `topiclake.session` sets it. */
   private static final String RENEWED = "fs.topiclake.renewed.";
 
   private static final Map<String, String> REAL =
@@ -66,7 +66,8 @@ public class RenewableFiles extends FilterFileSystem {
     private long renewed;
 
     synchronized void join(RenewableFiles user, URI uri, Configuration conf) throws IOException {
-      long told = conf.getLong(RENEWED + uri.getAuthority(), 0);
+      String authority = uri.getAuthority();
+      long told = conf.getLong(RENEWED + authority.substring(authority.indexOf('@') + 1), 0);
       if (real == null || told > renewed) {
         renew(open(uri, conf));
         renewed = told;

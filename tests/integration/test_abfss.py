@@ -1,0 +1,179 @@
+"""`abfss://` on an account with a flat namespace, and account keys: what opens a container, what does not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration import entra
+from tests.integration.azurite import HOST, Azurite, install, running_azurite
+from tests.integration.entra import Client, running_entra
+from workbench.java import SHORT_LIVED
+
+REPOSITORY = Path(__file__).parents[2]
+CONTAINER, OTHER = "lake", "other"
+CELLS = """\
+# Databricks notebook source
+import json
+from pathlib import Path
+import topiclake as tl
+from topiclake import delta
+from topiclake.errors import StorageError
+from topiclake.storage_refusals import refusals_named
+from topiclake.storage_settings import StorageSettings
+dbutils.widgets.text("cases", "")
+
+def opened(secrets, **given):
+    settings = {"mount_point": "/mnt/x", "mounted": False, **given}
+    storage = StorageSettings.model_validate(settings, context={"secrets": lambda _, key: secrets[key]})
+    tl.mount(dbutils, storage, spark)
+    path = f"{storage.source}/table"
+    with refusals_named(storage, path):
+        delta.is_table(spark, path)
+        delta.ensure_table(spark, path, spark.range(1).schema, {})
+    for rows in (3, 4):
+        spark.range(rows).write.format("delta").mode("append").save(path)
+    stream = spark.readStream.format("delta").load(path).writeStream.format("delta")
+    stream = stream.option("checkpointLocation", f"{path}-checkpoint").trigger(availableNow=True)
+    stream.start(f"{path}-streamed").awaitTermination()
+    return delta.read(spark, f"{path}-streamed").count()
+
+told = {}
+for name, case in json.loads(Path(dbutils.widgets.get("cases")).read_text()).items():
+    try:
+        told[name] = opened(**case)
+    except StorageError as error:
+        told[name] = str(error)
+Path("told.json").write_text(json.dumps(told))
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a notebook could open, or was told, and all that it printed."""
+
+    answers: dict[str, Any]
+    text: str
+    secrets: list[str]
+    store: Azurite
+
+    def blobs(self, name: str) -> list[str]:
+        return [blob for container in (CONTAINER, OTHER) for blob in self.store.blobs(container, f"{name}/")]
+
+
+def cases(store: Azurite, client: Client) -> dict[str, dict[str, Any]]:
+    """Return what is tried, by name; each in a folder of that name."""
+    wrong_key = base64.b64encode(os.urandom(64)).decode()
+    token = store.container_sas(CONTAINER)
+    oauth = {"tenant_id": client.tenant_id, "client_id": client.client_id}
+    tried: dict[str, tuple[str, dict[str, Any]]] = {
+        "token": (CONTAINER, {"sas_token": token}),
+        "key": (CONTAINER, {"account_key": store.key}),
+        "client": (CONTAINER, {"oauth": oauth, "client_secret": client.secret}),
+        "wasbs key": (OTHER, {"account_key": store.key}),
+        "no container, token": ("nowhere", {"sas_token": store.container_sas("nowhere")}),
+        "no container, key": ("nowhere", {"account_key": store.key}),
+        "no container, client": ("nowhere", {"oauth": oauth, "client_secret": client.secret}),
+        "wrong token": (CONTAINER, {"sas_token": store.container_sas(OTHER)}),
+        "only reads": (CONTAINER, {"sas_token": store.container_sas(CONTAINER, permissions="rl")}),
+        "wrong key": (CONTAINER, {"account_key": wrong_key}),
+        "wasbs wrong key": (OTHER, {"account_key": wrong_key}),
+        "wrong client": (CONTAINER, {"oauth": oauth, "client_secret": "wrong-secret-of-a-client"}),
+        "away": (CONTAINER, {"account_key": store.key}),
+    }
+    return {name: case(name, *what) for name, what in tried.items()}
+
+
+def case(name: str, container: str, given: dict[str, Any]) -> dict[str, Any]:
+    scheme = "wasbs" if name.startswith("wasbs") else "abfss"
+    host = f"{HOST}:1" if name == "away" else HOST
+    secrets = {key: value for key, value in given.items() if key != "oauth"}
+    named = {key: f"{{{{secrets/azure/{key}}}}}" for key in secrets}
+    if oauth := given.get("oauth"):
+        named = {"oauth": oauth | named}
+    return {"source": f"{scheme}://{container}@{host}/{name}".replace(" ", "-"), "secrets": secrets, **named}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Told]:
+    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        install()  # its progress is seen
+    folder = tmp_path_factory.mktemp("abfss")
+    with (
+        running_azurite(folder / "azurite", entra.HOST) as store,
+        running_entra(store.certificate) as client,
+    ):
+        for container in (CONTAINER, OTHER):
+            store.create_container(container)
+        tried = cases(store, client)
+        (folder / "cases.json").write_text(json.dumps(tried))
+        (folder / "cells.py").write_text(CELLS)
+        command = [sys.executable, "-m", "workbench", "run", str(folder / "cells.py")]
+        hosts = {entra.HOST: client.address}
+        variables = {
+            "WORKBENCH_HOME": str(folder / "home"),
+            "JDK_JAVA_OPTIONS": f"{store.java_options(hosts)} {SHORT_LIVED}",
+        }
+        ran = subprocess.run(
+            [*command, "-p", f"cases={folder / 'cases.json'}"],
+            cwd=REPOSITORY,
+            env=os.environ | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=500,
+        )
+        assert ran.returncode == 0, ran.stdout
+        answers = json.loads((folder / "told.json").read_text())
+        secrets = [secret for one in tried.values() for secret in one["secrets"].values()]
+        yield Told(answers, ran.stdout, secrets, store)
+
+
+@pytest.mark.parametrize("name", ["token", "key", "client", "wasbs key"])
+def test_a_container_is_opened_by_what_the_store_was_told(told: Told, name: str) -> None:
+    assert told.answers[name] == 7
+    assert any("_delta_log" in blob for blob in told.blobs(name.replace(" ", "-")))
+
+
+MISSING = "cannot be used: there is no container nowhere; try: create it, or mend storage.source"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("no container, token", MISSING),
+        ("no container, key", MISSING),
+        ("no container, client", MISSING),
+        ("wrong token", "refuses the SAS token ("),
+        ("only reads", "refuses the SAS token: it may not write ("),
+        ("wrong key", "refuses the account key ("),
+        ("wasbs wrong key", "refuses the account key ("),
+        ("wrong client", "refuses the OAuth client ("),
+        ("away", "cannot be reached ("),
+    ],
+)
+def test_what_azure_refuses_is_told_in_a_sentence_and_nothing_is_written(
+    told: Told, name: str, sentence: str
+) -> None:
+    answer, folder = told.answers[name], name.replace(" ", "-")
+    assert isinstance(answer, str)
+    assert f"/{folder} {sentence}" in answer
+    assert "; try: " in answer
+    assert "\n" not in answer
+    assert told.blobs(folder) == []
+
+
+def test_no_secret_is_told(told: Told) -> None:
+    everything = told.text + json.dumps(told.answers)
+    signatures = [secret.rpartition("sig=")[2] for secret in told.secrets]
+    assert [secret for secret in signatures if secret in everything] == []
