@@ -65,6 +65,13 @@ def run_side(side: str, rows: int) -> None:
     spark.stop()
 
 
+def calls_in(log: Path, before: int) -> list[tuple[str, ...]]:
+    """Return operation, key and request of each call that the store has logged behind a position."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        lines.seek(before)
+        return [match.groups() for line in lines if (match := CALL.search(line))]
+
+
 def calls_of(side: str, rows: int, log: Path) -> dict[str, Any]:
     """Run one side in a process of its own; return what it cost, and the calls by operation."""
     before = log.stat().st_size if log.exists() else 0
@@ -78,9 +85,7 @@ def calls_of(side: str, rows: int, log: Path) -> dict[str, Any]:
         if not told:
             raise click.ClickException(f"{side} failed")
         time.sleep(SETTLE_SECONDS)
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            lines.seek(before)
-            found = [match.groups() for line in lines if (match := CALL.search(line))]
+        found = calls_in(log, before)
         child.stdin.write("\n")
         child.stdin.flush()
         sums = json.loads(child.stdout.readline())

@@ -1,12 +1,13 @@
-"""One worker against two: the same ingest on a cluster of Spark's, with an executor of one core on each.
+"""One worker against two: the same job on a cluster of Spark's and on S3, an executor of one core on each.
 
-Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4) and drains it in rounds, each
-side in a driver of its own. Prints rows/s, seconds of a micro-batch, and the ratio of the rates with its
-spread. Not counted: the start of driver and executors, and a first drain of 500,000 records that warms them
-up. Broker, master and driver run on the same machine: on one with two cores, the second executor takes the
-core that they had.
+Preloads a topic and drains it in rounds, each side in a driver of its own: taxi trips in ten partitions, made
+of the sample, or GPS records of about 51 bytes in four. Prints rows/s, seconds of a micro-batch, calls to S3
+by the store's own log, and the ratio of the rates with its spread. Not counted: the start of driver and
+executors, and a first drain that warms them up. Broker, store, master and driver run on the same machine: on
+one with two cores, the second executor takes the core that they had.
 
-    python -m bench.scale --records 5000000 --batch-rows 1000000 --rounds 3
+    python -m bench.scale --records 2000000 --batch-rows 500000 --rounds 3
+    python -m bench.scale --pipeline gps --records 5000000 --batch-rows 1000000 --rounds 3
 """
 
 from __future__ import annotations
@@ -14,37 +15,154 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 from rich.table import Table
 
-from bench.drain import CONF_VARIABLE
-from bench.gps_ingest import TOPIC, WARM_UP_RECORDS, drain, load, preload, verify, warm_up
-from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
+import topiclake as tl
+from bench import gps_ingest
+from bench.drain import Mounts, batch_seconds
+from bench.gps_ingest import verify, warm_up
+from bench.rounds import PROJECT, Run, console, in_rounds, own_services, secret, spread
+from bench.s3_calls import SETTLE_SECONDS, calls_in
+from topiclake import delta, kafka_offsets, session
+from topiclake.config import load_settings
+from topiclake.pipelines.taxi_trips import SAMPLE
+from topiclake.settings import Settings
 from workbench.home import Home
 from workbench.ports import HOST
+from workbench.s3_gateway import S3Gateway
 from workbench.services import start_services
 from workbench.spark_cluster import cluster
 
 #: How many executors of one core each side has; the second one is on the second worker.
 SIDES = {"1 worker": 1, "2 workers": 2}
+PIPELINES = ("taxi", "taxi_delta", "gps")
+WARM_UP_RECORDS = 200_000
 
 
-def drain_by(side: str, master: str, folder: Path, rows: int) -> Run:
-    """Drain the topic with executors on so many workers."""
-    conf = {"spark.master": master, "spark.cores.max": str(SIDES[side]), "spark.executor.cores": "1"}
-    conf |= {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
-    os.environ[CONF_VARIABLE] = json.dumps(conf)
-    return drain("topiclake+_kafka", folder / side, rows)
+def load(pipeline: str, topic: str, folder: str, rows: int | None = None) -> Settings:
+    """Return a pipeline's configuration for a folder of the bucket, and for batches of so many rows."""
+    source = f"{os.environ['WORKBENCH_S3_SOURCE']}/{folder}"
+    given = {"env": "local-s3", "topic": topic, "storage": source}
+    settings = load_settings(pipeline, given, secrets=secret, conf=PROJECT / "conf")
+    changed = settings.pipeline.model_copy(update={"max_offsets_per_trigger": rows})
+    return settings.model_copy(update={"pipeline": changed})
 
 
-def report(results: dict[str, list[Run]], records: int) -> None:
+def start_spark(conf: dict[str, str]) -> SparkSession:
+    """Start a driver on loopback."""
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    quiet |= {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
+    # All of them, for the seconds of each batch.
+    quiet |= {"spark.sql.streaming.numRecentProgressUpdates": "1000000"}
+    spark = session.local_session("scale", PROJECT / "jars", quiet | conf)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def preload(pipeline: str, topics: dict[str, int]) -> None:
+    """Fill topics with so many records each."""
+    if pipeline == "gps":
+        for topic, records in topics.items():
+            gps_ingest.preload(load("gps", topic, "preload"), records)
+        return
+    spark = start_spark({})
+    for topic, records in topics.items():
+        settings = load(pipeline, topic, "preload")
+        sample = (PROJECT / SAMPLE).as_uri()
+        tl.publish_trips(spark, settings, Mounts(settings.storage.source), sample, trips=records)
+    spark.stop()
+
+
+def largest_share(pipeline: str, topic: str) -> float:
+    """Return how many times the mean the topic's largest partition has."""
+    settings = load(pipeline, topic, "preload")
+    counts = [end - first for first, end in kafka_offsets.held_offsets(settings.kafka, topic).values()]
+    return max(counts) * len(counts) / sum(counts)
+
+
+def drain(spark: SparkSession, settings: Settings) -> tuple[StreamingQuery, DataFrame]:
+    """Drain as the notebooks do; return the query and the rows."""
+    mounts = Mounts(settings.storage.source)
+    tl.mount(mounts, settings.storage, spark)
+    if settings.name == "taxi":
+        archive = tl.start_archive(spark, settings, mounts)
+        archive.await_caught_up()
+        return archive.query, archive.rows()
+    query = tl.start_ingest(spark, settings, mounts)
+    tl.await_caught_up(query, settings.pipeline.trigger)
+    return query, delta.read(spark, tl.table_path(settings, mounts))
+
+
+def sums(rows: DataFrame) -> list[Any]:
+    """Return the count, and a sum of each column that does not depend on the rows' order."""
+    columns = [name for name in rows.columns if name != delta.KAFKA_COLUMN]
+    hashes = [F.sum(F.xxhash64(column).cast("decimal(38,0)")).cast("string") for column in columns]
+    return list(rows.agg(F.count("*"), *hashes).collect()[0])
+
+
+def run_side(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, str]) -> None:
+    """Drain the small topic, then the big one; print its cost, wait, and print the sums."""
+    spark = start_spark(conf)
+    drain(spark, load(pipeline, warm_up(topic), f"{folder}-warm-up", rows))
+    print("warm", flush=True)
+    sys.stdin.readline()
+    started = time.monotonic()
+    query, found = drain(spark, load(pipeline, topic, folder, rows))
+    cost = {"seconds": time.monotonic() - started, "batches": batch_seconds(query)}
+    print(json.dumps(cost), flush=True)
+    sys.stdin.readline()
+    print(json.dumps(sums(found)), flush=True)
+    spark.stop()
+
+
+def measured(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, str], log: Path) -> Run:
+    """Run a side in a driver of its own; count what it calls between its warm-up and its end."""
+    command = [sys.executable, "-m", "bench.scale", "--pipeline", pipeline, "--topic", topic]
+    command += ["--folder", folder, "--batch-rows", str(rows), "--conf", json.dumps(conf)]
+    with subprocess.Popen(
+        command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+
+        def next_line() -> str:
+            assert child.stdout is not None
+            if not (line := child.stdout.readline()):
+                raise click.ClickException(f"the driver for {folder} failed")
+            return line
+
+        def go_on() -> None:
+            assert child.stdin is not None
+            child.stdin.write("\n")
+            child.stdin.flush()
+
+        next_line()
+        time.sleep(SETTLE_SECONDS)
+        before = log.stat().st_size
+        go_on()
+        cost = dict(json.loads(next_line()))
+        time.sleep(SETTLE_SECONDS)
+        calls = len(calls_in(log, before))
+        go_on()
+        return cost | {"calls": calls, "sums": json.loads(next_line())}
+
+
+def report(results: dict[str, list[Run]], records: int, pipeline: str, share: float) -> None:
     """Print the figures; a ratio is that of rates within one round."""
     rounds = len(results["1 worker"])
-    table = Table(title=f"{records:,} GPS records, {rounds} rounds, {os.cpu_count()} cores for everything")
-    for column in ("", "rows/s (median)", "min – max", "s per batch", "ratio (min – max)"):
+    title = f"{records:,} records of {pipeline}, {rounds} rounds, {os.cpu_count()} cores for everything"
+    table = Table(title=title)
+    for column in ("", "rows/s (median)", "min – max", "s per batch", "calls a batch", "ratio (min – max)"):
         table.add_column(column, justify="right" if column else "left")
     for side, runs in results.items():
         rates = [records / run["seconds"] for run in runs]
@@ -52,39 +170,60 @@ def report(results: dict[str, list[Run]], records: int) -> None:
             alone["seconds"] / run["seconds"] for alone, run in zip(results["1 worker"], runs, strict=True)
         ]
         batch = statistics.median(seconds for run in runs for seconds in run["batches"])
+        calls = statistics.median(run["calls"] / len(run["batches"]) for run in runs)
         table.add_row(
             side,
             f"{statistics.median(rates):,.0f}",
             f"{min(rates):,.0f} – {max(rates):,.0f}",
             f"{batch:.2f}",
+            f"{calls:.1f}",
             spread(ratios),
         )
     console.print(table)
+    console.print(f"the largest partition has {share:.2f} times the mean")
     console.print("counts and sums of all tables agree")
 
 
 @click.command()
-@click.option("--records", default=5_000_000, show_default=True)
-@click.option("--batch-rows", default=1_000_000, show_default=True)
+@click.option("--pipeline", type=click.Choice(PIPELINES), default="taxi", show_default=True)
+@click.option("--records", default=2_000_000, show_default=True)
+@click.option("--batch-rows", default=500_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-def main(records: int, batch_rows: int, rounds: int) -> None:
-    """Run the rounds on a broker, a registry and a cluster of their own."""
-    with own_services("scale") as (folder, addresses):
+@click.option("--topic", default="scale", hidden=True)
+@click.option("--folder", help="Be the driver that drains into it (for the bench itself).")
+@click.option("--conf", default="{}", hidden=True)
+def main(
+    pipeline: str, records: int, batch_rows: int, rounds: int, topic: str, folder: str | None, conf: str
+) -> None:
+    """Run the rounds on a broker, a registry, a store and a cluster of their own."""
+    if folder:
+        run_side(pipeline, topic, folder, batch_rows, json.loads(conf))
+        return
+    with own_services("scale", extras=("s3",)) as (own, addresses):
         os.environ |= addresses.environment()
         home = Home(addresses.home, PROJECT)
-        master = start_services(home, cluster(home), console.print)["spark-master"]
+        log = S3Gateway(Home(own / "home", PROJECT)).access_log
         started = time.monotonic()
-        preload(load(warm_up(TOPIC)), WARM_UP_RECORDS)
-        preload(load(TOPIC), records)
+        preload(pipeline, {warm_up(topic): WARM_UP_RECORDS, topic: records})
         console.print(f"preloaded {records:,} records in {time.monotonic() - started:.0f} s")
-        results = in_rounds(
-            list(SIDES),
-            rounds,
-            lambda side: drain_by(side, master, folder, batch_rows),
-            lambda run: f"{records / run['seconds']:>12,.0f} rows/s, {len(run['batches'])} batches",
-        )
+        master = start_services(home, cluster(home), console.print)["spark-master"]
+        turn = iter(range(rounds * len(SIDES)))
+
+        def run(side: str) -> Run:
+            of_side = {
+                "spark.master": master,
+                "spark.cores.max": str(SIDES[side]),
+                "spark.executor.cores": "1",
+            }
+            return measured(pipeline, topic, f"run-{next(turn)}", batch_rows, of_side, log)
+
+        def told(run: Run) -> str:
+            rate = f"{records / run['seconds']:>12,.0f} rows/s"
+            return f"{rate}, {len(run['batches'])} batches, {run['calls']} calls"
+
+        results = in_rounds(list(SIDES), rounds, run, told)
         verify(results, records)
-        report(results, records)
+        report(results, records, pipeline, largest_share(pipeline, topic))
 
 
 if __name__ == "__main__":
