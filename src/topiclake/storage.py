@@ -95,7 +95,7 @@ def reason(error: Exception) -> str:
 
 def _is_mounted(dbutils: Any, storage: StorageSettings) -> bool:  # noqa: ANN401
     mounted = _mounts(dbutils).get(storage.mount_point)
-    if mounted is not None and mounted.rstrip("/") != storage.source.rstrip("/"):
+    if mounted is not None and _meant(mounted) != _meant(storage.source):
         raise StorageError(
             f"{storage.mount_point} is a mount of {mounted}, not of {storage.source}",
             f'dbutils.fs.unmount("{storage.mount_point}"), or another storage.mount_point',
@@ -197,9 +197,22 @@ def require_writable(path: str) -> None:
 
 def _as_spark_reads(source: str) -> str:
     """Hadoop writes local folders `file:/folder`, and takes `%20` for a name with a percent sign."""
-    if not source.startswith(("file:", "/")) or source.startswith("/Volumes/"):
-        return source
-    return "file:/" + unquote(source.removeprefix("file:")).lstrip("/")
+    folder = _local(source)
+    return source if folder is None else f"file:{folder}"
+
+
+def _meant(source: str) -> str:
+    """Return one spelling of a source: the workbench keeps a folder's address, with its links followed."""
+    folder = _local(source)
+    return source.rstrip("/") if folder is None else str(Path(folder).resolve())
+
+
+def _local(source: str) -> str | None:
+    """Return the local folder that a source names; only in an address does `%20` stand for a space."""
+    if source.startswith("file:"):
+        return "/" + unquote(source.removeprefix("file:")).lstrip("/")
+    is_volume = source.startswith("/Volumes/")
+    return "/" + source.lstrip("/") if source.startswith("/") and not is_volume else None
 
 
 def _mounts(dbutils: Any) -> dict[str, str]:  # noqa: ANN401

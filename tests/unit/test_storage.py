@@ -9,6 +9,7 @@ from topiclake.errors import StorageError
 from topiclake.storage_access import hadoop_settings
 from topiclake.storage_refusals import refusal
 from topiclake.storage_settings import StorageSettings
+from workbench.dbutils import DBUtils
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
 TOKEN = "sv=2022&sig=very%2Fsecret%3D"
@@ -136,6 +137,31 @@ def test_a_mount_of_something_else_is_refused_and_left_alone(mounted):
     assert raised.value.cause == f"/mnt/lake is a mount of {mounted}, not of file:///lake"
     assert 'dbutils.fs.unmount("/mnt/lake")' in raised.value.remedy
     assert (dbutils.calls, dbutils.mounted) == ([], {"/mnt/lake": mounted})
+
+
+@pytest.fixture
+def workbench(tmp_path):
+    return DBUtils(tmp_path / "home", tmp_path / "project")
+
+
+@pytest.mark.parametrize("name", ["lake", "my lake", "50%25", "link"])
+@pytest.mark.parametrize("before", ["", "file:", "file://"])
+def test_a_folder_is_the_one_that_is_mounted_however_it_is_written(tmp_path, workbench, before, name):
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    (tmp_path / "lake").mkdir()
+    for _ in range(2):
+        assert storage.mount(workbench, settings(f"{before}{tmp_path}/{name}")) == "/mnt/lake"
+    (mounted,) = workbench.fs.mounts()
+    with pytest.raises(StorageError, match="is a mount of"):
+        storage.mount(workbench, settings(f"{before}{tmp_path}/{name}s"))
+    assert workbench.fs.mounts() == [mounted]
+
+
+def test_a_percent_sign_is_one_where_no_address_is_written(tmp_path, workbench):
+    plain = settings(f"{tmp_path}/50%25", mounted=False)
+    storage.mount(workbench, settings(f"{tmp_path}/50%25"))
+    as_mounted = storage.resolve(workbench, settings(), "/mnt/lake/t")
+    assert storage.resolve(workbench, plain, "/mnt/lake/t") == as_mounted == f"file:{tmp_path}/50%25/t"
 
 
 @pytest.mark.parametrize("token", [TOKEN, "?" + TOKEN])
