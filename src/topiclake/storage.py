@@ -17,13 +17,12 @@ from topiclake import storage_expiry
 from topiclake.errors import StorageError, TopiclakeError
 from topiclake.session import is_databricks, open_store
 from topiclake.storage_access import hadoop_settings
-from topiclake.storage_settings import SOURCES, StorageSettings, leads_out
+from topiclake.storage_settings import SOURCES, StorageSettings, leads_out, without_login
 
 _LOG = logging.getLogger(__name__)
 _URI = re.compile(r"[a-zA-Z][\w+.-]*:")
 #: Besides `SOURCES`, on Databricks.
 _DBFS = "dbfs:/"
-_LOGIN = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 _SALT = os.urandom(32)
 #: By mount point: a mark of the settings that this process gave it, or found it to work with.
 _marks: dict[str, bytes] = {}
@@ -169,7 +168,7 @@ def resolve(dbutils: Any, storage: StorageSettings, path: str) -> str:  # noqa: 
 
 
 def _require_allowed(path: str) -> None:
-    told = _LOGIN.sub("[REDACTED]@", path)
+    told = without_login(path)
     if leads_out(path):
         raise StorageError(f"{told} holds `..`, which leads out of its folder", "a path without it")
     forms = [form for form, _ in SOURCES.values()]

@@ -14,6 +14,7 @@ from workbench.dbutils import DBUtils
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
 TOKEN = "sv=2022&sig=very%2Fsecret%3D"
 SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"
+OTHERS = {"account_key": "YWNjb3VudA=="}
 RENEWED = "fs.topiclake.renewed.raw@account.blob.core.windows.net"
 
 
@@ -49,7 +50,7 @@ class FakeDbutils:
 def settings(source="file:///lake", mount_point="/mnt/lake", token=None, **more):
     return StorageSettings.model_validate(
         {"source": source, "mount_point": mount_point, "sas_token": token and "{{secrets/s/sas}}"} | more,
-        context={"secrets": lambda _scope, key: token if key == "sas" else f"{key}'s value"},
+        context={"secrets": lambda _scope, key: token if key == "sas" else OTHERS.get(key, f"{key}'s value")},
     )
 
 
@@ -275,13 +276,13 @@ DEFAULT = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 @pytest.mark.parametrize(
     ("source", "given", "expected"),
     [
-        (WASBS, ACCOUNT_KEY, {"fs.azure.account.key.account.blob.core.windows.net": "account_key's value"}),
+        (WASBS, ACCOUNT_KEY, {"fs.azure.account.key.account.blob.core.windows.net": "YWNjb3VudA=="}),
         (
             ABFSS,
             ACCOUNT_KEY,
             {
                 f"fs.azure.account.auth.type.{HOST}": "SharedKey",
-                f"fs.azure.account.key.{HOST}": "account_key's value",
+                f"fs.azure.account.key.{HOST}": "YWNjb3VudA==",
             },
         ),
         (
@@ -297,7 +298,7 @@ DEFAULT = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
             ACCOUNT_KEY,
             {
                 f"fs.azure.account.auth.type.{FLAT}": "SharedKey",
-                f"fs.azure.account.key.{FLAT}": "account_key's value",
+                f"fs.azure.account.key.{FLAT}": "YWNjb3VudA==",
                 f"fs.azure.account.hns.enabled.{FLAT}": "false",
             },
         ),
