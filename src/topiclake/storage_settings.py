@@ -36,7 +36,8 @@ ACCESS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"access_key", "secret_key", "session_token"}),
     ),
 }
-_LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*@")
+#: A secret key may hold slashes.
+_LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^@\s]*@")
 
 
 class OAuthSettings(Section):

@@ -109,6 +109,7 @@ def test_what_a_path_is_called_says_nothing_of_why_it_is_refused(path):
         ("s3://b/t", "s3://b/t"),
         ("wasbs://nohost/t", "wasbs://nohost/t"),
         ("s3a://id:pw@b/t", "s3a://[REDACTED]@b/t"),
+        ("s3a://id:p/w@b/t", "s3a://[REDACTED]@b/t"),
     ],
 )
 def test_a_place_that_no_source_may_be_is_told_as_well(path, shown):
