@@ -184,8 +184,12 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def require_writable(path: str) -> None:
-    """Raise a StorageError for a local folder (`file:`) that can be neither written nor created."""
-    if not path.startswith("file:"):
+    """Raise a StorageError for a local folder that can be neither written nor created.
+
+    Args:
+        path: As `resolve` returns it: `file:/folder`, or a plain path, which on Databricks is no local one.
+    """
+    if not path.startswith("file:") and (is_databricks() or not path.startswith("/")):
         return
     folder = Path(path.removeprefix("file:"))
     nearest = next(one for one in (folder, *folder.parents) if one.exists())

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from topiclake import storage
-from topiclake.errors import StorageError
+from topiclake import platform_check, storage
+from topiclake.errors import PlatformError, StorageError
 from topiclake.storage_access import hadoop_settings
 from topiclake.storage_refusals import refusal
 from topiclake.storage_settings import StorageSettings
@@ -367,7 +367,9 @@ class FakeSpark:
 
     def __init__(self):
         self.given = {}
-        self.conf = SimpleNamespace(get=self.given.get, set=self.given.__setitem__)
+        self.conf = SimpleNamespace(
+            get=self.given.get, set=self.given.__setitem__, unset=lambda key: self.given.pop(key, None)
+        )
 
 
 def test_a_source_that_is_not_to_be_mounted_is_opened_for_the_session():
@@ -435,6 +437,37 @@ def test_a_refusal_names_the_bucket_that_refuses_and_what_would_open_it(path, so
     )
     assert refused.cause == f"{source} refuses the access key ((Service: S3, Status Code: 403))"
     assert refused.remedy.startswith(remedy)
+
+
+# Local folders
+
+
+@pytest.mark.parametrize("before", ["", "file:"])
+def test_a_plain_path_is_a_local_folder_to_the_guard_of_deltas_log(before):
+    plain, spark = f"{before}/srv/lake/gps", FakeSpark()
+    with pytest.raises(PlatformError, match=r"set spark\.delta\.logStore\.file\.impl to"):
+        platform_check.require_log_store(spark, plain)
+    spark.given["spark.delta.logStore.file.impl"] = "io.topiclake.store.LinkedLogStore"
+    platform_check.require_log_store(spark, plain)
+
+
+@pytest.mark.parametrize("path", ["/mnt/lake/gps", "/Volumes/a/b/c", "/tables/gps", "file:/srv/lake"])
+def test_databricks_guards_its_log_by_itself(path, on_databricks):
+    platform_check.require_log_store(FakeSpark(), path)
+
+
+@pytest.mark.parametrize("before", ["", "file:"])
+def test_a_local_folder_that_cannot_be_made_is_refused_and_another_one_passes(tmp_path, before):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageError, match=f"{tmp_path}/file is not a folder"):
+        storage.require_writable(f"{before}{tmp_path}/file/table")
+    storage.require_writable(f"{before}{tmp_path}/lake/table")
+    storage.require_writable("s3a://b/x")
+
+
+def test_a_plain_path_is_no_folder_of_the_machine_on_databricks(tmp_path, on_databricks):
+    (tmp_path / "file").write_text("no folder")
+    storage.require_writable(f"{tmp_path}/file/table")
 
 
 # Resolving
