@@ -29,6 +29,9 @@ class SparkConf:
     def set(self, key, value):
         self.values[key] = value
 
+    def unset(self, key):
+        self.values.pop(key, None)
+
 
 @pytest.fixture
 def make(tmp_path):
@@ -153,6 +156,14 @@ def test_a_mounts_settings_are_newer_only_where_one_has_changed(make):
     fs.updateMount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: "another"})
     assert live.values[SAS_KEY] == "another"
     assert int(live.values[RENEWED]) > int(first)
+
+
+def test_a_mount_that_gets_an_account_key_is_no_more_opened_by_its_token(make):
+    live, key = SparkConf(), "fs.azure.account.key.account.blob.core.windows.net"
+    fs = make(spark=live).fs
+    fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
+    fs.updateMount(WASBS, "/mnt/raw", extra_configs={key: "a2V5"})
+    assert live.values.keys() == {key, RENEWED}
 
 
 def test_a_mounts_credentials_are_never_shown(make):

@@ -382,6 +382,29 @@ def test_a_source_that_is_not_to_be_mounted_is_opened_for_the_session():
         storage.mount(dbutils, raw)
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_account_key_takes_the_place_of_the_token_that_opened_the_container(is_known):
+    """Hadoop would go on with the token."""
+    spark, of_another = FakeSpark(), "fs.azure.sas.clean.account.blob.core.windows.net"
+    spark.given[of_another] = TOKEN
+    storage.mount(FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False), spark)
+    first = spark.given[RENEWED]
+    of_key = settings(WASBS, mounted=False, **ACCOUNT_KEY)
+    if is_known:
+        spark.given.update(hadoop_settings(of_key))
+    storage.mount(FakeDbutils(), of_key, spark)
+    assert int(spark.given[RENEWED]) > int(first)
+    assert spark.given == hadoop_settings(of_key) | {of_another: TOKEN, RENEWED: spark.given[RENEWED]}
+
+
+def test_a_token_leaves_the_accounts_key_to_other_containers():
+    spark = FakeSpark()
+    other = settings(WASBS.replace("raw", "clean"), mounted=False, **ACCOUNT_KEY)
+    storage.mount(FakeDbutils(), other, spark)
+    storage.mount(FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False), spark)
+    assert spark.given.items() > (hadoop_settings(other) | {SAS_KEY: TOKEN}).items()
+
+
 @pytest.mark.usefixtures("on_databricks")
 def test_a_volume_is_never_mounted_and_stands_behind_the_mount_point():
     dbutils, volume = FakeDbutils(), settings("/Volumes/main/raw/lake/")
