@@ -1,5 +1,6 @@
 import html
 import json
+import re
 import stat
 import urllib.parse
 
@@ -156,6 +157,17 @@ def test_a_mounts_settings_are_newer_only_where_one_has_changed(make):
     fs.updateMount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: "another"})
     assert live.values[SAS_KEY] == "another"
     assert int(live.values[RENEWED]) > int(first)
+
+
+@pytest.mark.parametrize("key", ["", "c2VjcmV0\n", "c2Vjc", "c2Vj!mV0"])
+def test_an_account_key_that_is_not_base64_is_refused_since_hadoop_would_show_it(make, key):
+    setting = "fs.azure.account.key.account.dfs.core.windows.net"
+    live = SparkConf()
+    fs = make(spark=live).fs
+    with pytest.raises(StorageError, match=f"^{re.escape(setting)} of /mnt/raw is not base64; ") as raised:
+        fs.mount(ABFSS, "/mnt/raw", extra_configs={setting: key})
+    assert "c2Vj" not in f"{raised.value} {raised.value.__context__}"
+    assert (fs.mounts(), live.values) == ([], {})
 
 
 def test_a_mount_that_gets_an_account_key_is_no_more_opened_by_its_token(make):

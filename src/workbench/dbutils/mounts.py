@@ -28,6 +28,7 @@ _ALLOWED = (
 )
 #: A secret key may hold slashes.
 _LOGIN = re.compile(r"(?<=//)([^/@:]*):([^@]+)(?=@)")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 _CREDENTIAL = re.compile(r"(?i)sas|key|secret|password|token|credential")
 #: A setting's own name: of S3's, its last word, behind the bucket; of Azure's, all before the account.
 _BUCKET = re.compile(r"fs\.s3a\.bucket\..*\.")
@@ -101,6 +102,7 @@ class MountTable:
             self._redactor.remember(login[2])
         _check_mount_point(mount.mount_point)
         _check_source(mount)
+        _check_account_key(mount)
         with self._locked():
             others = [known for known in self.all() if known.mount_point != mount.mount_point]
             taken = next((known for known in self.all() if known.mount_point == mount.mount_point), None)
@@ -233,6 +235,15 @@ def _check_source(mount: Mount) -> None:
     require_inside(mount.source)
     if mount.folder is None and not _REMOTE.fullmatch(mount.source):
         raise StorageError(f"{source} cannot be mounted: it is none of {_ALLOWED}", "one of these")
+
+
+def _check_account_key(mount: Mount) -> None:
+    for setting, value in mount.configs.items():
+        if setting.startswith("fs.azure.account.key.") and not _BASE64.fullmatch(value):
+            # Hadoop shows one that it cannot read, in its error and in Spark's log.
+            raise StorageError(
+                f"{setting} of {mount.mount_point} is not base64", "the key as Azure shows it, in a secret"
+            )
 
 
 def _make_folder(mount: Mount) -> None:
