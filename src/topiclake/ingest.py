@@ -33,7 +33,7 @@ from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.schemas import Look, plain_keys
+from topiclake.schemas import BeforeTable, Look, plain_keys
 from topiclake.session import is_databricks
 from topiclake.settings import TOPIC, PipelineSettings, Settings
 from topiclake.storage_refusals import refusals_named
@@ -122,10 +122,14 @@ def _start(
 ) -> StreamingQuery:
     # Before the table is made: the checkpoint may lie elsewhere.
     with refusals_named(settings.storage, to.checkpoint):
-        new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint)
+        new_ids = dict(data_loss.require_or_keep(spark, settings, to.checkpoint))
+        is_new = bool(new_ids) and checkpoint.position(spark, to.checkpoint) is None
     for follower in followers:
         follower.begin()
-    write_batch = _writer(spark, settings, dbutils, to)
+    keep_ids = partial(_keep_ids, spark, settings, to.checkpoint, new_ids)
+    # A new checkpoint shows so that it can be written. In another one the ids wait until nothing else
+    # refuses the start: the next one must find what was lost until then.
+    write_batch = _writer(spark, settings, dbutils, to, before_table=keep_ids if is_new else None)
     if followers:
         if settings.pipeline.has_table_for_each:
             _follow_resumed(spark, to, followers)
@@ -134,13 +138,19 @@ def _start(
         watch = data_loss.Watch(settings.name, to.checkpoint, kafka.client_settings(settings.kafka))
         write_batch = partial(data_loss.write_watched, watch, write_batch)
     records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
-    with refusals_named(settings.storage, to.checkpoint):
-        data_loss.keep_ids(spark, new_ids, to.checkpoint)
+    keep_ids()
     query = queries.start_batches(
         records, settings, dbutils, write_batch, name=settings.name, location=to.checkpoint
     )
     progress.explain_losses(query, partial(data_loss.explained, spark, settings, to.checkpoint))
     return query
+
+
+def _keep_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:
+    """Keep ids in the checkpoint, once."""
+    with refusals_named(settings.storage, path):
+        data_loss.keep_ids(spark, new_ids, path)
+    new_ids.clear()
 
 
 def _follow_resumed(spark: SparkSession, to: Target, followers: Sequence[Follower]) -> None:
@@ -167,11 +177,19 @@ def _followers(settings: Settings, dbutils: Any) -> list[Follower]:  # noqa: ANN
     return found
 
 
-def _writer(spark: SparkSession, settings: Settings, dbutils: Any, to: Target) -> WriteBatch:  # noqa: ANN401
+def _writer(
+    spark: SparkSession,
+    settings: Settings,
+    dbutils: Any,  # noqa: ANN401
+    to: Target,
+    before_table: BeforeTable | None,
+) -> WriteBatch:
     """Make what the query's batches need, and return what writes them."""
     if not settings.pipeline.is_registered:
         values = Values.from_settings(settings.pipeline)
         with refusals_named(settings.storage, to.table):
+            if before_table is not None:
+                before_table()
             delta.ensure_table(spark, to.table, value_batch.columns(spark, values, to.layout), to.properties)
         return partial(value_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
@@ -182,16 +200,18 @@ def _writer(spark: SparkSession, settings: Settings, dbutils: Any, to: Target) -
         # Another start: what this one has learnt would ask the registry with little patience.
         template = replace(to, registry=patient, start=uuid4().hex)
         return partial(topics.write, replace(many, template=template))
-    return partial(micro_batch.write, replace(_prepared(spark, settings, to), registry=patient))
+    return partial(micro_batch.write, replace(_prepared(spark, settings, to, before_table), registry=patient))
 
 
-def _prepared(spark: SparkSession, settings: Settings, to: Target) -> Target:
+def _prepared(
+    spark: SparkSession, settings: Settings, to: Target, before_table: BeforeTable | None
+) -> Target:
     """Make the table where it is missing, so that an empty topic has one too; return what was seen of it."""
     with refusals_named(settings.storage, to.table):
         columns = delta.columns(spark, to.table)
         is_new = columns is None and not delta.is_table(spark, to.table)
         seen = replace(to, is_new=is_new, look=Look(columns or StructType()))
-        schemas = seen.schemas()
+        schemas = replace(seen.schemas(), before_table=before_table)
         schemas.require_usable(schemas.current(spark))
         if to.plain_versions:
             plain_keys(to.registry, to.subjects, to.plain_versions)

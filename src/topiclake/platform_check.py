@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -53,7 +54,8 @@ def require_log_store(spark: SparkSession, path: str) -> None:
     Raises:
         PlatformError: It is not, and nobody has said that there is one driver only; says what to set.
     """
-    scheme = path.partition(":")[0]
+    # Elsewhere than on Databricks a plain path is a local folder, as it is for `storage.source`.
+    scheme = urlsplit(path).scheme or "file"
     key = f"spark.delta.logStore.{scheme}.impl"
     if is_databricks() or scheme not in _LOG_STORES or spark.conf.get(key, None):
         return

@@ -21,6 +21,8 @@ from topiclake.wire_format import Part, SchemaKey
 #: Seconds in which a look at a table's columns is as good as another one.
 _FRESH = 30
 
+BeforeTable = Callable[[], None]
+
 
 @dataclass(frozen=True)
 class Look:
@@ -54,6 +56,7 @@ class Schemas:
         plain_versions: Versions that plain values may have, empty for all; None where values name theirs.
         format: What the schemas of values are; those of keys are Avro.
         look: At the table, moments ago; None where it must be read.
+        before_table: What is done, or refuses, once nothing else keeps the table from being made.
     """
 
     registry: SchemaRegistry
@@ -65,6 +68,7 @@ class Schemas:
     plain_versions: tuple[int, ...] | None = None
     format: Format = AVRO
     look: Look | None = None
+    before_table: BeforeTable | None = None
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
     _codecs: Codecs | None = None
     _keys: object = None
@@ -168,6 +172,8 @@ class Schemas:
             )
         if not codecs.table.fields:
             self.require_usable(codecs)
+            if self.before_table is not None:
+                self.before_table()
             # Some properties name columns; without a schema there are none yet.
             properties = self.properties if codecs.value.reader else {}
             delta.ensure_table(spark, self.table, wanted, properties)

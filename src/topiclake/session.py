@@ -123,13 +123,26 @@ def _renewable_stores() -> dict[str, str]:
 
 def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) -> None:
     """Give a session the Hadoop settings that open `source`; changed ones count for what is open, too."""
-    if all(spark.conf.get(key, None) == value for key, value in settings.items()):
+    wanted = {**_outdone(source, settings), **settings}
+    if all(spark.conf.get(key, None) == value for key, value in wanted.items()):
         return
-    for key, value in settings.items():
-        spark.conf.set(key, value)
+    for key, value in wanted.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
     before = int(spark.conf.get(renewed_key(source), None) or 0)
     # Last: who reads the settings in between goes on with the earlier ones. A clock may be set back.
     spark.conf.set(renewed_key(source), str(max(time.time_ns(), before + 1)))
+
+
+def _outdone(source: str, settings: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what must not be set beside an account's key: its container's token, which Hadoop goes on with.
+
+    Not the other way round: the key may open other containers.
+    """
+    container, _, host = urlsplit(source).netloc.rpartition("@")
+    return {f"fs.azure.sas.{container}.{host}": None} if f"fs.azure.account.key.{host}" in settings else {}
 
 
 def renewed_key(source: str) -> str:

@@ -17,13 +17,12 @@ from topiclake import storage_expiry
 from topiclake.errors import StorageError, TopiclakeError
 from topiclake.session import is_databricks, open_store
 from topiclake.storage_access import hadoop_settings
-from topiclake.storage_settings import SOURCES, StorageSettings, leads_out
+from topiclake.storage_settings import SOURCES, StorageSettings, leads_out, without_login
 
 _LOG = logging.getLogger(__name__)
 _URI = re.compile(r"[a-zA-Z][\w+.-]*:")
 #: Besides `SOURCES`, on Databricks.
 _DBFS = "dbfs:/"
-_LOGIN = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 _SALT = os.urandom(32)
 #: By mount point: a mark of the settings that this process gave it, or found it to work with.
 _marks: dict[str, bytes] = {}
@@ -95,7 +94,7 @@ def reason(error: Exception) -> str:
 
 def _is_mounted(dbutils: Any, storage: StorageSettings) -> bool:  # noqa: ANN401
     mounted = _mounts(dbutils).get(storage.mount_point)
-    if mounted is not None and mounted.rstrip("/") != storage.source.rstrip("/"):
+    if mounted is not None and _meant(mounted) != _meant(storage.source):
         raise StorageError(
             f"{storage.mount_point} is a mount of {mounted}, not of {storage.source}",
             f'dbutils.fs.unmount("{storage.mount_point}"), or another storage.mount_point',
@@ -169,7 +168,7 @@ def resolve(dbutils: Any, storage: StorageSettings, path: str) -> str:  # noqa: 
 
 
 def _require_allowed(path: str) -> None:
-    told = _LOGIN.sub("[REDACTED]@", path)
+    told = without_login(path)
     if leads_out(path):
         raise StorageError(f"{told} holds `..`, which leads out of its folder", "a path without it")
     forms = [form for form, _ in SOURCES.values()]
@@ -185,8 +184,12 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def require_writable(path: str) -> None:
-    """Raise a StorageError for a local folder (`file:`) that can be neither written nor created."""
-    if not path.startswith("file:"):
+    """Raise a StorageError for a local folder that can be neither written nor created.
+
+    Args:
+        path: As `resolve` returns it: `file:/folder`, or a plain path, which on Databricks is no local one.
+    """
+    if not path.startswith("file:") and (is_databricks() or not path.startswith("/")):
         return
     folder = Path(path.removeprefix("file:"))
     nearest = next(one for one in (folder, *folder.parents) if one.exists())
@@ -197,9 +200,22 @@ def require_writable(path: str) -> None:
 
 def _as_spark_reads(source: str) -> str:
     """Hadoop writes local folders `file:/folder`, and takes `%20` for a name with a percent sign."""
-    if not source.startswith(("file:", "/")) or source.startswith("/Volumes/"):
-        return source
-    return "file:/" + unquote(source.removeprefix("file:")).lstrip("/")
+    folder = _local(source)
+    return source if folder is None else f"file:{folder}"
+
+
+def _meant(source: str) -> str:
+    """Return one spelling of a source: the workbench keeps a folder's address, with its links followed."""
+    folder = _local(source)
+    return source.rstrip("/") if folder is None else str(Path(folder).resolve())
+
+
+def _local(source: str) -> str | None:
+    """Return the local folder that a source names; only in an address does `%20` stand for a space."""
+    if source.startswith("file:"):
+        return "/" + unquote(source.removeprefix("file:")).lstrip("/")
+    is_volume = source.startswith("/Volumes/")
+    return "/" + source.lstrip("/") if source.startswith("/") and not is_volume else None
 
 
 def _mounts(dbutils: Any) -> dict[str, str]:  # noqa: ANN401

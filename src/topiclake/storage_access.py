@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
 from topiclake.errors import StorageError
+from topiclake.secret import Secret
 from topiclake.session import is_databricks
 from topiclake.storage_settings import ACCESS, OAuthSettings, StorageSettings
 
@@ -13,6 +15,7 @@ _ABFS = "org.apache.hadoop.fs.azurebfs"
 _S3A = "org.apache.hadoop.fs.s3a"
 #: In an account's address: Azure's older interface, the only one of accounts with a flat namespace.
 _BLOB_ENDPOINT = ".blob."
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 _ENTRA = "https://login.microsoftonline.com"
 
 
@@ -27,7 +30,7 @@ def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
     https://hadoop.apache.org/docs/stable/hadoop-aws/tools/hadoop-aws/index.html (s3a)
 
     Raises:
-        StorageError: Nothing is given that grants access.
+        StorageError: Nothing is given that grants access, or an account key is none.
         ConfigError: A secret cannot be read.
     """
     if frozenset(storage.credentials) not in ACCESS[storage.kind]:
@@ -47,7 +50,7 @@ def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
 
 def _wasbs(storage: StorageSettings, container: str, host: str) -> dict[str, str]:
     if storage.account_key is not None:
-        return {f"fs.azure.account.key.{host}": storage.account_key.reveal()}
+        return {f"fs.azure.account.key.{host}": _account_key(storage, storage.account_key)}
     return {f"fs.azure.sas.{container}.{host}": _token(storage)}
 
 
@@ -61,7 +64,7 @@ def _abfss(storage: StorageSettings, host: str) -> dict[str, str]:
 
 def _abfss_access(storage: StorageSettings) -> dict[str, str]:
     if storage.account_key is not None:
-        return {"account.auth.type": "SharedKey", "account.key": storage.account_key.reveal()}
+        return {"account.auth.type": "SharedKey", "account.key": _account_key(storage, storage.account_key)}
     if storage.oauth is not None:
         return {f"account.{key}": value for key, value in _oauth(storage.oauth).items()}
     fixed = {"account.auth.type": "SAS", "sas.fixed.token": _token(storage)}
@@ -94,6 +97,17 @@ def _s3a(storage: StorageSettings) -> dict[str, str]:
         **{key: value for key, value in where.items() if value is not None},
         **{key: secret.reveal() for key, secret in keys.items()},
     }
+
+
+def _account_key(storage: StorageSettings, secret: Secret) -> str:
+    # Hadoop shows one that it cannot read, in its error.
+    key = secret.reveal()
+    if not _BASE64.fullmatch(key):
+        raise StorageError(
+            f"{storage.source} cannot be opened: its account key, the secret {secret.name}, is not base64",
+            "put the key into it as Azure shows it",
+        )
+    return key
 
 
 def _token(storage: StorageSettings) -> str:

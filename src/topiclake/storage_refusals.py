@@ -9,33 +9,55 @@ from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
+from pydantic import ValidationError
 from pyspark.errors import PySparkException
 
 from topiclake.errors import StorageError
 from topiclake.secret import Secret
-from topiclake.storage_settings import OAuthSettings, StorageSettings
+from topiclake.storage_settings import OAuthSettings, StorageSettings, without_login
 
 _THROWN = re.compile(r"^(?:Caused by|:)?[: ]*[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
-_SIGNATURES = re.compile(r"(?<=sig=)[^&\s]+|(?<=Request ID: )[^)]+")
+#: Some of Hadoop's tell no class.
+_NAMELESS = re.compile(r"^: (.+)$", re.MULTILINE)
+#: What a JVM's text has of the way that an error took, with numbers of lines.
+_FRAMES = re.compile(r"^\s+(?:at |\.\.\. ).*$", re.MULTILINE)
+_PLACES = re.compile(r"\b[a-z][a-z0-9+.-]*:/[^\s\"']*")
+#: An account key that is not base64 is shown by Hadoop.
+_SECRETS = re.compile(
+    r"(?<=sig=)[^&\s]+|(?<=Request ID: )[^)]+|(?<=\?)[^\s?,=]+=[^\s,]*"
+    r"|(?s:(?<=key =\")(?!null\").*?(?=\"(?:: |\s|$)))"
+)
+#: Azure's message and status, which an address and a query follow.
+_ABFS = re.compile(r'Operation failed: "(.*?)", (\d{3}), [A-Z]+, ', re.DOTALL)
 
+_NO_KEY = re.compile(r"key =\"\[REDACTED\]\"|not a valid Base64")
 _MISSING = re.compile(
     r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|specified (?:container|filesystem) does not"
 )
-_SKEWED = re.compile(r"RequestTimeTooSkewed|RequestExpired|request time.{1,40}current time")
+_SKEWED = re.compile(
+    r"RequestTimeTooSkewed|RequestExpired|request time.{1,40}current time"
+    r"|[Dd]ate header (?:is )?too (?:old|new)|Make sure (?:that )?the (?:value of (?:the )?)?[Dd]ate header"
+)
+_ENDED = re.compile(r"ExpiredToken|InvalidToken|token has expired")
+_REGION = re.compile(r"AuthorizationHeaderMalformed|PermanentRedirect|Status Code: 30[17]")
 #: S3 answers a question without a body, so all that is left of the reason is the status.
-_REGION = re.compile(
-    r"AuthorizationHeaderMalformed|PermanentRedirect|Status Code: 30[17]|S3, Status Code: 400"
+_UNNAMED = re.compile(
+    r"S3, Status Code: 400[^)]*\)(?: \([^)]*\))*:null\b"
+    r"|S3Exception: (?:null|Bad Request)? ?\(Service: S3, Status Code: 400"
 )
 _MAY_NOT_WRITE = re.compile(
     r"AuthorizationPermissionMismatch|(?:PUT|Writing Object) .*Status Code: 403|ReadOnly"
 )
 _REFUSED = re.compile(
-    r"failed to authenticate|not authorized|Authori[sz]ation\w*(?:Failure|Mismatch)|\b40[13]\b"
-    r"|Authentication information is not given|InvalidAccessKeyId|No user exists|SignatureDoesNotMatch|NoAuth"
-    r"|CredentialInitialization"
+    r"failed to authenticate|not authorized|Authori[sz]ation\w*(?:Failure|Mismatch)"
+    r"|(?:[Cc]ode|HTTP (?:[Ee]rror|[Rr]esponse|status))[:= ]{1,2}40[13]\b|\", 40[13], [A-Z]"
+    r"|\b40[13] (?:Unauthorized|Forbidden)|Authentication information is not given|InvalidAccessKeyId"
+    r"|No user exists|SignatureDoesNotMatch|NoAuth|CredentialInitialization"
 )
 _UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
 _AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
+#: Another store says something else with the same words.
+_OF_S3 = (_ENDED, _REGION, _UNNAMED)
 #: A pattern, the cause and the remedy that it stands for.
 _Answer = tuple[re.Pattern[str], str, str]
 
@@ -60,37 +82,54 @@ def refusals_named(storage: StorageSettings, path: str) -> Iterator[None]:
 
 def refusal(storage: StorageSettings, path: str, error: Exception) -> StorageError:
     """Return what `refusals_named` raises for an error of Spark's."""
-    text = str(error)
-    thrown = _THROWN.findall(text) or [text]
-    why = _SIGNATURES.sub("[REDACTED]", " ".join(thrown[-1].split()))[:300].rstrip(".")
-    return _named(storage, path, text, why)
+    text = without_login(_SECRETS.sub("[REDACTED]", str(error)))
+    # What a table is called, and where in the source an error arose, says nothing of why.
+    said = _PLACES.sub(" ", _FRAMES.sub("", text.replace(path, " ")))
+    return _named(storage, path, said, _why(text))
 
 
-def _opened_by(storage: StorageSettings, path: str) -> StorageSettings:
-    """Return what opens `path`: the configured storage, or, where it lies elsewhere, what the machine has."""
+def _why(text: str) -> str:
+    why = (_THROWN.findall(text) or _NAMELESS.findall(text) or [_FRAMES.sub("", text)])[-1]
+    if "Operation failed:" in why and (answers := _ABFS.findall(text)):
+        message, status = answers[-1]
+        why = f"{message.rstrip('.')}, status {status}"
+    return " ".join(why.split())[:300].rstrip(".")
+
+
+def _opened_by(storage: StorageSettings, path: str) -> StorageSettings | None:
+    """Return what opens `path`: the configured storage, or, where it lies elsewhere, what the machine has.
+
+    None where no source has such a form.
+    """
     place = urlsplit(path)
     if place.scheme in ("", "dbfs") or place[:2] == urlsplit(storage.source)[:2]:
         return storage
-    return StorageSettings.model_validate({"source": path, "mount_point": storage.mount_point})
+    try:
+        return StorageSettings.model_validate({"source": path, "mount_point": storage.mount_point})
+    except ValidationError:
+        return None
 
 
 def _named(configured: StorageSettings, path: str, text: str, why: str) -> StorageError:
     storage = _opened_by(configured, path)
-    if storage.kind in ("file", "volume"):
-        return StorageError(f"{path} cannot be used: {why}", "mend the storage, or the path")
+    unusable = StorageError(f"{without_login(path)} cannot be used: {why}", "mend the storage, or the path")
+    if storage is None or storage.kind in ("file", "volume"):
+        return unusable
     source, secret, mend = storage.source, f"renew the secret {secret_names(storage)}", "storage.source"
     if storage is not configured:
         secret = f"a path in {configured.source}, or a credential for this one on the machine"
         mend = "the path"
     for pattern, cause, remedy in _answers(storage, why, secret, mend):
-        if pattern.search(text) and not (pattern is _REGION and storage.kind != "s3a"):
+        if pattern.search(text) and not (pattern in _OF_S3 and storage.kind != "s3a"):
             return StorageError(f"{source} {cause}", remedy)
-    return StorageError(f"{path} cannot be used: {why}", "mend the storage, or the path")
+    return unusable
 
 
 def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tuple[_Answer, ...]:
     """Return what to say of each pattern; the first that fits: the later one, the more answers have it."""
-    source = storage.source
+    source, region = storage.source, storage.region or "of this machine"
+    # Without a word S3 refuses both.
+    has_token = storage.session_token is not None
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     place = (
         f"{'bucket' if storage.kind == 's3a' else 'container'} {urlsplit(source).netloc.partition('@')[0]}"
@@ -104,7 +143,18 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
         ),
         (_MISSING, f"cannot be used: there is no {place}", f"create it, or mend {mend}"),
         (_SKEWED, f"refuses this machine's clock, {now} UTC ({why})", "set the clock"),
-        (_REGION, f"refuses the region {storage.region or 'of this machine'} ({why})", "mend storage.region"),
+        (_NO_KEY, "cannot be opened: its account key is not base64", secret),
+        (
+            _ENDED,
+            f"refuses the session token, which has ended or is not that of the key ({why})",
+            secret,
+        ),
+        (_REGION, f"refuses the region {region} ({why})", "mend storage.region"),
+        (
+            _UNNAMED,
+            f"refuses the region {region}{', or the session token' * has_token} ({why})",
+            f"mend storage.region{f', or {secret}' * has_token}",
+        ),
         (
             _MAY_NOT_WRITE,
             f"refuses the {_credential(storage)}: it may not write ({why})",

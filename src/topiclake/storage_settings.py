@@ -36,6 +36,8 @@ ACCESS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"access_key", "secret_key", "session_token"}),
     ),
 }
+#: A secret key may hold slashes.
+_LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^@\s]*@")
 
 
 class OAuthSettings(Section):
@@ -44,6 +46,11 @@ class OAuthSettings(Section):
     tenant_id: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     client_id: Annotated[str, Field(min_length=1)]
     client_secret: SecretReference
+
+
+def without_login(text: str) -> str:
+    """Return a text without the logins that addresses in it may hold."""
+    return _LOGIN.sub("[REDACTED]@", text)
 
 
 def leads_out(path: str) -> bool:

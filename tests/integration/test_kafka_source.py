@@ -13,7 +13,13 @@ import topiclake as tl
 from tests.environment import Unmounted
 from topiclake import data_loss, delta, ingest, kafka, kafka_offsets, queries
 from topiclake.config import load_settings
-from topiclake.errors import ConfigError, KafkaError, OffsetsLostError
+from topiclake.errors import (
+    ConfigError,
+    KafkaError,
+    OffsetsLostError,
+    StorageError,
+    SubjectNotFoundError,
+)
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -307,3 +313,45 @@ def test_a_batch_read_names_what_is_gone_of_its_range(world):
     with pytest.raises(OffsetsLostError, match=r"partition 0: offsets 1 to before 2 \(1 record\)"):
         world.batch(**given)
     assert world.batch(**given, fail_on_data_loss="false") == [(0, 2)]
+
+
+# What a start writes first
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"value_format": "json", "value_schema": "id INT"}], ids=["avro", "json"]
+)
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_a_table_is_made(world, given):
+    (kept := world.folder / "checkpoint" / "topiclake").parent.mkdir()
+    kept.write_text("no folder")
+    with pytest.raises(StorageError, match=r"/checkpoint cannot be used: .*topiclake"):
+        tl.start_ingest(world.spark, world.settings(**given), Unmounted())
+    assert not (world.folder / "table").exists()
+    kept.unlink()
+    tl.start_ingest(world.spark, world.settings(**given), Unmounted()).stop()
+    assert [row["topic"] for row in world.spark.read.json(f"{kept}/topics").collect()] == [world.topic]
+    assert delta.is_table(world.spark, f"{world.folder}/table")
+
+
+def test_nothing_is_written_for_a_topic_without_a_subject(world):
+    other = f"{world.topic}-other"
+    kafka.ensure_topic(world.kafka, other, 1)
+    with pytest.raises(SubjectNotFoundError):
+        tl.start_ingest(world.spark, world.settings(topic=other), Unmounted())
+    assert list(world.folder.iterdir()) == []
+
+
+def test_a_start_that_fails_at_its_table_keeps_no_id_of_a_topic_that_was_made_anew(world):
+    world.publish(1, 2)
+    world.stream()
+    world.recreate()
+    world.publish(3)
+    (world.folder / "files").mkdir()
+    (world.folder / "files" / "a").write_text("no table")
+    with pytest.raises(StorageError, match="holds files, but no Delta table"):
+        world.stream(table_path=f"{world.folder}/files", fail_on_data_loss="false")
+    assert len(list((world.folder / "checkpoint" / "topiclake" / "topics").glob("*.json"))) == 1
+    # What came since is lost as well: the query begins at its offset.
+    world.publish(4, 5)
+    assert world.stream(fail_on_data_loss="false") == [1, 2, 5]
+    assert world.lost(fail_on_data_loss="false") == [(0, 0, 2, 2, "recreated")]

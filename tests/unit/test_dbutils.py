@@ -1,18 +1,22 @@
 import html
 import json
+import re
 import stat
 import urllib.parse
 
 import pytest
+from pydantic import ValidationError
 
 from topiclake.errors import ConfigError, StorageError
-from workbench.dbutils import DBUtils, InputWidgetNotDefined, NotebookExit
+from topiclake.storage_settings import StorageSettings
+from workbench.dbutils import DBUtils, FileInfo, InputWidgetNotDefined, NotebookExit
 from workbench.dbutils.mounts import MountInfo
 from workbench.redaction import Redactor
 
 TOKEN = "sv=2022&sig=very/secret+token"
 SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
+SECRET = "wJalr/bPx+Rfi"
 RENEWED = "fs.topiclake.renewed.account.blob.core.windows.net"
 
 
@@ -25,6 +29,9 @@ class SparkConf:
 
     def set(self, key, value):
         self.values[key] = value
+
+    def unset(self, key):
+        self.values.pop(key, None)
 
 
 @pytest.fixture
@@ -99,7 +106,14 @@ def test_a_mount_point_that_is_taken_shows_both_sources(make, tmp_path):
 @pytest.mark.parametrize(
     ("source", "point", "cause"),
     [
-        ("ftp://host/x", "/mnt/x", "its scheme is not one of file, wasb"),
+        ("ftp://host/x", "/mnt/x", "it is none of file:///<folder>, wasbs://<container>@"),
+        ("s3://bucket/x", "/mnt/x", "it is none of file:///<folder>, .*s3a://<bucket>"),
+        ("s3a://id@bucket/x", "/mnt/x", "it is none of"),
+        ("wasbs://nohost/x", "/mnt/x", "it is none of"),
+        ("s3a://bucket/x/..", "/mnt/x", r"holds `\.\.`, which leads out of its folder"),
+        ("wasbs://c@a/x/%2e%2E/y", "/mnt/x", r"holds `\.\.`, which leads out of its folder"),
+        ("file:///tmp/../proc/x", "/mnt/x", r"holds `\.\.`, which leads out of its folder"),
+        ("/tmp", "/mnt", "'/mnt' is not a mount point"),
         ("/tmp", "mnt/x", "is not a mount point"),
         ("/proc/nowhere", "/mnt/x", "cannot be mounted at /mnt/x: it is not writable"),
     ],
@@ -145,6 +159,25 @@ def test_a_mounts_settings_are_newer_only_where_one_has_changed(make):
     assert int(live.values[RENEWED]) > int(first)
 
 
+@pytest.mark.parametrize("key", ["", "c2VjcmV0\n", "c2Vjc", "c2Vj!mV0"])
+def test_an_account_key_that_is_not_base64_is_refused_since_hadoop_would_show_it(make, key):
+    setting = "fs.azure.account.key.account.dfs.core.windows.net"
+    live = SparkConf()
+    fs = make(spark=live).fs
+    with pytest.raises(StorageError, match=f"^{re.escape(setting)} of /mnt/raw is not base64; ") as raised:
+        fs.mount(ABFSS, "/mnt/raw", extra_configs={setting: key})
+    assert "c2Vj" not in f"{raised.value} {raised.value.__context__}"
+    assert (fs.mounts(), live.values) == ([], {})
+
+
+def test_a_mount_that_gets_an_account_key_is_no_more_opened_by_its_token(make):
+    live, key = SparkConf(), "fs.azure.account.key.account.blob.core.windows.net"
+    fs = make(spark=live).fs
+    fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
+    fs.updateMount(WASBS, "/mnt/raw", extra_configs={key: "a2V5"})
+    assert live.values.keys() == {key, RENEWED}
+
+
 def test_a_mounts_credentials_are_never_shown(make):
     redactor = Redactor()
     fs = make(redactor=redactor).fs
@@ -162,10 +195,123 @@ def test_the_credentials_of_an_earlier_mount_are_redacted_in_a_new_run(make):
     assert TOKEN not in redactor.redact(TOKEN)
 
 
-def test_a_password_in_a_source_is_not_shown(make):
-    fs = make().fs
-    fs.mount("s3a://key:secret@bucket/x", "/mnt/s3")
-    assert fs.mounts()[0].source == "s3a://[REDACTED]@bucket/x"
+@pytest.mark.parametrize("source", [f"s3a://key:{SECRET}@bucket/x", f"wasbs://c:{SECRET}@a.blob.net/x"])
+@pytest.mark.parametrize("name", ["mount", "updateMount"])
+def test_a_credential_in_a_source_is_refused_and_not_shown(make, name, source):
+    live, redactor = SparkConf(), Redactor()
+    fs = make(spark=live, redactor=redactor).fs
+    with pytest.raises(
+        StorageError, match=r"://\[REDACTED\]@.* holds a credential; .*extra_configs"
+    ) as raised:
+        getattr(fs, name)(source, "/mnt/s3")
+    assert SECRET not in str(raised.value)
+    assert (fs.mounts(), live.values) == ([], {})
+    # A notebook's error shows the line that failed.
+    assert redactor.redact(f'mount("{source}")').count("[REDACTED]") == 1
+
+
+def test_a_credential_in_a_source_that_was_mounted_once_names_no_setting(make, tmp_path):
+    live, source = SparkConf(), f"s3a://key:{SECRET}@bucket/x"
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "mounts.json").write_text(json.dumps([{"mount_point": "/mnt/s3", "source": source}]))
+    fs = make(spark=live).fs
+    fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
+    assert set(live.values) == {SAS_KEY, RENEWED}
+    assert fs.mounts()[1].source == "s3a://[REDACTED]@bucket/x"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(
+            "s3a://b",
+            "s3a://b/x",
+            "s3a://b/x:y@z",
+            "wasb://c@a:10000/x",
+            "abfss://c@a.dfs.net",
+            "abfs://c@a/",
+        ),
+        *("s3://b/x", "gs://b/x", "adl://a/x", "wasbs://nohost", "wasbs://@a/x", "s3a:///x", "s3a://b/.."),
+        *("file://host/x", "lake", "s3a://id:pw@b/x", "s3a://:pw@b/x", WASBS),
+    ],
+)
+def test_what_may_be_mounted_is_what_a_configuration_may_name(make, source):
+    try:
+        StorageSettings(source=source, mount_point="/mnt/x")
+    except ValidationError:
+        with pytest.raises(StorageError):
+            make().fs.mount(source, "/mnt/x")
+    else:
+        make().fs.mount(source, "/mnt/x")
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_shown"),
+    [
+        ("fs.s3a.bucket.turkey.path.style.access", True),
+        ("fs.s3a.bucket.turkey.endpoint", True),
+        ("fs.s3a.bucket.my.token.bucket.endpoint.region", True),
+        ("fs.s3a.bucket.raw.aws.credentials.provider", True),
+        ("fs.azure.account.hns.enabled.saskey.dfs.core.windows.net", True),
+        ("fs.azure.account.auth.type.keys.z1.dfs.storage.azure.net", True),
+        ("fs.azure.sas.token.provider.type.a.dfs.core.windows.net", True),
+        ("fs.s3a.bucket.turkey.secret.key", False),
+        ("fs.s3a.bucket.turkey.access.key", False),
+        ("fs.s3a.bucket.a.b.session.token", False),
+        ("fs.s3a.secret.key", False),
+        ("fs.azure.account.key.a.blob.core.windows.net", False),
+        ("fs.azure.account.key.keys.z1.dfs.storage.azure.net", False),
+        ("fs.azure.sas.fixed.token.a.dfs.core.windows.net", False),
+        ("fs.azure.account.oauth2.client.secret.a.dfs.core.windows.net", False),
+        ("fs.azure.sas.c.devstoreaccount1", False),
+        (SAS_KEY, False),
+    ],
+)
+def test_what_a_bucket_is_called_makes_no_setting_a_credential(make, setting, is_shown):
+    redactor = Redactor()
+    make(redactor=redactor).fs.mount(WASBS, "/mnt/raw", extra_configs={setting: "true"})
+    assert redactor.redact("it is true") == ("it is true" if is_shown else "it is [REDACTED]")
+
+
+#: Of one account: a token of a container is a setting of the account.
+ABFSS = "abfss://raw@account.dfs.core.windows.net"
+FIXED = "fs.azure.sas.fixed.token.account.dfs.core.windows.net"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((WASBS, {SAS_KEY: TOKEN}), (f"{WASBS}/b", {SAS_KEY: "another"})),
+        ((WASBS, {SAS_KEY: TOKEN}), (WASBS, {"fs.azure.account.key.account.blob.core.windows.net": "a2V5"})),
+        ((f"{ABFSS}/a", {FIXED: TOKEN}), (ABFSS.replace("raw", "clean"), {FIXED: "another"})),
+    ],
+)
+def test_a_store_with_two_credentials_is_refused_naming_the_mount_that_has_the_other(make, first, second):
+    live = SparkConf()
+    fs = make(spark=live).fs
+    fs.mount(first[0], "/mnt/a", extra_configs=first[1])
+    for mount in (fs.mount, fs.updateMount):
+        with pytest.raises(StorageError, match=r"another credential than /mnt/a.* both.*unmount\('/mnt/a'\)"):
+            mount(second[0], "/mnt/b", extra_configs=second[1])
+    assert [one.mountPoint for one in fs.mounts()] == ["/mnt/a"]
+    assert live.values[next(iter(first[1]))] == TOKEN
+
+
+def test_mounts_of_one_store_share_their_credential_and_get_a_new_one_together(make):
+    live = SparkConf()
+    fs = make(spark=live).fs
+    fs.mount(WASBS, "/mnt/a", extra_configs={SAS_KEY: TOKEN})
+    fs.mount(f"{WASBS}/b", "/mnt/b", extra_configs={SAS_KEY: TOKEN})
+    fs.mount(WASBS.replace("raw@", "other@"), "/mnt/c", extra_configs={SAS_KEY.replace("raw", "other"): "c"})
+    fs.mount(WASBS, "/mnt/d")
+    fs.updateMount(WASBS, "/mnt/a", extra_configs={SAS_KEY: "renewed"})
+    assert {one.mount_point: list(one.configs.values()) for one in fs._mounts.all()} == {
+        "/mnt/a": ["renewed"],
+        "/mnt/b": ["renewed"],
+        "/mnt/c": ["c"],
+        "/mnt/d": [],
+    }
+    assert live.values[SAS_KEY] == "renewed"
 
 
 def test_files_are_written_read_listed_copied_moved_and_removed(make, tmp_path):
@@ -197,6 +343,71 @@ def test_what_is_no_local_path_or_a_root_is_not_removed(make, tmp_path, path):
     with pytest.raises(StorageError):
         fs.rm(path, recurse=True)
     assert (tmp_path / "lake").is_dir()
+
+
+@pytest.mark.parametrize("path", ["/mnt", "/mnt/", "dbfs:/mnt", "//mnt", "/./mnt", "/mnt/.", "dbfs:///mnt/"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda fs, path: fs.rm(path, True),
+        lambda fs, path: fs.mv(path, "/mnt/lake/x", True),
+        lambda fs, path: fs.mv("/mnt/lake/a", path, True),
+        lambda fs, path: fs.cp("/mnt/lake/a", path, True),
+        lambda fs, path: fs.cp(path, "/mnt/lake/x", True),
+        lambda fs, path: fs.put(path, "text", True),
+        lambda fs, path: fs.mkdirs(path),
+        lambda fs, path: fs.head(path),
+    ],
+    ids=["rm", "mv from", "mv to", "cp to", "cp from", "put", "mkdirs", "head"],
+)
+def test_the_folder_of_the_mounts_is_not_that_of_the_machine(make, tmp_path, monkeypatch, act, path):
+    fs = make().fs
+    fs.mount(str(tmp_path / "lake"), "/mnt/lake")
+    fs.put("/mnt/lake/a", "text")
+    for name in ("shutil.rmtree", "shutil.move", "shutil.copytree", "shutil.copyfile"):
+        monkeypatch.setattr(name, lambda *told, **_: pytest.fail(f"{told} would be changed"))
+    with pytest.raises(StorageError, match=r"/mnt.*cannot be used: only mounts lie there|nothing is mounted"):
+        act(fs, path)
+
+
+@pytest.mark.parametrize("path", ["/mnt", "dbfs:/mnt/"])
+def test_the_folder_of_the_mounts_lists_them(make, tmp_path, path):
+    fs = make().fs
+    assert fs.ls(path) == []
+    fs.mount(str(tmp_path / "lake"), "/mnt/lake")
+    fs.mount(WASBS, "/mnt/azure/raw")
+    assert fs.ls(path) == [
+        FileInfo("dbfs:/mnt/azure/", "azure/", 0, 0),
+        FileInfo("dbfs:/mnt/lake/", "lake/", 0, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/mnt/lake/../x", "dbfs:/mnt/lake/..", "/mnt/lake/%2e%2E/x", "file:{}/lake/../x", "file:{}/lake/.%2e/x"],
+)
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda fs, path: fs.ls(path),
+        lambda fs, path: fs.put(path, "text", True),
+        lambda fs, path: fs.cp(path, "/mnt/lake/x", True),
+        lambda fs, path: fs.cp("/mnt/lake/a", path, True),
+        lambda fs, path: fs.mv(path, "/mnt/lake/x", True),
+        lambda fs, path: fs.mv("/mnt/lake/a", path, True),
+        lambda fs, path: fs.head(path),
+        lambda fs, path: fs.mkdirs(path),
+        lambda fs, path: fs.rm(path, True),
+    ],
+    ids=["ls", "put", "cp from", "cp to", "mv from", "mv to", "head", "mkdirs", "rm"],
+)
+def test_a_path_that_leads_out_of_its_folder_is_refused(make, tmp_path, act, path):
+    fs = make().fs
+    fs.mount(str(tmp_path / "lake"), "/mnt/lake")
+    fs.put("/mnt/lake/a", "text")
+    with pytest.raises(StorageError, match=r"holds `\.\.`, which leads out of its folder"):
+        act(fs, path.format(tmp_path))
+    assert [one.name for one in fs.ls("/mnt/lake")] == ["a"]
 
 
 def test_a_damaged_mount_table_is_named(make, tmp_path):
@@ -386,7 +597,7 @@ def test_a_link_is_listed_though_it_leads_nowhere_and_removed_without_what_it_le
     assert (tmp_path / "kept" / "a.txt").read_text() == "text"
 
 
-@pytest.mark.parametrize("path", ["file:/tmp/..", "file:///tmp/../tmp/../", "file:/"])
+@pytest.mark.parametrize("path", ["file:///.", "file:////", "file:/"])
 def test_the_root_stays_however_it_is_written(make, path, monkeypatch):
     monkeypatch.setattr("shutil.rmtree", lambda target: pytest.fail(f"{target} would be removed"))
     with pytest.raises(StorageError, match="is the root of a file system and stays"):

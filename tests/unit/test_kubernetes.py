@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,19 @@ MANIFESTS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in sort
 APPLICATIONS = {name: one for name, one in MANIFESTS.items() if one["kind"] == "SparkApplication"}
 #: What a value must not be given for, only a reference to a Secret.
 SECRET_NAME = re.compile(r"secret|password|token|key|username", re.IGNORECASE)
+#: An argument or an option of a JVM with such a name; a reference may stand there.
+SECRET_OPTION = re.compile(
+    rf"(?:--[\w.-]*(?:{SECRET_NAME.pattern})[\w.-]* |(?:{SECRET_NAME.pattern})[\w.-]*\s*[=:]\s*)"
+    r"(?!\{\{secrets/)\S",
+    re.IGNORECASE,
+)
+#: A signature, a login, AWS' key and secret, Azure's key, a token, a private key.
+SECRET_LOOK = re.compile(
+    r"\bsig=|://[^/@\s]*:[^@\s]+@|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]+\.eyJ|PRIVATE KEY"
+    r"|(?<![\w/+])(?=\S*\d)(?=\S*[a-z])(?=\S*[A-Z])(?:[\w/+]{40}|[A-Za-z0-9/+]{86}==)(?![\w/+=])"
+)
+REFERENCE = "a reference"
+REFERENCES = dict.fromkeys(("valueFrom", "secrets", "imagePullSecrets"), REFERENCE)
 
 Manifest = dict[str, Any]
 
@@ -33,12 +47,29 @@ def violations(manifest: Manifest) -> list[str]:
 
 
 def secrets_in_clear(manifest: Manifest) -> list[str]:
-    """Variables and settings that look like a secret and have a value."""
-    spec = manifest["spec"]
-    variables = [one for role in ("driver", "executor") for one in spec[role].get("env", [])]
-    given = {one["name"]: one["value"] for one in variables if "value" in one}
-    given |= {**spec.get("sparkConf", {}), **spec.get("hadoopConf", {})}
-    return [name for name in given if SECRET_NAME.search(name)]
+    """Names of what has the name or the look of a secret, and a value; of a list the list's."""
+    return [
+        name
+        for name, text in strings(manifest)
+        if SECRET_NAME.search(name) or SECRET_OPTION.search(text) or SECRET_LOOK.search(text)
+    ]
+
+
+def strings(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every value of a manifest with its name; those of a reference to a Secret are named so."""
+    if isinstance(value, dict) and "value" in value:
+        yield value["name"], str(value["value"])
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from strings(inner, REFERENCE if REFERENCE in (name, REFERENCES.get(key)) else key)
+    elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+        # An option and its value may be two of them.
+        yield name, " ".join(value)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from strings(inner, name)
+    elif not isinstance(value, bool):
+        yield name, str(value)
 
 
 def not_in_the_image(manifest: Manifest) -> list[str]:
@@ -95,9 +126,9 @@ def test_a_field_that_is_wrong_is_named(name: str, place: str, value: object, na
     assert named in told
 
 
-@pytest.mark.parametrize("name", APPLICATIONS)
+@pytest.mark.parametrize("name", MANIFESTS)
 def test_no_manifest_holds_a_secret(name: str) -> None:
-    assert secrets_in_clear(APPLICATIONS[name]) == []
+    assert secrets_in_clear(MANIFESTS[name]) == []
 
 
 @pytest.mark.parametrize("place", ["spec.driver.env.3", "spec.executor.env.1"])
@@ -105,6 +136,32 @@ def test_a_secret_in_clear_is_named(place: str) -> None:
     manifest = APPLICATIONS["taxi-archive"]
     name = valued(manifest, place)["name"]
     assert secrets_in_clear(changed(manifest, place, {"name": name, "value": "x"})) == [name]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        ("spec.arguments", ["notebook.py", "-p", "sas_token=abc"], "arguments"),
+        ("spec.arguments", ["notebook.py", "--password", "abc"], "arguments"),
+        ("spec.driver.javaOptions", "-Da=b -Djavax.net.ssl.trustStorePassword=abc", "javaOptions"),
+        ("spec.driver.annotations", {"example.org/password": "abc"}, "example.org/password"),
+        ("metadata.annotations", {"note": "https://a.blob.core.windows.net/c?sv=1&sig=abc%3D"}, "note"),
+        ("metadata.labels", {"owner": "AKIAIOSFODNN7EXAMPLE"}, "owner"),
+        ("spec.driver.env.2", {"name": "LAKE", "value": "s3a://id:abc@topiclake/datalake"}, "LAKE"),
+        ("spec.driver.env.2", {"name": "LAKE", "value": 'plain required password="abc";'}, "LAKE"),
+        ("spec.sparkConf", {"spark.jars.ivy": "-----BEGIN RSA PRIVATE KEY-----"}, "spark.jars.ivy"),
+        ("spec.hadoopConf", {"fs.a": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"}, "fs.a"),
+        ("spec.hadoopConf", {"fs.a": "q1Z" * 28 + "aB=="}, "fs.a"),
+        ("spec.hadoopConf", {"fs.a": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc"}, "fs.a"),
+    ],
+)
+def test_a_secret_in_clear_is_named_wherever_it_stands(place: str, value: object, named: str) -> None:
+    assert secrets_in_clear(changed(APPLICATIONS["taxi-archive"], place, value)) == [named]
+
+
+def test_the_name_of_a_secret_is_none() -> None:
+    arguments = ["notebook.py", "-p", "sas_token={{secrets/azure/lake-sas}}"]
+    assert secrets_in_clear(changed(APPLICATIONS["taxi-archive"], "spec.arguments", arguments)) == []
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)

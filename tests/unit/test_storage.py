@@ -4,15 +4,17 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from topiclake import storage
-from topiclake.errors import StorageError
+from topiclake import platform_check, storage
+from topiclake.errors import PlatformError, StorageError
 from topiclake.storage_access import hadoop_settings
 from topiclake.storage_refusals import refusal
 from topiclake.storage_settings import StorageSettings
+from workbench.dbutils import DBUtils
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
 TOKEN = "sv=2022&sig=very%2Fsecret%3D"
 SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"
+OTHERS = {"account_key": "YWNjb3VudA=="}
 RENEWED = "fs.topiclake.renewed.account.blob.core.windows.net"
 
 
@@ -48,7 +50,7 @@ class FakeDbutils:
 def settings(source="file:///lake", mount_point="/mnt/lake", token=None, **more):
     return StorageSettings.model_validate(
         {"source": source, "mount_point": mount_point, "sas_token": token and "{{secrets/s/sas}}"} | more,
-        context={"secrets": lambda _scope, key: token if key == "sas" else f"{key}'s value"},
+        context={"secrets": lambda _scope, key: token if key == "sas" else OTHERS.get(key, f"{key}'s value")},
     )
 
 
@@ -136,6 +138,31 @@ def test_a_mount_of_something_else_is_refused_and_left_alone(mounted):
     assert raised.value.cause == f"/mnt/lake is a mount of {mounted}, not of file:///lake"
     assert 'dbutils.fs.unmount("/mnt/lake")' in raised.value.remedy
     assert (dbutils.calls, dbutils.mounted) == ([], {"/mnt/lake": mounted})
+
+
+@pytest.fixture
+def workbench(tmp_path):
+    return DBUtils(tmp_path / "home", tmp_path / "project")
+
+
+@pytest.mark.parametrize("name", ["lake", "my lake", "50%25", "link"])
+@pytest.mark.parametrize("before", ["", "file:", "file://"])
+def test_a_folder_is_the_one_that_is_mounted_however_it_is_written(tmp_path, workbench, before, name):
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    (tmp_path / "lake").mkdir()
+    for _ in range(2):
+        assert storage.mount(workbench, settings(f"{before}{tmp_path}/{name}")) == "/mnt/lake"
+    (mounted,) = workbench.fs.mounts()
+    with pytest.raises(StorageError, match="is a mount of"):
+        storage.mount(workbench, settings(f"{before}{tmp_path}/{name}s"))
+    assert workbench.fs.mounts() == [mounted]
+
+
+def test_a_percent_sign_is_one_where_no_address_is_written(tmp_path, workbench):
+    plain = settings(f"{tmp_path}/50%25", mounted=False)
+    storage.mount(workbench, settings(f"{tmp_path}/50%25"))
+    as_mounted = storage.resolve(workbench, settings(), "/mnt/lake/t")
+    assert storage.resolve(workbench, plain, "/mnt/lake/t") == as_mounted == f"file:{tmp_path}/50%25/t"
 
 
 @pytest.mark.parametrize("token", [TOKEN, "?" + TOKEN])
@@ -249,13 +276,13 @@ DEFAULT = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 @pytest.mark.parametrize(
     ("source", "given", "expected"),
     [
-        (WASBS, ACCOUNT_KEY, {"fs.azure.account.key.account.blob.core.windows.net": "account_key's value"}),
+        (WASBS, ACCOUNT_KEY, {"fs.azure.account.key.account.blob.core.windows.net": "YWNjb3VudA=="}),
         (
             ABFSS,
             ACCOUNT_KEY,
             {
                 f"fs.azure.account.auth.type.{HOST}": "SharedKey",
-                f"fs.azure.account.key.{HOST}": "account_key's value",
+                f"fs.azure.account.key.{HOST}": "YWNjb3VudA==",
             },
         ),
         (
@@ -271,7 +298,7 @@ DEFAULT = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
             ACCOUNT_KEY,
             {
                 f"fs.azure.account.auth.type.{FLAT}": "SharedKey",
-                f"fs.azure.account.key.{FLAT}": "account_key's value",
+                f"fs.azure.account.key.{FLAT}": "YWNjb3VudA==",
                 f"fs.azure.account.hns.enabled.{FLAT}": "false",
             },
         ),
@@ -340,7 +367,9 @@ class FakeSpark:
 
     def __init__(self):
         self.given = {}
-        self.conf = SimpleNamespace(get=self.given.get, set=self.given.__setitem__)
+        self.conf = SimpleNamespace(
+            get=self.given.get, set=self.given.__setitem__, unset=lambda key: self.given.pop(key, None)
+        )
 
 
 def test_a_source_that_is_not_to_be_mounted_is_opened_for_the_session():
@@ -351,6 +380,29 @@ def test_a_source_that_is_not_to_be_mounted_is_opened_for_the_session():
     assert storage.resolve(dbutils, raw, "/mnt/lake/gps") == f"{WASBS}/gps"
     with pytest.raises(StorageError, match="no session was given"):
         storage.mount(dbutils, raw)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_account_key_takes_the_place_of_the_token_that_opened_the_container(is_known):
+    """Hadoop would go on with the token."""
+    spark, of_another = FakeSpark(), "fs.azure.sas.clean.account.blob.core.windows.net"
+    spark.given[of_another] = TOKEN
+    storage.mount(FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False), spark)
+    first = spark.given[RENEWED]
+    of_key = settings(WASBS, mounted=False, **ACCOUNT_KEY)
+    if is_known:
+        spark.given.update(hadoop_settings(of_key))
+    storage.mount(FakeDbutils(), of_key, spark)
+    assert int(spark.given[RENEWED]) > int(first)
+    assert spark.given == hadoop_settings(of_key) | {of_another: TOKEN, RENEWED: spark.given[RENEWED]}
+
+
+def test_a_token_leaves_the_accounts_key_to_other_containers():
+    spark = FakeSpark()
+    other = settings(WASBS.replace("raw", "clean"), mounted=False, **ACCOUNT_KEY)
+    storage.mount(FakeDbutils(), other, spark)
+    storage.mount(FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False), spark)
+    assert spark.given.items() > (hadoop_settings(other) | {SAS_KEY: TOKEN}).items()
 
 
 @pytest.mark.usefixtures("on_databricks")
@@ -408,6 +460,37 @@ def test_a_refusal_names_the_bucket_that_refuses_and_what_would_open_it(path, so
     )
     assert refused.cause == f"{source} refuses the access key ((Service: S3, Status Code: 403))"
     assert refused.remedy.startswith(remedy)
+
+
+# Local folders
+
+
+@pytest.mark.parametrize("before", ["", "file:"])
+def test_a_plain_path_is_a_local_folder_to_the_guard_of_deltas_log(before):
+    plain, spark = f"{before}/srv/lake/gps", FakeSpark()
+    with pytest.raises(PlatformError, match=r"set spark\.delta\.logStore\.file\.impl to"):
+        platform_check.require_log_store(spark, plain)
+    spark.given["spark.delta.logStore.file.impl"] = "io.topiclake.store.LinkedLogStore"
+    platform_check.require_log_store(spark, plain)
+
+
+@pytest.mark.parametrize("path", ["/mnt/lake/gps", "/Volumes/a/b/c", "/tables/gps", "file:/srv/lake"])
+def test_databricks_guards_its_log_by_itself(path, on_databricks):
+    platform_check.require_log_store(FakeSpark(), path)
+
+
+@pytest.mark.parametrize("before", ["", "file:"])
+def test_a_local_folder_that_cannot_be_made_is_refused_and_another_one_passes(tmp_path, before):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageError, match=f"{tmp_path}/file is not a folder"):
+        storage.require_writable(f"{before}{tmp_path}/file/table")
+    storage.require_writable(f"{before}{tmp_path}/lake/table")
+    storage.require_writable("s3a://b/x")
+
+
+def test_a_plain_path_is_no_folder_of_the_machine_on_databricks(tmp_path, on_databricks):
+    (tmp_path / "file").write_text("no folder")
+    storage.require_writable(f"{tmp_path}/file/table")
 
 
 # Resolving

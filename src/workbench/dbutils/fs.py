@@ -14,7 +14,17 @@ from pyspark.sql import SparkSession
 from topiclake.errors import StorageError
 from topiclake.session import open_store
 from workbench.dbutils.help import Documented
-from workbench.dbutils.mounts import Mount, MountInfo, MountTable, local_folder, shown
+from workbench.dbutils.mounts import (
+    MOUNTS,
+    Mount,
+    MountInfo,
+    MountTable,
+    has_login,
+    lies_in,
+    local_folder,
+    require_inside,
+    shown,
+)
 
 
 class FileInfo(NamedTuple):
@@ -98,7 +108,10 @@ class FileSystem(Documented):
         return True
 
     def ls(self, path: str) -> list[FileInfo]:
-        """List a folder by name, or the file itself."""
+        """List a folder by name, or the file itself; `/mnt` lists what is mounted."""
+        if _plain(path) == MOUNTS:
+            names = {one.mountPoint.split("/")[2] for one in self.mounts() if lies_in(one.mountPoint, MOUNTS)}
+            return [FileInfo(f"dbfs:{MOUNTS}/{name}/", f"{name}/", 0, 0) for name in sorted(names)]
         target = self._existing(path)
         prefix = path.rstrip("/") if ":" in path else f"{self._scheme(path)}{path.rstrip('/')}"
         if target.is_file():
@@ -168,10 +181,12 @@ class FileSystem(Documented):
     def _mount(
         self, source: str, mount_point: str, kind: str, configs: Mapping[str, str] | None, *, replace: bool
     ) -> bool:
+        # An address may hold what a resolved folder has no more.
+        require_inside(source)
         folder = local_folder(source)
         uri = folder.resolve().as_uri() if folder else source
         values = {str(key): str(value) for key, value in (configs or {}).items()}
-        self._mounts.add(Mount(_plain(mount_point), uri, kind, values), replace=replace)
+        self._mounts.add(Mount(_plain(mount_point), uri, kind, values), is_update=replace)
         self._configure()
         return True
 
@@ -180,6 +195,9 @@ class FileSystem(Documented):
         spark = self._spark()
         if spark is not None:
             for mount in self._mounts.all():
+                # The setting's name would tell a credential, with which Hadoop opens nothing.
+                if has_login(mount.source):
+                    continue
                 open_store(spark, mount.source, mount.configs)
 
     def _both(self, source: str, dest: str, recurse: bool) -> tuple[Path, Path]:
@@ -201,14 +219,17 @@ class FileSystem(Documented):
         return "dbfs:" if self._mounts.find(_plain(path)) else "file:"
 
     def _resolve(self, path: str) -> Path:
+        require_inside(path)
         if path.startswith("file:"):
             folder = local_folder(path) or _refuse(path, "it names another machine")
             return Path(os.path.normpath(folder))
         plain = _plain(path)
         if scheme := urlsplit(plain).scheme:
             return _refuse(path, f"dbutils.fs of the workbench reads local folders, not {scheme}: paths")
-        if not plain.startswith("/") or ".." in plain.split("/"):
+        if not plain.startswith("/"):
             return _refuse(path, "it is not an absolute path")
+        if plain == MOUNTS:
+            return _refuse(path, "only mounts lie there")
         mount = self._mounts.find(plain)
         if mount is None:
             if plain.startswith("/mnt/"):
@@ -225,9 +246,11 @@ def _refuse(path: str, why: str) -> NoReturn:
 
 
 def _plain(path: str) -> str:
-    """Return a path without `dbfs:` and without a slash at its end."""
+    """Return a path without `dbfs:`, and without slashes and dots that mean nothing."""
     bare = path.removeprefix("dbfs:")
-    return "/" + bare.strip("/") if bare.startswith("/") else bare
+    if not bare.startswith("/"):
+        return bare
+    return "/" + "/".join(part for part in bare.split("/") if part not in ("", "."))
 
 
 def _entry(path: Path, folder: str) -> FileInfo:

@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -18,8 +18,21 @@ from topiclake.errors import StorageError
 from workbench.files import replace_json
 from workbench.redaction import REDACTED, Redactor
 
-REMOTE_SCHEMES = ("wasb", "wasbs", "abfs", "abfss", "s3", "s3a", "gs", "adl")
-CREDENTIAL_KEY = re.compile(r"(?i)sas|key|secret|password|token|credential")
+#: The folder of all mounts, and of nothing else.
+MOUNTS = "/mnt"
+#: As a configuration's `storage.source`, which Topiclake checks by itself.
+_REMOTE = re.compile(r"(?:(?:wasb|abfs)s?://[^@/:]+@[^@/]+|s3a://[^@/:]+)(?:/.*)?", re.DOTALL)
+_ALLOWED = (
+    "file:///<folder>, wasbs://<container>@<account>.blob.core.windows.net/<folder>, "
+    "abfss://<container>@<account>.dfs.core.windows.net/<folder>, s3a://<bucket>/<folder>"
+)
+#: A secret key may hold slashes.
+_LOGIN = re.compile(r"(?<=//)([^/@:]*):([^@]+)(?=@)")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
+_CREDENTIAL = re.compile(r"(?i)sas|key|secret|password|token|credential")
+#: A setting's own name: of S3's, its last word, behind the bucket; of Azure's, all before the account.
+_BUCKET = re.compile(r"fs\.s3a\.bucket\..*\.")
+_ACCOUNT = re.compile(r"\.[^.]+(?:\.z\d+)?\.(?:blob|dfs)\..*")
 
 
 class MountInfo(NamedTuple):
@@ -75,27 +88,35 @@ class MountTable:
         """Return the mount that a path lies in."""
         return next((mount for mount in self.all() if lies_in(path, mount.mount_point)), None)
 
-    def add(self, mount: Mount, *, replace: bool = False) -> None:
+    def add(self, mount: Mount, *, is_update: bool = False) -> None:
         """Add a mount.
 
+        Its store's other mounts get its settings as well, which name the store and not the mount.
+
         Raises:
-            StorageError: The mount point is taken and `replace` is false, it lies in another one, or
-                the source cannot be used.
+            StorageError: The mount point is taken and `is_update` is false, it lies in another one, its store
+                is mounted with another credential, or the source cannot be used.
         """
         self._remember(mount)
+        if login := _LOGIN.search(mount.source):
+            self._redactor.remember(login[2])
         _check_mount_point(mount.mount_point)
+        _check_source(mount)
+        _check_account_key(mount)
         with self._locked():
             others = [known for known in self.all() if known.mount_point != mount.mount_point]
             taken = next((known for known in self.all() if known.mount_point == mount.mount_point), None)
-            if taken and not replace:
+            if taken and not is_update:
                 raise StorageError(
                     f"Directory already mounted: {mount.mount_point} (to {shown(taken.source)}; "
                     f"asked for {shown(mount.source)})",
                     f"dbutils.fs.unmount('{mount.mount_point}') first",
                 )
             _check_nesting(mount.mount_point, others)
-            _check_source(mount)
-            self._write([*others, mount])
+            if taken is None or not _is_of_one_store(taken, mount):
+                _check_credential(mount, others)
+            _make_folder(mount)
+            self._write([*(_with_settings_of(mount, known) for known in others), mount])
 
     def remove(self, mount_point: str) -> None:
         """Remove a mount; what it stands for stays as it is.
@@ -113,7 +134,7 @@ class MountTable:
 
     def _remember(self, mount: Mount) -> None:
         for key, value in mount.configs.items():
-            if CREDENTIAL_KEY.search(key):
+            if _is_credential(key):
                 self._redactor.remember(value)
 
     @contextmanager
@@ -145,12 +166,56 @@ def local_folder(source: str) -> Path | None:
 
 
 def shown(source: str) -> str:
-    """Return a source without the password that a URI may hold."""
-    return re.sub(r"//[^/@:]+:[^/@]+@", f"//{REDACTED}@", source)
+    """Return a source without the credential that a URI may hold."""
+    return _LOGIN.sub(REDACTED, source)
+
+
+def has_login(source: str) -> bool:
+    """Tell whether a source holds a credential, as those that were mounted once may."""
+    return _LOGIN.search(source) is not None
+
+
+def require_inside(path: str) -> None:
+    """Raise a StorageError for a path with `..`, written out or as an address may have it (`%2E%2E`)."""
+    if ".." in unquote(path).split("/"):
+        raise StorageError(f"{shown(path)} holds `..`, which leads out of its folder", "a path without it")
+
+
+def _is_credential(setting: str) -> bool:
+    name = _ACCOUNT.sub("", _BUCKET.sub("", setting))
+    # A class that provides one is none.
+    return not name.endswith(("provider", "provider.type")) and _CREDENTIAL.search(name) is not None
+
+
+def _is_of_one_store(one: Mount, other: Mount) -> bool:
+    return one.folder is None and urlsplit(one.source)[:2] == urlsplit(other.source)[:2]
+
+
+def _check_credential(mount: Mount, others: list[Mount]) -> None:
+    # Settings name the store: the last mount's would open all, and take turns with the first one's.
+    for other in others:
+        if mount.configs and other.configs and _with_settings_of(mount, other) != other:
+            raise StorageError(
+                f"{mount.mount_point} has another credential than {other.mount_point}, a mount of the same "
+                "store, and Hadoop would take one of them for both",
+                f"the same extra_configs, or dbutils.fs.unmount('{other.mount_point}') first",
+            )
+
+
+def _with_settings_of(mount: Mount, other: Mount) -> Mount:
+    """Return another mount as it is once `mount` has its settings."""
+    if not mount.configs or not other.configs:
+        return other
+    if _is_of_one_store(mount, other):
+        return replace(other, configs=mount.configs)
+    # Of two containers, their account's.
+    shared = {key: value for key, value in mount.configs.items() if key in other.configs}
+    return replace(other, configs={**other.configs, **shared})
 
 
 def _check_mount_point(mount_point: str) -> None:
-    if not re.fullmatch(r"(/[^/]+)+", mount_point) or ".." in mount_point.split("/"):
+    is_path = re.fullmatch(r"(/[^/]+)+", mount_point)
+    if not is_path or mount_point == MOUNTS or ".." in unquote(mount_point).split("/"):
         raise StorageError(f"'{mount_point}' is not a mount point", "a path such as /mnt/datalake")
 
 
@@ -161,15 +226,28 @@ def _check_nesting(mount_point: str, others: list[Mount]) -> None:
 
 
 def _check_source(mount: Mount) -> None:
-    folder = mount.folder
-    if folder is None:
-        scheme = urlsplit(mount.source).scheme
-        if scheme not in REMOTE_SCHEMES:
-            allowed = ", ".join(("file", *REMOTE_SCHEMES))
+    source = shown(mount.source)
+    if has_login(mount.source):
+        raise StorageError(
+            f"{source} holds a credential; a source is shown, and so are the settings that name it",
+            "extra_configs, with dbutils.secrets.get",
+        )
+    require_inside(mount.source)
+    if mount.folder is None and not _REMOTE.fullmatch(mount.source):
+        raise StorageError(f"{source} cannot be mounted: it is none of {_ALLOWED}", "one of these")
+
+
+def _check_account_key(mount: Mount) -> None:
+    for setting, value in mount.configs.items():
+        if setting.startswith("fs.azure.account.key.") and not _BASE64.fullmatch(value):
+            # Hadoop shows one that it cannot read, in its error and in Spark's log.
             raise StorageError(
-                f"{shown(mount.source)} cannot be mounted: its scheme is not one of {allowed}",
-                "a URI such as wasbs://<container>@<account>.blob.core.windows.net/<folder>",
+                f"{setting} of {mount.mount_point} is not base64", "the key as Azure shows it, in a secret"
             )
+
+
+def _make_folder(mount: Mount) -> None:
+    if (folder := mount.folder) is None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
