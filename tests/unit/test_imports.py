@@ -49,7 +49,7 @@ LAYERS = [
     {"settings"},
     {"storage_settings", "source_settings", "consumer_settings", "database_settings", "webhook_settings"}
     | {"lineage_settings"},
-    {"secret", "parameters"},
+    {"secret", "parameters", "driver_lock"},
     {"errors", "batch_counts", "observed"},
 ]
 ALLOWED = {name: set().union(*LAYERS[depth + 1 :]) for depth, layer in enumerate(LAYERS) for name in layer}

@@ -1,0 +1,61 @@
+"""One driver at a time, where Delta's log cannot keep a second one from overwriting commits.
+
+Those of this machine are seen. The lock is the operating system's: whatever ends a process ends its lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from datetime import datetime, timezone
+from hashlib import blake2b
+from pathlib import Path
+from typing import TextIO
+
+from topiclake.errors import PlatformError
+
+#: By table, for as long as this process lives.
+_held: dict[str, TextIO] = {}
+
+
+def take(table: str, why: str, remedy: str) -> None:
+    """Keep other processes of this machine from writing a table.
+
+    Args:
+        table: Its address, as Spark reads it.
+        why: Why there may be one only, for people to read.
+        remedy: What to do instead of ending the other one.
+
+    Raises:
+        PlatformError: Another process has it; names that.
+    """
+    place = _place(table)
+    if place in _held:
+        return
+    name = f"topiclake-{blake2b(place.encode(), digest_size=16).hexdigest()}.lock"
+    file = open(Path(tempfile.gettempdir(), name), "a+", encoding="utf-8", opener=_opened)  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        first = file.read().strip() or "another process"
+        file.close()
+        raise PlatformError(
+            f"{table} is written by {first}, and {why}", f"end that one, or {remedy}"
+        ) from None
+    file.truncate(0)
+    file.write(f"process {os.getpid()} (since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC)")
+    file.flush()
+    _held[place] = file
+
+
+def _place(table: str) -> str:
+    """Return one spelling of an address: folders may be written in several ways."""
+    folder = table.removeprefix("file:")
+    return str(Path(folder).resolve()) if folder.startswith("/") else table
+
+
+def _opened(path: str, flags: int) -> int:
+    # For drivers of all users; and never where somebody has laid a link.
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)

@@ -1,0 +1,84 @@
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from topiclake import driver_lock, platform_check
+from topiclake.errors import PlatformError
+
+FIRST = """\
+import sys, time
+from types import SimpleNamespace
+from topiclake import platform_check
+spark = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: sys.argv[2]))
+platform_check.require_log_store(spark, sys.argv[1])
+print("taken", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_held(monkeypatch):
+    held = {}
+    monkeypatch.setattr(driver_lock, "_held", held)
+    yield
+    for file in held.values():
+        file.close()
+
+
+@pytest.fixture
+def start(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    started = []
+
+    def first(table, store):
+        command = [sys.executable, "-c", FIRST, table, store]
+        environment = os.environ | {"TMPDIR": str(tmp_path)}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        started.append(process)
+        assert process.stdout.readline() == "taken\n"
+        return process
+
+    yield first
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def session(store):
+    return SimpleNamespace(conf=SimpleNamespace(get=lambda *_: store))
+
+
+@pytest.mark.parametrize(
+    ("table", "again", "store", "safe"),
+    [
+        (
+            "s3a://lake/gps",
+            "s3a://lake/gps",
+            "io.delta.storage.S3SingleDriverLogStore",
+            "ConditionalPutLogStore",
+        ),
+        ("file:/lake/gps", "/lake/./gps", "io.delta.storage.HDFSLogStore", "LinkedLogStore"),
+    ],
+)
+def test_a_second_driver_is_refused_where_one_is_allowed_and_told_of_the_first(
+    start, table, again, store, safe
+):
+    first = start(table, store)
+    with pytest.raises(PlatformError) as refused:
+        platform_check.require_log_store(session(store), again)
+    assert f"{again} is written by process {first.pid} (since 2" in str(refused.value)
+    assert f"{store} is safe for one driver only" in str(refused.value)
+    key = f"spark.delta.logStore.{table.partition(':')[0]}.impl"
+    assert refused.value.remedy == f"end that one, or set {key} to io.topiclake.store.{safe} in both"
+    # Another table is nobody's, and a log store for many drivers asks nobody.
+    platform_check.require_log_store(session(store), f"{again}-other")
+    platform_check.require_log_store(session(f"io.topiclake.store.{safe}"), again)
+
+    first.send_signal(signal.SIGKILL)
+    first.wait(60)
+    for _ in range(2):
+        platform_check.require_log_store(session(store), again)
