@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from topiclake import storage_expiry
 from topiclake.errors import StorageError
 from topiclake.secret import Secret
 from topiclake.storage_settings import OAuthSettings, StorageSettings
@@ -89,7 +90,7 @@ def _named(configured: StorageSettings, path: str, text: str, why: str) -> Stora
 
 def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tuple[_Answer, ...]:
     """Return what to say of each pattern; the first that fits: the later one, the more answers have it."""
-    source = storage.source
+    source, good = storage.source, storage_expiry.still_good(storage)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     place = (
         f"{'bucket' if storage.kind == 's3a' else 'container'} {urlsplit(source).netloc.partition('@')[0]}"
@@ -109,7 +110,11 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
             f"refuses the {_credential(storage)}: it may not write ({why})",
             f"{secret}, with the permission to write",
         ),
-        (_REFUSED, f"refuses the {_credential(storage)} ({why})", secret),
+        (
+            _REFUSED,
+            f"refuses the {_credential(storage)}{good and f', {good}'} ({why})",
+            f"{secret}{good and ', or compare the clocks'}",
+        ),
         (_AWAY, f"cannot be reached ({why})", "mend the address (storage.endpoint on S3), or the network"),
     )
 
