@@ -1,11 +1,11 @@
-"""When a token that opens a store ends, told before it happens."""
+"""When a token that opens a store begins and ends; its end is told before it happens."""
 
 from __future__ import annotations
 
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from urllib.parse import parse_qs
 
@@ -23,13 +23,22 @@ _LOG = logging.getLogger(__name__)
 _reminded: dict[tuple[str, datetime], float] = {}
 
 
+def begin_of(token: str) -> datetime | None:
+    """Return when a shared access signature begins (`st`); None where it is good at once, see `end_of`."""
+    return _moment(token, "st")
+
+
 def end_of(token: str) -> datetime | None:
     """Return when a shared access signature ends; None where its stored access policy says it, or nothing.
 
     Source: `se`, https://learn.microsoft.com/rest/api/storageservices/create-service-sas
     """
+    return _moment(token, "se")
+
+
+def _moment(token: str, name: str) -> datetime | None:
     # A plus sign, of a time zone, may have been left as it is.
-    told = parse_qs(token.lstrip("?")).get("se", [""])[0].replace(" ", "+")
+    told = parse_qs(token.lstrip("?")).get(name, [""])[0].replace(" ", "+")
     match = _MOMENT.fullmatch(told)
     if match is None:
         return None
@@ -44,16 +53,17 @@ def end_of(token: str) -> datetime | None:
 def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> None:
     """Warn when a token ends soon.
 
-    Only a shared access signature tells its end: an S3 session token does not, nor does a key.
+    Only a shared access signature tells its begin and end: an S3 session token does not, nor does a key.
 
     Args:
         storage: The source, and how long before to warn.
         settings: What opens it, see `storage_access.hadoop_settings`.
 
     Raises:
-        StorageError: It has ended.
+        StorageError: It has not begun yet, or has ended.
     """
-    end, now = _end(settings), _now()
+    require_begun(storage, settings)
+    end, now = _found(settings, end_of), _now()
     if end is None:
         return
     if end <= now:
@@ -62,9 +72,36 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
         _warn(storage, end, now)
 
 
+def require_begun(storage: StorageSettings, settings: Mapping[str, str]) -> None:
+    """Raise a StorageError when a token is good later only, by this machine's clock."""
+    begin, now = _found(settings, begin_of), _now()
+    if begin is not None and begin > now:
+        raise StorageError(
+            f"{storage.source} cannot be opened: {_told(storage, begin, now, 'begins')}",
+            f"wait, set this machine's clock if it is wrong, or put a token that is good now into the secret "
+            f"{_secret(storage)}",
+        )
+
+
+def still_good(storage: StorageSettings) -> str:
+    """Return until when a token that a store refuses is good by this machine's clock; empty where it is not.
+
+    The store goes by its own clock, and does not tell it.
+    """
+    if "sas_token" not in storage.credentials or storage.sas_token is None:
+        return ""
+    try:
+        end, now = end_of(storage.sas_token.reveal()), _now()
+    except Exception:  # noqa: BLE001 (what is told is the refusal, whatever else fails)
+        return ""
+    if end is None or end <= now:
+        return ""
+    return f"good until {_utc(end)} by this machine's clock, {_utc(now)}"
+
+
 def remind(storage: StorageSettings, settings: Mapping[str, str]) -> None:
     """Warn when a token ends soon or has ended, at most once an hour for each token."""
-    end, now = _end(settings), _now()
+    end, now = _found(settings, end_of), _now()
     if end is None or not _is_soon(storage, end, now):
         return
     token = _secret(storage), end
@@ -73,9 +110,9 @@ def remind(storage: StorageSettings, settings: Mapping[str, str]) -> None:
         _warn(storage, end, now)
 
 
-def _end(settings: Mapping[str, str]) -> datetime | None:
-    ends = [end_of(value) for key, value in settings.items() if key.startswith(_SAS)]
-    return next(filter(None, ends), None)
+def _found(settings: Mapping[str, str], moment_of: Callable[[str], datetime | None]) -> datetime | None:
+    moments = [moment_of(value) for key, value in settings.items() if key.startswith(_SAS)]
+    return next(filter(None, moments), None)
 
 
 def _is_soon(storage: StorageSettings, end: datetime, now: datetime) -> bool:
@@ -86,14 +123,18 @@ def _warn(storage: StorageSettings, end: datetime, now: datetime) -> None:
     _LOG.warning("%s: %s; try: %s", storage.source, _told(storage, end, now), _remedy(storage))
 
 
-def _told(storage: StorageSettings, end: datetime, now: datetime) -> str:
-    minutes = int(abs(end - now).total_seconds() // 60)
+def _told(storage: StorageSettings, moment: datetime, now: datetime, verb: str = "ends") -> str:
+    minutes = int(abs(moment - now).total_seconds() // 60)
     span = f"{minutes // 60} h {minutes % 60} min"
-    when = f"{end.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-    verb, how_long = ("ended", f"{span} ago") if end <= now else ("ends", f"in {span}")
+    verb, how_long = ("ended", f"{span} ago") if moment <= now else (verb, f"in {span}")
     return (
-        f"its SAS token, the secret {_secret(storage)}, {verb} at {when}, {how_long} by this machine's clock"
+        f"its SAS token, the secret {_secret(storage)}, {verb} at {_utc(moment)}, "
+        f"{how_long} by this machine's clock"
     )
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _remedy(storage: StorageSettings) -> str:

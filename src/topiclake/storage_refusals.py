@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pydantic import ValidationError
 from pyspark.errors import PySparkException
 
+from topiclake import storage_expiry
 from topiclake.errors import StorageError
 from topiclake.secret import Secret
 from topiclake.storage_settings import OAuthSettings, StorageSettings, without_login
@@ -130,6 +131,7 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
     source, region = storage.source, storage.region or "of this machine"
     # Without a word S3 refuses both.
     has_token = storage.session_token is not None
+    good = storage_expiry.still_good(storage)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     place = (
         f"{'bucket' if storage.kind == 's3a' else 'container'} {urlsplit(source).netloc.partition('@')[0]}"
@@ -160,7 +162,11 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
             f"refuses the {_credential(storage)}: it may not write ({why})",
             f"{secret}, with the permission to write",
         ),
-        (_REFUSED, f"refuses the {_credential(storage)} ({why})", secret),
+        (
+            _REFUSED,
+            f"refuses the {_credential(storage)}{good and f', {good}'} ({why})",
+            f"{secret}{good and ', or compare the clocks'}",
+        ),
         (_AWAY, f"cannot be reached ({why})", "mend the address (storage.endpoint on S3), or the network"),
     )
 

@@ -74,6 +74,7 @@ def _follow(
         try:
             before, settings = settings, hadoop_settings(to)
             storage_expiry.remind(to, settings)
+            storage_expiry.require_begun(to, settings)
             # One of several secrets may have been replaced, and the other one not yet.
             if settings == before or len(to.credentials) == 1:
                 storage.give(dbutils, to, settings, spark)

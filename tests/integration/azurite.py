@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 import psutil
 import requests
 
+from tests.integration.skewed_clock import SkewedClock
 from workbench.azure_sas import API_VERSION, AccountKey
 from workbench.azurite import PACKAGE, RESOLVER, SCRIPT, VERSION, hosts_file
 from workbench.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
@@ -42,12 +43,14 @@ class Azurite:
         certificate: What the store shows, and the authority to trust.
         key: The account's key, base64.
         folder: Where the store keeps its data and logs.
+        clock: What it goes by.
     """
 
     address: str
     certificate: Certificate
     key: str = field(repr=False)
     folder: Path
+    clock: SkewedClock
 
     def container_sas(
         self, container: str, expires: datetime | None = None, permissions: str = "racwdl"
@@ -132,6 +135,7 @@ def running_azurite(folder: Path, *more_hosts: str) -> Iterator[Azurite]:
         make_certificate(folder, HOST, address, *more_hosts),
         base64.b64encode(os.urandom(64)).decode(),
         folder,
+        SkewedClock(folder),
     )
     log = folder / "azurite.log"
     with log.open("wb") as output:
@@ -195,7 +199,7 @@ def _command(program: Path, store: Azurite) -> list[str]:
     }
     given = [part for option in options.items() for part in option]
     flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent", "--oauth", "basic"]
-    return [str(node()), "-r", str(resolver), str(program), *given, *flags]
+    return [str(node()), *store.clock.options(), "-r", str(resolver), str(program), *given, *flags]
 
 
 def _environment(store: Azurite) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.environment import without_workbench
 from tests.waiting import wait_until
+from tests.warm_jvm import WarmJvm
 from topiclake.pipelines.gps import Published
 from topiclake.wire_format import frame
 from workbench import processes, services
 from workbench.home import Home
+from workbench.s3_gateway import BUCKET, S3Gateway
 from workbench.session import CLUSTER_SHARE, MASTER_VARIABLE
 from workbench.spark_cluster import SparkMaster, cluster, spark_home
 
@@ -60,13 +62,27 @@ class Cluster:
     home: Home
     project: Path
     environment: dict[str, str]
+    datalake: Path
+    #: On S3: where executors keep what they have not put yet.
+    blocks: Path | None = None
     parameters: dict[str, str] = field(default_factory=dict)
     started: list[Run] = field(default_factory=list)
 
-    def of_topic(self, topic: str) -> Cluster:
-        """The same cluster, for another topic and its table."""
-        paths = {f"{name}_path": f"/mnt/datalake/{name}/{topic}" for name in ("table", "checkpoint")}
-        return replace(self, parameters={"topic": topic, **paths})
+    def of_topic(self, topic: str, table: str = "") -> Cluster:
+        """The same cluster, for another topic and a table of it."""
+        names = ("table", "checkpoint")
+        paths = {f"{name}_path": f"/mnt/datalake/{name}/{topic}{table}" for name in names}
+        return replace(self, parameters=self.parameters | {"topic": topic, **paths})
+
+    def on_s3(self, gateway: S3Gateway, blocks: Path) -> Cluster:
+        """The same cluster, for tables on S3; what opens it, the notebooks are given, and no worker."""
+        return replace(
+            self,
+            blocks=blocks,
+            environment=self.environment | dict(gateway.exports(self.home.load().ports)),
+            datalake=gateway.folder / "buckets" / BUCKET / "topiclake",
+            parameters=self.parameters | {"env": "local-s3"},
+        )
 
     def workers(self) -> list[psutil.Process]:
         names = [service.name for service in cluster(self.home)[1:]]
@@ -79,6 +95,11 @@ class Cluster:
         command = [sys.executable, "-m", "workbench", "run", *self.arguments(notebook, parameters)]
         return self.popen(command, {MASTER_VARIABLE: self.master()})
 
+    def start_in(self, jvm: WarmJvm, notebook: str, **parameters: str) -> Run:
+        """The same in a JVM that is there."""
+        command = [sys.executable, "-m", "workbench", "run", *self.arguments(notebook, parameters)]
+        return self.popen(command, jvm.environment() | {"PYSPARK_PYTHON": sys.executable})
+
     def submit(self, notebook: str, **conf: str) -> Run:
         """Run it by spark-submit with the settings of a manifest, and those of `conf` over them."""
         settings = MANIFEST["spec"]["sparkConf"] | {
@@ -86,6 +107,7 @@ class Cluster:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
+            **({"spark.hadoop.fs.s3a.buffer.dir": str(self.blocks)} if self.blocks else {}),
             **CLUSTER_SHARE,
         }
         settings |= {f"spark.{key.replace('_', '.')}": text for key, text in conf.items()}
@@ -95,9 +117,10 @@ class Cluster:
         program = [str(spark_home() / "bin" / "spark-submit"), "--master", self.master(), *given, str(file)]
         return self.popen([*program, *self.arguments(notebook, {})], {"PYSPARK_PYTHON": sys.executable})
 
-    def arguments(self, notebook: str, parameters: dict[str, str]) -> list[str]:
-        taken = ("topic",) if notebook.endswith("_publish") else tuple(self.parameters)
-        given = {name: self.parameters[name] for name in taken} | parameters
+    def arguments(self, notebook: str, parameters: Mapping[str, str]) -> list[str]:
+        given = self.parameters | parameters
+        if notebook.endswith("_publish"):
+            given = {name: value for name, value in given.items() if not name.endswith("_path")}
         options = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
         return [str(self.project / "notebooks" / f"{notebook}.py"), *options]
 
@@ -119,7 +142,7 @@ class Cluster:
         return SparkMaster(self.home).address(self.home.load().ports)
 
     def folder(self, name: str) -> Path:
-        return self.home.datalake / self.parameters[f"{name}_path"].removeprefix("/mnt/datalake/")
+        return self.datalake / self.parameters[f"{name}_path"].removeprefix("/mnt/datalake/")
 
     def committed_batches(self) -> int:
         """How many batches Spark's checkpoint calls done."""
@@ -128,11 +151,19 @@ class Cluster:
     def begun_batches(self) -> int:
         return len(list((self.folder("checkpoint") / "offsets").glob("[0-9]*")))
 
+    def work_folders(self) -> list[Path]:
+        """Where the workers keep what their executors had and said."""
+        return [self.home.data / service.name for service in cluster(self.home)[1:]]
+
     def file_being_written(self, executor: psutil.Process) -> str:
-        """The table's data file that an executor has open: it is in the middle of a task of a batch."""
-        table = f"{self.folder('table')}/part-"
+        """The file of a table's data that an executor writes: it is in the middle of a task of a batch.
+
+        On S3 that is a local one, which goes into the store when the task closes it.
+        """
+        begin = str(self.blocks / "s3ablock-") if self.blocks else f"{self.folder('table')}/part-"
         try:
-            return next((file.path for file in executor.open_files() if file.path.startswith(table)), "")
+            found = (file for file in executor.open_files() if file.mode != "r")
+            return next((file.path for file in found if file.path.startswith(begin)), "")
         except psutil.Error:
             return ""
 
@@ -177,7 +208,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def running(embedded: tuple[Home, services.Addresses], project: Path) -> Iterator[Cluster]:
     home, addresses = embedded
     environment = without_workbench() | addresses.environment()
-    found = Cluster(home, project, environment)
+    found = Cluster(home, project, environment, home.datalake)
     services.start_services(home, cluster(home))
     yield found
     left = found.executors()
@@ -230,23 +261,77 @@ def open_to_others(process: psutil.Process) -> list[str]:
     return [ip for ip in listening if ip.removeprefix("::ffff:") != "127.0.0.1"]
 
 
+@pytest.fixture
+def gateway(running: Cluster, pytestconfig: pytest.Config) -> Iterator[S3Gateway]:
+    found = S3Gateway(running.home)
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        found.install(print)  # its progress is seen
+    services.start_services(running.home, [found])
+    yield found
+    processes.stop(processes.marked(running.home, found.name))
+
+
+@pytest.fixture
+def jvm(running: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
+    """A driver's JVM, with one executor in each run."""
+    settings = {"spark.master": running.master(), **CLUSTER_SHARE, "spark.cores.max": "1"}
+    found = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, running.environment, settings)
+    yield found
+    found.stop()
+
+
+def files_with(text: str, *folders: Path) -> list[Path]:
+    """The files, other than jars, that hold a text."""
+    there = (file for folder in folders for file in folder.rglob("*") if file.is_file())
+    return [file for file in there if file.suffix != ".jar" and text.encode() in file.read_bytes()]
+
+
+def processes_with(text: str) -> list[psutil.Process]:
+    """The processes whose command lines, which are for everybody to read, hold a text."""
+    return [one for one in psutil.process_iter(["cmdline"]) if text in " ".join(one.info["cmdline"] or [])]
+
+
 @pytest.mark.timeout(600)
-def test_the_taxi_notebooks_archive_each_trip_once_though_an_executor_is_killed(running: Cluster) -> None:
-    found = running.of_topic("taxi-killed")
-    sent = exit_value(found.start("taxi_publish"))
+def test_the_taxi_notebooks_archive_each_trip_once_on_s3_though_an_executor_is_killed(
+    running: Cluster, gateway: S3Gateway, jvm: WarmJvm, tmp_path: Path
+) -> None:
+    blocks, events = tmp_path / "blocks", tmp_path / "events"
+    events.mkdir()
+    found = running.on_s3(gateway, blocks).of_topic("taxi-killed")
+    secret = found.environment["TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"]
+    sent = exit_value(found.start_in(jvm, "taxi_publish"))
     assert (sent["records"], sent["partitions"]) == (TRIPS, 10)
 
-    run = found.submit("taxi_archive")
-    victim, cut = found.stop_one_in_mid_task(run)
+    # Beside the other archive, from which nothing is killed.
+    delta = found.of_topic("taxi-killed", "-delta")
+    into_delta = delta.start_in(jvm, "taxi_archive", format="delta")
+    logged = {"eventLog_enabled": "true", "eventLog_compress": "false", "eventLog_dir": events.as_uri()}
+    run = found.submit("taxi_archive", **logged)
+    victim, _ = found.stop_one_in_mid_task(run)
+    # What opens the store came to it with its task, and not by what others may read.
+    assert victim in processes_with("CoarseGrainedExecutorBackend")
+    assert processes_with(secret) == []
+    assert secret not in victim.environ().values()
     victim.kill()
 
     done, folder = exit_value(run), found.folder("table")
     assert (done["rows"], found.committed_batches()) == (TRIPS, 3)
-    # The kill hit a task: what it was writing is no part of the archive.
+    # The kill hit a task: what it was writing is no part of the archive, nor of the store.
     files = archived_files(folder)
-    assert Path(cut).name not in files
+    assert files == {file.name for file in folder.glob("part-*")}
     there = offsets(folder, files)
     assert len(there) == len(set(there)) == TRIPS
+
+    done, folder = exit_value(into_delta), delta.folder("table")
+    assert (done["table"]["rows"], done["quarantined"]) == (TRIPS, {})
+    assert offsets(folder, data_files(folder)) == there
+
+    assert files_with("SparkListenerSQLExecutionStart", events)
+    # In what the workers keep, in logs, reports, events and the store itself; only its own file has the key.
+    kept = [found.home.folder / name for name in ("logs", "runs", "spark")]
+    told = files_with(secret, tmp_path, gateway.folder, *kept, *found.work_folders())
+    assert told == [gateway.folder / "key.json"]
 
 
 PROBE = """\

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,6 +25,7 @@ from pyspark.sql import SparkSession
 from bench import drain, s3_calls, writers
 from bench.gps_ingest import TOPIC, preload
 from tests.environment import succeeded
+from tests.integration.skewed_clock import SkewedClock
 from tests.waiting import wait_until
 from tests.warm_jvm import WarmJvm
 from topiclake import checkpoint, delta, storage
@@ -46,6 +48,7 @@ RECORDS = 993
 FIRST_BATCH = f"delta/gps/_delta_log/{1:020}.json"
 #: In one driver and in several on S3, on Azure, on a folder: a minute in all; `make torture` takes ten each.
 SECONDS = 15
+S3RVER = {"access_key": "S3RVER", "secret_key": "S3RVER"}
 CELLS = """\
 # Databricks notebook source
 import json
@@ -405,24 +408,35 @@ def test_a_users_folder_is_read_as_others_fill_it(lake: Lake, spark: SparkSessio
     assert not fs.exists(to(f"{path}/_temporary"))
 
 
+@dataclass(frozen=True)
+class Unconditional:
+    """A store that takes no notice of If-None-Match, with a bucket `unconditional`."""
+
+    folder: Path
+    endpoint: str
+    clock: SkewedClock
+
+    def files(self) -> list[Path]:
+        return [file for file in self.folder.rglob("*_object") if file.is_file()]
+
+
 @pytest.fixture(scope="module")
-def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A store that takes no notice of If-None-Match."""
+def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unconditional]:
     port = ports.choose(["s3rver"], {})["s3rver"]
     program = npm_program(REPOSITORY, "s3rver", "3.7.1", "bin/s3rver.js", lambda _: None)
-    where = ["-d", str(tmp_path_factory.mktemp("s3rver")), "-a", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen([str(node()), str(program), *where, "--configure-bucket", "unconditional"])
+    clock, folder = SkewedClock(tmp_path_factory.mktemp("clock")), tmp_path_factory.mktemp("s3rver")
+    where = ["-d", str(folder), "-a", "127.0.0.1", "-p", str(port), "--configure-bucket", "unconditional"]
+    process = subprocess.Popen([str(node()), *clock.options(), str(program), *where])
     wait_until(lambda: ports.answers(port))
-    yield f"http://127.0.0.1:{port}"
+    yield Unconditional(folder, f"http://127.0.0.1:{port}", clock)
     process.terminate()
     process.wait(120)
 
 
 def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
-    lake: Lake, unconditional: str, spark: SparkSession
+    lake: Lake, unconditional: Unconditional, spark: SparkSession
 ) -> None:
-    given = {"endpoint": unconditional, "access_key": "S3RVER", "secret_key": "S3RVER"}
-    settings = lake.storage("unconditional", **given)
+    settings = lake.storage("unconditional", endpoint=unconditional.endpoint, **S3RVER)
     storage.mount(None, settings, spark)
     path = f"{settings.source}/table"
     with pytest.raises(StorageError, match=r"not safe from a second driver.*If-None-Match.*logStore"):
@@ -431,6 +445,42 @@ def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
     rates = spark.readStream.format("rate").load().writeStream.option("checkpointLocation", f"{path}-stream")
     with pytest.raises(Py4JError, match="If-None-Match"):
         rates.format("parquet").start(path).awaitTermination(60)
+
+
+@pytest.mark.parametrize("hours", [-9, 1])
+def test_a_clock_that_is_hours_off_does_no_harm_where_the_store_tells_the_time(
+    lake: Lake, unconditional: Unconditional, spark: SparkSession, hours: int
+) -> None:
+    settings = lake.storage("unconditional", endpoint=unconditional.endpoint, **S3RVER)
+    path, conf = f"{settings.source}/skewed-{hours}", spark._jsparkSession.sessionState().newHadoopConf
+    unconditional.clock.set(timedelta(hours=hours))
+    try:
+        storage.mount(None, settings, spark)
+        with refusals_named(settings, path):
+            assert not delta.is_table(spark, path)
+            file = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(path)
+            file.getFileSystem(conf()).create(file, True).close()
+    finally:
+        unconditional.clock.set(timedelta())
+    assert [file for file in unconditional.files() if f"skewed-{hours}" in file.name]
+
+
+def test_a_clock_that_a_store_refuses_is_told_with_its_time_and_nothing_is_written(
+    lake: Lake, unconditional: Unconditional, spark: SparkSession
+) -> None:
+    settings = lake.storage("unconditional", endpoint=unconditional.endpoint, **S3RVER)
+    before = unconditional.files()
+    # Not those of another test: what the driver has found it goes on with.
+    unconditional.clock.set(timedelta(hours=3), is_told=False)
+    try:
+        storage.mount(None, settings, spark)
+        with pytest.raises(StorageError) as raised:
+            make_table(spark, settings, f"{settings.source}/refused")
+    finally:
+        unconditional.clock.set(timedelta())
+    assert raised.value.cause.startswith(f"{settings.source} refuses this machine's clock, ")
+    assert (raised.value.remedy, "\n" in str(raised.value)) == ("set the clock", False)
+    assert unconditional.files() == before
 
 
 def make_table(spark: SparkSession, settings: StorageSettings, path: str) -> None:

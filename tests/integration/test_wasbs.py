@@ -324,6 +324,22 @@ def test_a_token_that_has_expired_or_may_only_read_is_refused_and_nothing_is_wri
     assert (job.home / "mounts.json").exists() == (what == "readonly")
 
 
+def test_a_token_that_has_ended_by_the_stores_clock_only_is_refused_with_this_machines(
+    make_job, published: Ran, store: Azurite
+) -> None:
+    end = datetime.now(timezone.utc) + timedelta(hours=1)
+    token, job = store.container_sas(CONTAINER, end), make_job("skewed")
+    store.clock.set(timedelta(hours=2))
+    try:
+        ran = job.ingest(TOPICLAKE_SECRET_TOPICLAKE_STORAGE_SAS=token)
+    finally:
+        store.clock.set(timedelta())
+    told = f"refuses the SAS token, good until {end:%Y-%m-%d %H:%M:%S} UTC by this machine's clock, "
+    assert_refused_in_one_sentence(ran, f"{source('skewed')} {told}", "; try: renew the secret", "the clocks")
+    assert not reveals(ran.text.encode(), token)
+    assert store.blobs(CONTAINER, "skewed") == []
+
+
 def test_a_local_folder_that_cannot_be_made_is_refused_and_nothing_is_written(
     make_job, published: Ran, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""When a shared access signature ends, and who is told before."""
+"""When a shared access signature begins and ends, and who is told before."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -7,6 +7,7 @@ import pytest
 from topiclake import storage_expiry
 from topiclake.errors import StorageError
 from topiclake.storage_access import hadoop_settings
+from topiclake.storage_refusals import refusal
 from topiclake.storage_settings import StorageSettings
 from workbench.azure_sas import AccountKey
 
@@ -94,6 +95,53 @@ def test_only_a_token_that_ends_within_the_span_is_warned_about(hours, span, war
     assert len(caplog.messages) == warnings
     storage_expiry.remind(storage, settings)
     assert len(caplog.messages) == 2 * warnings
+
+
+def beginning(hours):
+    return f"st={NOW + timedelta(hours=hours):%Y-%m-%dT%H%%3A%M%%3A%SZ}&{ending(24)}"
+
+
+@pytest.mark.parametrize("source", [WASBS, ABFSS])
+def test_a_token_that_is_good_later_only_is_refused_in_a_sentence(source):
+    with pytest.raises(StorageError) as raised:
+        storage_expiry.require_current(*opened(beginning(0.5), source))
+    assert str(raised.value) == (
+        f"{source} cannot be opened: its SAS token, the secret azure/lake-sas, begins at 2026-03-01 12:30:00 "
+        "UTC, in 0 h 30 min by this machine's clock; try: wait, set this machine's clock if it is wrong, or "
+        "put a token that is good now into the secret azure/lake-sas"
+    )
+
+
+@pytest.mark.parametrize("token", [beginning(0), beginning(-1), ending(24)])
+def test_a_token_that_has_begun_or_tells_no_begin_is_taken(token, caplog):
+    storage_expiry.require_current(*opened(token))
+    assert caplog.messages == []
+
+
+#: As Hadoop tells what Azure answers: Azure's own text says no more.
+REFUSED = """An error occurred while calling o1.load.
+: org.apache.hadoop.fs.azure.AzureException: com.microsoft.azure.storage.StorageException: Server failed to \
+authenticate the request.
+"""
+WHY = "com.microsoft.azure.storage.StorageException: Server failed to authenticate the request"
+
+
+def test_a_token_that_is_refused_though_it_is_good_by_this_machines_clock_is_told_with_both():
+    refused = refusal(opened(ending(1))[0], f"{WASBS}/t", Exception(REFUSED))
+    assert (refused.cause, refused.remedy) == (
+        f"{WASBS} refuses the SAS token, good until 2026-03-01 13:00:00 UTC by this machine's clock, "
+        f"2026-03-01 12:00:00 UTC ({WHY})",
+        "renew the secret azure/lake-sas, or compare the clocks",
+    )
+
+
+@pytest.mark.parametrize("token", [ending(-1), "sv=2022-11-02&si=policy&sr=c&sig=x", None])
+def test_a_refused_token_that_has_ended_or_cannot_be_read_says_nothing_of_clocks(token):
+    told = {"source": WASBS, "mount_point": "/mnt/lake", "sas_token": "{{secrets/azure/lake-sas}}"}
+    # Without a token, there is nothing that reads secrets.
+    reads = {"secrets": lambda *_: token} if token else {}
+    refused = refusal(StorageSettings.model_validate(told, context=reads), f"{WASBS}/t", Exception(REFUSED))
+    assert str(refused) == f"{WASBS} refuses the SAS token ({WHY}); try: renew the secret azure/lake-sas"
 
 
 @pytest.mark.parametrize("hours", [-0.01, 0])
