@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -94,6 +97,16 @@ class Lake:
             timeout=120,
         )
         return found.ok
+
+    def container(self, verb: str, name: str) -> requests.Response:
+        port, token = self.home.load().ports["azure"], self.azurite.key().account_sas()
+        return requests.request(
+            verb,
+            f"https://127.0.0.1:{port}/{name}?restype=container&{token}",
+            headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
+            verify=str(self.azurite.certificate.authority),
+            timeout=120,
+        )
 
     def start(self, notebook: str, *parameters: str, **variables: str) -> subprocess.Popen[str]:
         given = [part for one in parameters for part in ("-p", one)]
@@ -358,22 +371,24 @@ def test_a_users_folder_is_read_as_others_fill_it(lake: Lake, spark: SparkSessio
 
 
 @pytest.fixture(scope="module")
-def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A store that takes no notice of If-None-Match."""
+def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A store that takes no notice of If-None-Match, and its folder."""
     port = ports.choose(["s3rver"], {})["s3rver"]
     program = npm_program(REPOSITORY, "s3rver", "3.7.1", "bin/s3rver.js", lambda _: None)
-    where = ["-d", str(tmp_path_factory.mktemp("s3rver")), "-a", "127.0.0.1", "-p", str(port)]
+    folder = tmp_path_factory.mktemp("s3rver")
+    where = ["-d", str(folder), "-a", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen([str(node()), str(program), *where, "--configure-bucket", "unconditional"])
     wait_until(lambda: ports.answers(port))
-    yield f"http://127.0.0.1:{port}"
+    yield f"http://127.0.0.1:{port}", folder
     process.terminate()
     process.wait(120)
 
 
 def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
-    lake: Lake, unconditional: str, spark: SparkSession
+    lake: Lake, unconditional: tuple[str, Path], spark: SparkSession
 ) -> None:
-    given = {"endpoint": unconditional, "access_key": "S3RVER", "secret_key": "S3RVER"}
+    endpoint, folder = unconditional
+    given = {"endpoint": endpoint, "access_key": "S3RVER", "secret_key": "S3RVER"}
     settings = lake.storage("unconditional", **given)
     storage.mount(None, settings, spark)
     path = f"{settings.source}/table"
@@ -383,6 +398,139 @@ def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
     rates = spark.readStream.format("rate").load().writeStream.option("checkpointLocation", f"{path}-stream")
     with pytest.raises(Py4JError, match="If-None-Match"):
         rates.format("parquet").start(path).awaitTermination(60)
+    assert [file for file in folder.rglob("*") if file.is_file()] == []
+
+
+@contextmanager
+def losing_answers(endpoint: str, to: str) -> Iterator[str]:
+    """A way to the store on which the answer to the first PUT of a key that ends with `to` is lost."""
+    host, _, port = endpoint.removeprefix("http://").rpartition(":")
+    lost: list[str] = []
+
+    class Way(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            connection = HTTPConnection(host, int(port))
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() != "expect":
+                    connection.putheader(name, value)
+            connection.endheaders(body or None)
+            answer = connection.getresponse()
+            content = answer.read()
+            connection.close()
+            if self.command == "PUT" and self.path.endswith(to) and not lost:
+                lost.append(self.path)
+                self.close_connection = True
+                return
+            self.send_response_only(answer.status)
+            for name, value in answer.getheaders():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Way)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    assert len(lost) == 1
+
+
+def test_a_file_of_a_checkpoint_whose_answer_was_lost_is_its_writers_own(
+    lake: Lake, spark: SparkSession
+) -> None:
+    (bucket := lake.gateway.folder / "buckets" / "lost").mkdir()
+    jvm: Any = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path
+    with losing_answers(lake.endpoint, "/offsets/7") as endpoint:
+        settings = lake.storage(bucket.name, endpoint=endpoint)
+        storage.mount(None, settings, spark)
+        folder = path(f"{settings.source}/c/offsets")
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        first, second = (jvm.io.topiclake.store.CheckpointFiles(folder, conf) for _ in range(2))
+
+        def put(query: Any, name: str) -> None:
+            stream = query.createAtomic(path(folder, name), False)
+            stream.write(b"as all write it")
+            stream.close()
+
+        put(first, "7")
+        assert first.exists(path(folder, "7"))
+        # Of another query the same is not its own.
+        with pytest.raises(Py4JError, match="offsets/7 was there first"):
+            put(second, "7")
+        put(first, "8")
+    assert (bucket / "x/c/offsets/7").read_bytes() == b"as all write it"
+
+
+CONTAINER_CELLS = """\
+# Databricks notebook source
+import json, os
+from topiclake import delta, storage
+from topiclake.errors import StorageError
+from topiclake.storage_refusals import refusals_named
+from topiclake.storage_settings import StorageSettings
+dbutils.widgets.text("env", "")
+dbutils.widgets.text("topic", "")
+told = []
+
+def made(container, given):
+    values = {"account_key": os.environ["CELLS_KEY"], "sas_token": os.environ["CELLS_SAS"]}
+    where = {"source": f"wasbs://{container}@{os.environ['CELLS_HOST']}/key", "mount_point": "/mnt/x"}
+    secret = {given: "{{secrets/s/" + given + "}}"}
+    settings = StorageSettings.model_validate(
+        where | secret | {"mounted": False}, context={"secrets": lambda _, name: values[name]}
+    )
+    storage.mount(None, settings, spark)
+    return settings
+
+# COMMAND ----------
+
+for container in ("nowhere", "lake"):
+    settings = made(container, "account_key")
+    path = f"{settings.source}/table"
+    try:
+        with refusals_named(settings, path):
+            delta.is_table(spark, path)
+            delta.ensure_table(spark, path, spark.range(1).schema, {})
+        told.append(delta.read(spark, path).count())
+    except StorageError as error:
+        told.append(str(error))
+
+# COMMAND ----------
+
+# It may write and nothing else: whether the container is there cannot be asked.
+settings = made("writable", "sas_token")
+to = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"{settings.source}/file")
+told.append(to.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).getScheme())
+dbutils.notebook.exit(json.dumps(told))
+"""
+
+
+def test_a_missing_container_is_not_made_by_an_account_key(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, key = lake.home.load().ports["azure"], lake.azurite.key()
+    monkeypatch.setenv("CELLS_KEY", key.key)
+    monkeypatch.setenv("CELLS_SAS", key.container_sas("writable", permissions="w"))
+    monkeypatch.setenv("CELLS_HOST", f"{HOST}:{port}")
+    lake.container("PUT", "writable").raise_for_status()
+    cells = lake.home.folder / "containers.py"
+    cells.write_text(CONTAINER_CELLS)
+    if not (lake.home.folder / "conf").exists():
+        (lake.home.folder / "conf").symlink_to(REPOSITORY / "conf")
+    missing, rows, scheme = lake.run(str(cells), "env=local-azure", "topic=none")
+    assert "cannot be used: there is no container nowhere; try: create it" in missing
+    assert (rows, scheme) == (0, "wasbs")
+    assert lake.container("HEAD", "nowhere").status_code == requests.codes.not_found
 
 
 def make_table(spark: SparkSession, settings: StorageSettings, path: str) -> None:

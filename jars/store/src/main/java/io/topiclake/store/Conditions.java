@@ -2,8 +2,10 @@ package io.topiclake.store;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.fs.BulkDelete;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -23,7 +25,7 @@ final class Conditions {
   /**
    * Check, once for each bucket, that of two writers the store refuses one.
    *
-   * @throws IOException It does not: nothing of ours is written there.
+   * @throws IOException It does not: nothing of ours is left there.
    */
   static void require(FileSystem fs, Path folder) throws IOException {
     String endpoint = fs.getConf().getTrimmed("fs.s3a.endpoint", "");
@@ -36,6 +38,9 @@ final class Conditions {
       Path probe = new Path(folder, PROBE);
       isKept = isRefused(fs, probe) || isRefused(fs, probe);
       KEPT.put(store, isKept);
+      if (!isKept) {
+        remove(fs, probe);
+      }
     }
     if (!isKept) {
       throw new IOException(
@@ -46,8 +51,17 @@ final class Conditions {
     }
   }
 
+  private static void remove(FileSystem fs, Path probe) {
+    // A plain `delete` leaves a folder's mark behind.
+    try (BulkDelete deletion = fs.createBulkDelete(probe.getParent())) {
+      deletion.bulkDelete(List.of(fs.makeQualified(probe)));
+    } catch (IOException mayNotDelete) {
+      // That the store is refused matters more.
+    }
+  }
+
   private static boolean isRefused(FileSystem fs, Path probe) throws IOException {
-    FSDataOutputStream stream = S3Files.begin(fs, probe, false);
+    FSDataOutputStream stream = S3Files.begin(fs, probe, false, null);
     try {
       stream.write(CONTENT);
       stream.close();
