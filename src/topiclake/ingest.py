@@ -137,7 +137,13 @@ def _start(
     with refusals_named(settings.storage, to.checkpoint):
         data_loss.keep_ids(spark, new_ids, to.checkpoint)
     query = queries.start_batches(
-        records, settings, dbutils, write_batch, name=settings.name, location=to.checkpoint
+        records,
+        settings,
+        dbutils,
+        write_batch,
+        name=settings.name,
+        location=to.checkpoint,
+        started_as=to.start,
     )
     progress.explain_losses(query, partial(data_loss.explained, spark, settings, to.checkpoint))
     return query
