@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -45,6 +46,8 @@ from workbench.services import Addresses
 pytestmark = pytest.mark.timeout(600)
 REPOSITORY = Path(__file__).parents[2]
 RECORDS = 993
+#: Calls to S3: a batch in four files, a start and one batch, those with a table and a checkpoint made.
+BATCH_CALLS, START_CALLS, MADE_CALLS = 10, 20, 60
 FIRST_BATCH = f"delta/gps/_delta_log/{1:020}.json"
 #: In one driver, in several, on a folder: a minute in all; `make torture` takes ten.
 SECONDS = 20
@@ -280,22 +283,31 @@ def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
     folder = settings.storage.source
     storage.mount(None, settings.storage, spark)
 
-    def calls() -> int:
+    def calls(rows: int) -> list[tuple[str, str]]:
         before = lake.gateway.access_log.stat().st_size
         preload(settings, 4_000)
-        drain.topiclake(spark, settings, folder)
+        drain.topiclake(spark, s3_calls.load("topiclake", rows), folder)
         time.sleep(s3_calls.SETTLE_SECONDS)
         with lake.gateway.access_log.open(errors="replace") as lines:
             lines.seek(before)
-            found = [match.groups() for line in lines if (match := s3_calls.CALL.search(line))]
-        return len(found)
+            matches = [match for line in lines if (match := s3_calls.CALL.search(line))]
+        found = [(match[1], match[2] if match[2] != "-" else match[3]) for match in matches]
+        assert [name for name, _ in found if "Copy" in name or "Delete" in name] == []
+        return found
 
-    # A table and a checkpoint are made: 45.
-    assert calls() <= 50
+    # A table and a checkpoint are made: 45, and some for each second more until the first batch.
+    assert len(found := calls(4_000)) <= MADE_CALLS, found
     # For what a process remembers: the next start is like one of another process.
     time.sleep(31)
-    assert calls() <= 30
-    assert drain.sums(spark, folder)[0] == 8_000
+    assert len(found := calls(4_000)) <= START_CALLS, found
+    # Up to where Delta writes a checkpoint of its log.
+    found = calls(500)
+    ends = [place for place, (name, key) in enumerate(found) if name == "PutObject" and "/commits/" in key]
+    later = [after - before for before, after in pairwise(ends)]
+    assert len(later) == 7
+    assert sorted(later)[len(later) // 2] <= BATCH_CALLS
+    assert max(later) <= 25
+    assert drain.sums(spark, folder)[0] == 12_000
     ids = lake.gateway.folder / "buckets" / folder.removeprefix("s3a://") / "checkpoints/gps/topiclake/topics"
     assert [json.loads(file.read_text())["topic"] for file in ids.rglob("*") if file.is_file()] == [TOPIC]
 
@@ -346,6 +358,48 @@ def look_while_others_change(
     put("offsets/2", 'v1\n{}\n{"gps":{"0":9}}')
     assert checkpoint.query_id(spark, path, None) == anew
     assert checkpoint.end_of(spark, path, 2) == {"gps": {0: 9}}
+
+
+def test_what_stood_in_a_checkpoint_is_told_again_only_while_it_is_the_same(
+    lake: Lake, spark: SparkSession
+) -> None:
+    (bucket := lake.gateway.folder / "buckets" / "same").mkdir()
+    settings = lake.storage(bucket.name)
+    storage.mount(None, settings, spark)
+    path, to = f"{settings.source}/c", spark.sparkContext._jvm.org.apache.hadoop.fs.Path
+    fs = to(path).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+    def read(name: str) -> str:
+        stream = fs.open(to(f"{path}/{name}"))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    with elsewhere(spark, settings) as other:
+
+        def put(name: str, text: str) -> None:
+            stream = other.create(to(f"{path}/{name}"), True)
+            stream.write(text.encode())
+            stream.close()
+
+        first, anew = (json.dumps({"id": str(uuid4())}, separators=(",", ":")) for _ in range(2))
+        for name, text in (("metadata", first), ("offsets/0", "one"), ("commits/0", "v1\n{}")):
+            put(name, text)
+        assert read("offsets/0") == "one"
+        assert read("metadata") == first
+        # Behind the store's back: it is not asked for the same again.
+        (bucket / "x" / "c" / "offsets" / "0").write_text("not")
+        assert read("offsets/0") == "one"
+        # By another process.
+        other.delete(to(path), True)
+        put("offsets/0", "two")
+        put("metadata", anew)
+        time.sleep(10.1)
+        # What was listed may be refused, but never be told as it was.
+        with suppress(Py4JError):
+            assert read("offsets/0") == "two"
+        assert (read("metadata"), read("offsets/0")) == (anew, "two")
 
 
 @pytest.mark.parametrize("name", ["offsets", "sources/2024", "topiclake/topics"])

@@ -36,6 +36,9 @@ public class CheckpointFiles implements CheckpointFileManager {
   /** Folders whose files are named by the number of their batch, each made once. */
   private static final Set<String> LOGS = Set.of("offsets", "commits", "_spark_metadata");
 
+  /** Where a query that goes on writes first. */
+  private static final String PLANS = "offsets";
+
   /** Has a log for each source. */
   private static final String SOURCES = "sources";
 
@@ -76,8 +79,16 @@ public class CheckpointFiles implements CheckpointFileManager {
     if (own != null) {
       return own.createAtomic(path, overwriteIfPossible);
     }
+    return Thrower.of(() -> createOnS3(path, overwriteIfPossible));
+  }
+
+  private Upload createOnS3(Path path, boolean overwrite) throws IOException {
     String mark = UUID.randomUUID().toString();
-    return Thrower.of(() -> new Upload(path, mark, S3Files.create(fs, path, overwriteIfPossible, mark)));
+    FSDataOutputStream stream = S3Files.create(fs, path, overwrite, mark);
+    if (folder.getName().equals(PLANS) && path.equals(new Path(folder, "0"))) {
+      Conditions.prepare(fs, folder);
+    }
+    return new Upload(path, mark, stream);
   }
 
   @Override
@@ -140,6 +151,10 @@ public class CheckpointFiles implements CheckpointFileManager {
     // Spark asks for `offsets`, `commits` and `state` here, which it never makes as files.
     if (isLog && path.equals(folder)) {
       return true;
+    }
+    RememberingS3A remembering = RememberingS3A.behind(fs);
+    if (remembering != null && remembering.hadNoState(path)) {
+      return false;
     }
     return Recent.isKept(path) && !Recent.isMetadata(path) ? fs.isDirectory(path) : fs.exists(path);
   }
