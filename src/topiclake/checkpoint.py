@@ -58,6 +58,11 @@ def query_id(spark: SparkSession, path: str, start: str | None) -> str:
     return found
 
 
+def know_id(path: str, start: str, found: str) -> None:
+    """Note the id that Spark has read for a start of a query, so that its micro-batches need not read it."""
+    _ids[start, path] = found
+
+
 def last_planned(spark: SparkSession, path: str) -> int:
     """Return the newest batch whose offsets are fixed; NONE where there is none."""
     return _newest(_files(spark, f"{path}/{_OFFSETS}"), _OFFSETS)

@@ -140,7 +140,13 @@ def _start(
     records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
     keep_ids()
     query = queries.start_batches(
-        records, settings, dbutils, write_batch, name=settings.name, location=to.checkpoint
+        records,
+        settings,
+        dbutils,
+        write_batch,
+        name=settings.name,
+        location=to.checkpoint,
+        started_as=to.start,
     )
     progress.explain_losses(query, partial(data_loss.explained, spark, settings, to.checkpoint))
     return query

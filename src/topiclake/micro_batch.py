@@ -217,7 +217,7 @@ def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int 
     found = rows.placed(rows.flat(judged, codecs, layout)).observe(written, F.count("*").alias("rows"))
     batch.append(found, batch.target.table, attempt=attempt, schemas=codecs.keys)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
-    if may_be_repeated and not delta.is_committed(batch.spark, batch.target.table, attempt):
+    if may_be_repeated and not _is_committed(batch, told, attempt):
         return None
     counted = observed.counts(f"batch {batch.number} is in {batch.target.table}", told, written)
     if counted is None:
@@ -225,6 +225,11 @@ def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int 
     rows_written = int(counted["rows"])
     batch.tell(TableCount(batch.target.table, rows_written, None, batch.start.writer, codecs.keys))
     return int(counted["records"]) - rows_written
+
+
+def _is_committed(batch: Batch, told: Observation, attempt: str) -> bool:
+    # To ask the table are two calls on an object store.
+    return observed.is_told_soon(told) or delta.is_committed(batch.spark, batch.target.table, attempt)
 
 
 def _finish(batch: Batch, codecs: Codecs) -> None:

@@ -10,6 +10,8 @@ from pyspark.sql import Observation
 
 #: Spark tells it by a listener, behind those of others: for a slow one there is time.
 WAIT_SECONDS = 60.0
+#: So long it is waited for where it may not be told at all: mostly it takes some milliseconds.
+_SOON_SECONDS = 1.0
 _LONGEST_PAUSE = 0.05
 _log = logging.getLogger(__name__)
 
@@ -36,6 +38,16 @@ def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
             return None
         found |= told
     return found
+
+
+def is_told_soon(observation: Observation) -> bool:
+    """Tell whether Spark tells what an action counted that has ended; False where it may still do so.
+
+    An action that was not executed, as an append that is there already, counts nothing.
+    """
+    # On Spark Connect to ask for what was not counted is an error.
+    is_told = hasattr(observation, "_jo") and _is_told(observation, time.monotonic() + _SOON_SECONDS)
+    return is_told and bool(observation.get)
 
 
 def _is_told(observation: Observation, end: float) -> bool:

@@ -56,6 +56,7 @@ def start_batches(
     name: str,
     location: str,
     output_mode: str = "append",
+    started_as: str | None = None,
 ) -> StreamingQuery:
     """Start a query that hands each micro-batch to `write_batch`.
 
@@ -68,18 +69,26 @@ def start_batches(
         name: Of the query.
         location: The checkpoint, as Spark reads it.
         output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
+        started_as: What `write_batch` calls this start, where it is no `QuerySink`.
 
     Raises:
         StorageError: The checkpoint cannot be written.
         TopiclakeError: The batch that was begun failed.
     """
+    write_batch = begun(write_batch)
+    if isinstance(write_batch, QuerySink):
+        started_as = write_batch.start
     stream = (
         records.writeStream.queryName(name)
         .outputMode(output_mode)
         .option("checkpointLocation", location)
-        .foreachBatch(storage_renewal.kept_open(begun(write_batch), settings.storage.source))
+        .foreachBatch(storage_renewal.kept_open(write_batch, settings.storage.source))
     )
-    return start(stream, settings, dbutils, records.sparkSession, location)
+    query = start(stream, settings, dbutils, records.sparkSession, location)
+    if started_as is not None:
+        # A first batch that is faster reads the file.
+        checkpoint.know_id(location, started_as, query.id)
+    return query
 
 
 def start(

@@ -56,7 +56,11 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     )
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
-    is_counted = target.start in _begun or delta.is_committed(records.sparkSession, target.table, attempt)
+    is_counted = (
+        target.start in _begun
+        or observed.is_told_soon(told)
+        or delta.is_committed(records.sparkSession, target.table, attempt)
+    )
     found = observed.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
     if found is None:
         _require_same(records.sparkSession, target, values, writer, batch_id)

@@ -9,10 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -45,6 +49,8 @@ from workbench.services import Addresses
 pytestmark = pytest.mark.timeout(600)
 REPOSITORY = Path(__file__).parents[2]
 RECORDS = 993
+#: Calls to S3: a batch in four files, a start and one batch, those with a table and a checkpoint made.
+BATCH_CALLS, START_CALLS, MADE_CALLS = 10, 20, 60
 FIRST_BATCH = f"delta/gps/_delta_log/{1:020}.json"
 #: In one driver and in several on S3, on Azure, on a folder: a minute in all; `make torture` takes ten each.
 SECONDS = 15
@@ -118,6 +124,16 @@ class Lake:
         source = self.addresses.extras["WORKBENCH_AZURE_SOURCE"]
         folder = source.replace("wasbs:", f"{store}:").replace("/topiclake", f"/{store}")
         return ("env=local-azure", f"topic=gps_{store}", f"storage={folder}")
+
+    def container(self, verb: str, name: str) -> requests.Response:
+        port, token = self.home.load().ports["azure"], self.azurite.key().account_sas()
+        return requests.request(
+            verb,
+            f"https://127.0.0.1:{port}/{name}?restype=container&{token}",
+            headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
+            verify=str(self.azurite.certificate.authority),
+            timeout=120,
+        )
 
     def start(self, notebook: str, *parameters: str, **variables: str) -> subprocess.Popen[str]:
         given = [part for one in parameters for part in ("-p", one)]
@@ -318,22 +334,31 @@ def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
     folder = settings.storage.source
     storage.mount(None, settings.storage, spark)
 
-    def calls() -> int:
+    def calls(rows: int) -> list[tuple[str, str]]:
         before = lake.gateway.access_log.stat().st_size
         preload(settings, 4_000)
-        drain.topiclake(spark, settings, folder)
+        drain.topiclake(spark, s3_calls.load("topiclake", rows), folder)
         time.sleep(s3_calls.SETTLE_SECONDS)
         with lake.gateway.access_log.open(errors="replace") as lines:
             lines.seek(before)
-            found = [match.groups() for line in lines if (match := s3_calls.CALL.search(line))]
-        return len(found)
+            matches = [match for line in lines if (match := s3_calls.CALL.search(line))]
+        found = [(match[1], match[2] if match[2] != "-" else match[3]) for match in matches]
+        assert [name for name, _ in found if "Copy" in name or "Delete" in name] == []
+        return found
 
-    # A table and a checkpoint are made: 45.
-    assert calls() <= 50
+    # A table and a checkpoint are made: 45, and some for each second more until the first batch.
+    assert len(found := calls(4_000)) <= MADE_CALLS, found
     # For what a process remembers: the next start is like one of another process.
     time.sleep(31)
-    assert calls() <= 30
-    assert drain.sums(spark, folder)[0] == 8_000
+    assert len(found := calls(4_000)) <= START_CALLS, found
+    # Up to where Delta writes a checkpoint of its log.
+    found = calls(500)
+    ends = [place for place, (name, key) in enumerate(found) if name == "PutObject" and "/commits/" in key]
+    later = [after - before for before, after in pairwise(ends)]
+    assert len(later) == 7
+    assert sorted(later)[len(later) // 2] <= BATCH_CALLS
+    assert max(later) <= 25
+    assert drain.sums(spark, folder)[0] == 12_000
     ids = lake.gateway.folder / "buckets" / folder.removeprefix("s3a://") / "checkpoints/gps/topiclake/topics"
     assert [json.loads(file.read_text())["topic"] for file in ids.rglob("*") if file.is_file()] == [TOPIC]
 
@@ -384,6 +409,48 @@ def look_while_others_change(
     put("offsets/2", 'v1\n{}\n{"gps":{"0":9}}')
     assert checkpoint.query_id(spark, path, None) == anew
     assert checkpoint.end_of(spark, path, 2) == {"gps": {0: 9}}
+
+
+def test_what_stood_in_a_checkpoint_is_told_again_only_while_it_is_the_same(
+    lake: Lake, spark: SparkSession
+) -> None:
+    (bucket := lake.gateway.folder / "buckets" / "same").mkdir()
+    settings = lake.storage(bucket.name)
+    storage.mount(None, settings, spark)
+    path, to = f"{settings.source}/c", spark.sparkContext._jvm.org.apache.hadoop.fs.Path
+    fs = to(path).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+    def read(name: str) -> str:
+        stream = fs.open(to(f"{path}/{name}"))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    with elsewhere(spark, settings) as other:
+
+        def put(name: str, text: str) -> None:
+            stream = other.create(to(f"{path}/{name}"), True)
+            stream.write(text.encode())
+            stream.close()
+
+        first, anew = (json.dumps({"id": str(uuid4())}, separators=(",", ":")) for _ in range(2))
+        for name, text in (("metadata", first), ("offsets/0", "one"), ("commits/0", "v1\n{}")):
+            put(name, text)
+        assert read("offsets/0") == "one"
+        assert read("metadata") == first
+        # Behind the store's back: it is not asked for the same again.
+        (bucket / "x" / "c" / "offsets" / "0").write_text("not")
+        assert read("offsets/0") == "one"
+        # By another process.
+        other.delete(to(path), True)
+        put("offsets/0", "two")
+        put("metadata", anew)
+        time.sleep(10.1)
+        # What was listed may be refused, but never be told as it was.
+        with suppress(Py4JError):
+            assert read("offsets/0") == "two"
+        assert (read("metadata"), read("offsets/0")) == (anew, "two")
 
 
 @pytest.mark.parametrize("name", ["offsets", "sources/2024", "topiclake/topics"])
@@ -445,6 +512,139 @@ def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
     rates = spark.readStream.format("rate").load().writeStream.option("checkpointLocation", f"{path}-stream")
     with pytest.raises(Py4JError, match="If-None-Match"):
         rates.format("parquet").start(path).awaitTermination(60)
+    assert [file for file in unconditional.folder.rglob("*") if file.is_file()] == []
+
+
+@contextmanager
+def losing_answers(endpoint: str, to: str) -> Iterator[str]:
+    """A way to the store on which the answer to the first PUT of a key that ends with `to` is lost."""
+    host, _, port = endpoint.removeprefix("http://").rpartition(":")
+    lost: list[str] = []
+
+    class Way(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            connection = HTTPConnection(host, int(port))
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() != "expect":
+                    connection.putheader(name, value)
+            connection.endheaders(body or None)
+            answer = connection.getresponse()
+            content = answer.read()
+            connection.close()
+            if self.command == "PUT" and self.path.endswith(to) and not lost:
+                lost.append(self.path)
+                self.close_connection = True
+                return
+            self.send_response_only(answer.status)
+            for name, value in answer.getheaders():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Way)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    assert len(lost) == 1
+
+
+def test_a_file_of_a_checkpoint_whose_answer_was_lost_is_its_writers_own(
+    lake: Lake, spark: SparkSession
+) -> None:
+    (bucket := lake.gateway.folder / "buckets" / "lost").mkdir()
+    jvm: Any = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path
+    with losing_answers(lake.endpoint, "/offsets/7") as endpoint:
+        settings = lake.storage(bucket.name, endpoint=endpoint)
+        storage.mount(None, settings, spark)
+        folder = path(f"{settings.source}/c/offsets")
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        first, second = (jvm.io.topiclake.store.CheckpointFiles(folder, conf) for _ in range(2))
+
+        def put(query: Any, name: str) -> None:
+            stream = query.createAtomic(path(folder, name), False)
+            stream.write(b"as all write it")
+            stream.close()
+
+        put(first, "7")
+        assert first.exists(path(folder, "7"))
+        # Of another query the same is not its own.
+        with pytest.raises(Py4JError, match="offsets/7 was there first"):
+            put(second, "7")
+        put(first, "8")
+    assert (bucket / "x/c/offsets/7").read_bytes() == b"as all write it"
+
+
+CONTAINER_CELLS = """\
+# Databricks notebook source
+import json, os
+from topiclake import delta, storage
+from topiclake.errors import StorageError
+from topiclake.storage_refusals import refusals_named
+from topiclake.storage_settings import StorageSettings
+dbutils.widgets.text("env", "")
+dbutils.widgets.text("topic", "")
+told = []
+
+def made(container, given):
+    values = {"account_key": os.environ["CELLS_KEY"], "sas_token": os.environ["CELLS_SAS"]}
+    where = {"source": f"wasbs://{container}@{os.environ['CELLS_HOST']}/key", "mount_point": "/mnt/x"}
+    secret = {given: "{{secrets/s/" + given + "}}"}
+    settings = StorageSettings.model_validate(
+        where | secret | {"mounted": False}, context={"secrets": lambda _, name: values[name]}
+    )
+    storage.mount(None, settings, spark)
+    return settings
+
+# COMMAND ----------
+
+for container in ("nowhere", "lake"):
+    settings = made(container, "account_key")
+    path = f"{settings.source}/table"
+    try:
+        with refusals_named(settings, path):
+            delta.is_table(spark, path)
+            delta.ensure_table(spark, path, spark.range(1).schema, {})
+        told.append(delta.read(spark, path).count())
+    except StorageError as error:
+        told.append(str(error))
+
+# COMMAND ----------
+
+# It may write and nothing else: whether the container is there cannot be asked.
+settings = made("writable", "sas_token")
+to = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"{settings.source}/file")
+told.append(to.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).getScheme())
+dbutils.notebook.exit(json.dumps(told))
+"""
+
+
+def test_a_missing_container_is_not_made_by_an_account_key(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, key = lake.home.load().ports["azure"], lake.azurite.key()
+    monkeypatch.setenv("CELLS_KEY", key.key)
+    monkeypatch.setenv("CELLS_SAS", key.container_sas("writable", permissions="w"))
+    monkeypatch.setenv("CELLS_HOST", f"{HOST}:{port}")
+    lake.container("PUT", "writable").raise_for_status()
+    cells = lake.home.folder / "containers.py"
+    cells.write_text(CONTAINER_CELLS)
+    if not (lake.home.folder / "conf").exists():
+        (lake.home.folder / "conf").symlink_to(REPOSITORY / "conf")
+    missing, rows, scheme = lake.run(str(cells), "env=local-azure", "topic=none")
+    assert "cannot be used: there is no container nowhere; try: create it" in missing
+    assert (rows, scheme) == (0, "wasbs")
+    assert lake.container("HEAD", "nowhere").status_code == requests.codes.not_found
 
 
 @pytest.mark.parametrize("hours", [-9, 1])

@@ -35,6 +35,38 @@ def test_the_second_commit_of_a_name_is_refused_and_nothing_is_left_of_it(jvm, s
     assert names(tmp_path) == [commit.name]
 
 
+@pytest.mark.parametrize(
+    ("kind", "why", "is_of_file_system"),
+    [
+        ("FileSystemException", "Operation not permitted", True),
+        ("FileSystemException", "Operation not supported", True),
+        ("FileSystemException", "Invalid cross-device link", True),
+        ("FileSystemException", "No space left on device", False),
+        ("FileSystemException", "Read-only file system", False),
+        ("NoSuchFileException", None, False),
+        ("AccessDeniedException", None, False),
+    ],
+)
+def test_only_a_file_system_without_hard_links_is_told_as_one(
+    jvm, spark, tmp_path, kind, why, is_of_file_system
+):
+    """By reflection: such file systems, full ones and those that lose a folder need root."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    files = loader.loadClass("io.topiclake.store.LocalFiles")
+    (link,) = [method for method in files.getDeclaredMethods() if method.getName() == "refused"]
+    link.setAccessible(True)
+    target = jvm.java.nio.file.Path.of(
+        f"{tmp_path}/1.json", spark.sparkContext._gateway.new_array(jvm.String, 0)
+    )
+    thrown = getattr(jvm.java.nio.file, kind)(str(target), None, why)
+    given = spark.sparkContext._gateway.new_array(jvm.Object, 2)
+    given[0], given[1] = target, thrown
+    told = link.invoke(None, given)
+    assert ("without hard links" in told.getMessage()) == is_of_file_system
+    assert ("logStore" in told.getMessage()) == is_of_file_system
+    assert (why or str(target)) in told.getMessage()
+
+
 def test_what_is_overwritten_loses_the_checksum_that_hadoop_made(jvm, spark, tmp_path):
     last, checksum = tmp_path / "last", tmp_path / ".last.crc"
     last.write_text("old")

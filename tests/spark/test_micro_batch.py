@@ -564,6 +564,22 @@ def test_counts_that_spark_loses_stop_nothing(spark, target, mixed, monkeypatch,
     assert versions(spark, target) == before
 
 
+def test_a_start_asks_the_table_only_where_nothing_was_counted(target, mixed, monkeypatch):
+    """On an object store that are two calls."""
+    asked, really = [], delta.is_committed
+
+    def ask(spark, path, attempt):
+        asked.append(path)
+        return really(spark, path, attempt)
+
+    monkeypatch.setattr(delta, "is_committed", ask)
+    for number in (0, 1):
+        micro_batch.write(restarted(target), mixed, number)
+    assert asked == []
+    micro_batch.write(restarted(target), mixed, 1)
+    assert asked == [target.table]
+
+
 def versions(spark, target):
     return delta.latest_version(spark, target.table), delta.latest_version(spark, target.quarantine)
 

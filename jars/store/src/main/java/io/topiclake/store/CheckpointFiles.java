@@ -6,6 +6,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.stream.Stream;
@@ -34,6 +35,9 @@ public class CheckpointFiles implements CheckpointFileManager {
 
   /** Folders whose files are named by the number of their batch, each made once. */
   private static final Set<String> LOGS = Set.of("offsets", "commits", "_spark_metadata");
+
+  /** Where a query that goes on writes first. */
+  private static final String PLANS = "offsets";
 
   /** Has a log for each source. */
   private static final String SOURCES = "sources";
@@ -75,7 +79,16 @@ public class CheckpointFiles implements CheckpointFileManager {
     if (own != null) {
       return own.createAtomic(path, overwriteIfPossible);
     }
-    return Thrower.of(() -> new Upload(path, S3Files.create(fs, path, overwriteIfPossible)));
+    return Thrower.of(() -> createOnS3(path, overwriteIfPossible));
+  }
+
+  private Upload createOnS3(Path path, boolean overwrite) throws IOException {
+    String mark = UUID.randomUUID().toString();
+    FSDataOutputStream stream = S3Files.create(fs, path, overwrite, mark);
+    if (folder.getName().equals(PLANS) && path.equals(new Path(folder, "0"))) {
+      Conditions.prepare(fs, folder);
+    }
+    return new Upload(path, mark, stream);
   }
 
   @Override
@@ -139,6 +152,10 @@ public class CheckpointFiles implements CheckpointFileManager {
     if (isLog && path.equals(folder)) {
       return true;
     }
+    RememberingS3A remembering = RememberingS3A.behind(fs);
+    if (remembering != null && remembering.hadNoState(path)) {
+      return false;
+    }
     return Recent.isKept(path) && !Recent.isMetadata(path) ? fs.isDirectory(path) : fs.exists(path);
   }
 
@@ -198,12 +215,14 @@ public class CheckpointFiles implements CheckpointFileManager {
   /** An upload that ends with `close` or, without a trace, with `cancel`. */
   private final class Upload extends CancellableFSDataOutputStream {
     private final Path path;
+    private final String mark;
     private final FSDataOutputStream stream;
     private boolean ended;
 
-    Upload(Path path, FSDataOutputStream stream) {
+    Upload(Path path, String mark, FSDataOutputStream stream) {
       super(stream);
       this.path = path;
+      this.mark = mark;
       this.stream = stream;
     }
 
@@ -213,29 +232,42 @@ public class CheckpointFiles implements CheckpointFileManager {
         return;
       }
       ended = true;
+      long length = stream.getPos();
       try {
-        long length = stream.getPos();
         stream.close();
-        long now = System.currentTimeMillis();
-        FileStatus made =
-            new FileStatus(length, false, 1, fs.getDefaultBlockSize(path), now, fs.makeQualified(path));
-        RememberingS3A remembering = RememberingS3A.behind(fs);
-        if (remembering != null) {
-          remembering.made(made);
-        }
-        if (isNumbered(path)) {
-          numbered().put(path.getName(), made);
-        }
       } catch (IOException error) {
         stream.abort();
-        if (!S3Files.isTaken(error)) {
-          throw error;
-        }
+        requireOwn(error);
+      }
+      note(length);
+    }
+
+    private void note(long length) throws IOException {
+      long now = System.currentTimeMillis();
+      FileStatus made =
+          new FileStatus(length, false, 1, fs.getDefaultBlockSize(path), now, fs.makeQualified(path));
+      RememberingS3A remembering = RememberingS3A.behind(fs);
+      if (remembering != null) {
+        remembering.made(made);
+      }
+      if (isNumbered(path)) {
+        numbered().put(path.getName(), made);
+      }
+    }
+
+    /** The answer to the first try may have been lost, and the second have met what the first one wrote. */
+    private void requireOwn(IOException error) throws IOException {
+      if (!S3Files.isTaken(error)) {
+        throw error;
+      }
+      // Not by its content: another query's may be the same.
+      if (!S3Files.hasMark(fs, path, mark)) {
         RememberingS3A remembering = RememberingS3A.behind(fs);
         if (remembering != null) {
           remembering.surprised();
         }
-        throw new FileAlreadyExistsException(path + " was there first");
+        throw (IOException)
+            new FileAlreadyExistsException(path + " was there first").initCause(error);
       }
     }
 

@@ -71,11 +71,11 @@ final class CommitBytes {
     }
   }
 
-  private static String tag(S3AFileStatus status) {
+  static String tag(S3AFileStatus status) {
     return String.valueOf(status.getEtag()).replace("\"", "");
   }
 
-  private static String md5(byte[] bytes) {
+  static String md5(byte[] bytes) {
     try {
       return HexFormat.of().formatHex(MessageDigest.getInstance("MD5").digest(bytes));
     } catch (NoSuchAlgorithmException none) {

@@ -6,11 +6,21 @@ import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.Set;
 import java.util.UUID;
 
 /** How files are made in local folders at once, and so that one process of several wins. */
 final class LocalFiles {
   static final String SCHEME = "file";
+
+  /** EPERM, EOPNOTSUPP, ENOSYS, EXDEV and EMLINK; Java keeps of an error its text only. */
+  private static final Set<String> NO_LINKS =
+      Set.of(
+          "Operation not permitted",
+          "Operation not supported",
+          "Function not implemented",
+          "Invalid cross-device link",
+          "Too many links");
 
   private LocalFiles() {}
 
@@ -45,13 +55,21 @@ final class LocalFiles {
         throw taken;
       }
     } catch (UnsupportedOperationException | FileSystemException error) {
-      throw new IOException(
-          target.getParent()
-              + " lies in a file system without hard links, by which writers exclude each other ("
-              + error.getMessage()
-              + "); use another folder, or, where one process alone ever writes, set"
-              + " spark.delta.logStore.file.impl=io.delta.storage.HDFSLogStore",
-          error);
+      throw refused(target, error);
     }
+  }
+
+  /** A full disk, or a folder that is gone by now, keeps its own cause: the advice takes the protection away. */
+  private static IOException refused(Path target, Exception error) {
+    if (error instanceof FileSystemException known && !NO_LINKS.contains(known.getReason() + "")) {
+      return known;
+    }
+    return new IOException(
+        target.getParent()
+            + " lies in a file system without hard links, by which writers exclude each other ("
+            + error.getMessage()
+            + "); use another folder, or, where one process alone ever writes, set"
+            + " spark.delta.logStore.file.impl=io.delta.storage.HDFSLogStore",
+        error);
   }
 }

@@ -49,6 +49,9 @@ final class Recent {
   private static final long THERE_NANOS = 30_000_000_000L;
   private static final long ABSENT_NANOS = 1_000_000_000L;
 
+  /** A hint may be old: Delta looks at what is there behind it. */
+  private static final long HINT_NANOS = 10_000_000_000L;
+
   private static final long OWN_NANOS = 3_000_000_000L;
 
   /** A checkpoint with the state of windows or joins has thousands of files, and keeps them. */
@@ -70,6 +73,12 @@ final class Recent {
 
   private final ConcurrentHashMap<Path, Seen> seen = new ConcurrentHashMap<>();
   private final ConcurrentHashMap<Path, Long> large = new ConcurrentHashMap<>();
+
+  /** Those that were listed whole. */
+  final Checkpoints checkpoints = new Checkpoints();
+
+  /** What was listed of Delta's hint where its newest checkpoint is, for the one who reads it next. */
+  private final ConcurrentHashMap<Path, Seen> hints = new ConcurrentHashMap<>();
 
   /** What is being listed just now. */
   private final Set<Look> looks = ConcurrentHashMap.newKeySet();
@@ -172,6 +181,17 @@ final class Recent {
     return put(path, new Seen(null, null, System.nanoTime() + ABSENT_NANOS));
   }
 
+  /** Note a hint; `status` is null where there is none. */
+  void putHint(Path file, FileStatus status) {
+    hints.put(file, new Seen(status, null, System.nanoTime() + HINT_NANOS));
+  }
+
+  /** Return what was noted, once; null where it must be asked. */
+  Seen takeHint(Path file) {
+    Seen noted = hints.remove(file);
+    return noted != null && System.nanoTime() - noted.until <= 0 ? noted : null;
+  }
+
   private Seen put(Path path, Seen now) {
     seen.put(path, now);
     return now;
@@ -205,6 +225,9 @@ final class Recent {
     tree.folders().filter(folder -> sources.equals(folder.getParent())).forEach(kept::add);
     // Without it this is no checkpoint, and others may write such folders as they like.
     boolean isCheckpoint = tree.file(new Path(root, METADATA)) != null;
+    if (isCheckpoint) {
+      checkpoints.put(root, tree);
+    }
     kept.forEach(path -> putOf(tree, path, isCheckpoint));
   }
 
@@ -252,6 +275,8 @@ final class Recent {
   /** Note that something is there. */
   synchronized void there(Path path) {
     seen.remove(path);
+    hints.remove(path);
+    checkpoints.made(path);
     Path folder = path.getParent();
     if (folder != null && isKept(folder)) {
       putFolder(folder);
@@ -268,5 +293,7 @@ final class Recent {
   synchronized void clear() {
     looks.forEach(look -> look.isStale = true);
     seen.clear();
+    checkpoints.clear();
+    hints.clear();
   }
 }

@@ -25,6 +25,7 @@ import org.apache.hadoop.fs.impl.FutureIOSupport;
 import org.apache.hadoop.fs.impl.OpenFileParameters;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.fs.s3a.Listing;
+import org.apache.hadoop.fs.s3a.RemoteFileChangedException;
 import org.apache.hadoop.fs.s3a.S3AFileStatus;
 import org.apache.hadoop.fs.s3a.S3AFileSystem;
 import org.apache.hadoop.util.Progressable;
@@ -44,6 +45,11 @@ public class RememberingS3A extends S3AFileSystem {
   private static final Pattern COMMIT = Pattern.compile("\\d{20}\\.json");
   private static final Pattern CHECKSUM = Pattern.compile("\\d{20}\\.crc");
   private static final int MOST = 20_000;
+
+  private static final String DELTA_LOG = "_delta_log";
+
+  /** Delta's own name; what it says may be old. */
+  private static final String HINT = "_last_checkpoint";
 
   /** Of a file with a checkpoint's id, a UUID in JSON; a user's own `metadata` is asked for. */
   private static final int ID_LENGTH = 45;
@@ -109,11 +115,29 @@ public class RememberingS3A extends S3AFileSystem {
     if (Recent.isPlainLog(whole)) {
       return seenListed(whole);
     }
-    if (super.isDirectory(whole)) {
+    if (DELTA_LOG.equals(whole.getName()) ? isLog(whole) : super.isDirectory(whole)) {
       return recent.putFolder(whole);
     }
     boolean isFile = !Recent.isReserved(whole) && super.isFile(whole);
     return isFile ? recent.put(super.getFileStatus(whole)) : recent.putAbsent(whole);
+  }
+
+  /** Who asks for a table's log reads next the hint where its checkpoint is; one call tells both of most. */
+  private boolean isLog(Path whole) throws IOException {
+    if (recent.isLarge(whole)) {
+      return super.isDirectory(whole);
+    }
+    // A folder's mark counts, too.
+    List<FileStatus> found = firstBelow(whole, new Path(whole, "no file"));
+    Path hint = new Path(whole, HINT);
+    FileStatus status =
+        found.stream().filter(one -> one.getPath().equals(hint)).findFirst().orElse(null);
+    if (found.size() > PAGE) {
+      recent.putLarge(whole);
+    } else {
+      recent.putHint(hint, status);
+    }
+    return !found.isEmpty();
   }
 
   /** Who asks for a part of a checkpoint asks for the others next; one call tells all, if it is not too large. */
@@ -123,7 +147,7 @@ public class RememberingS3A extends S3AFileSystem {
       return;
     }
     try (Recent.Look look = recent.look(root)) {
-      List<FileStatus> found = firstBelow(root);
+      List<FileStatus> found = firstBelow(root, root);
       if (found.size() > PAGE) {
         recent.putLarge(root);
       } else {
@@ -135,14 +159,14 @@ public class RememberingS3A extends S3AFileSystem {
     }
   }
 
-  private List<FileStatus> firstBelow(Path root) throws IOException {
+  private List<FileStatus> firstBelow(Path root, Path but) throws IOException {
     RemoteIterator<S3AFileStatus> listing =
         getListing()
             .createFileStatusListingIterator(
                 root,
                 createListObjectsRequest(pathToKey(root) + "/", null),
                 path -> true,
-                new Listing.AcceptAllButSelfAndS3nDirs(root),
+                new Listing.AcceptAllButSelfAndS3nDirs(but),
                 getActiveAuditSpan());
     List<FileStatus> found = new ArrayList<>();
     while (found.size() <= PAGE && listing.hasNext()) {
@@ -298,6 +322,10 @@ public class RememberingS3A extends S3AFileSystem {
   @Override
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
     Path whole = makeQualified(path);
+    Recent.Seen hint = recent.takeHint(whole);
+    if (hint != null) {
+      return FutureIOSupport.awaitFuture(super.openFile(path).withFileStatus(hint.there(whole)).build());
+    }
     boolean isKnown = known.containsKey(whole) || inLog(whole) != null || Recent.isMetadata(whole);
     return isKnown ? FutureIOSupport.awaitFuture(openFile(path).build()) : super.open(path, bufferSize);
   }
@@ -330,6 +358,10 @@ public class RememberingS3A extends S3AFileSystem {
   public CompletableFuture<FSDataInputStream> openFileWithOptions(Path path, OpenFileParameters options)
       throws IOException {
     Path whole = makeQualified(path);
+    byte[] content = Recent.isMetadata(whole) ? idOf(whole, options) : logged(whole, options);
+    if (content != null) {
+      return CompletableFuture.completedFuture(Bytes.stream(content));
+    }
     FileStatus status = known.get(whole);
     if (status == null || !isCommit(whole) || status.getLen() > CommitBytes.LARGEST) {
       return super.openFileWithOptions(path, options);
@@ -342,6 +374,52 @@ public class RememberingS3A extends S3AFileSystem {
       }
     }
     return CompletableFuture.completedFuture(kept);
+  }
+
+  /** Fetch a checkpoint's id on condition that it is the one that was listed; null where it may be another. */
+  private byte[] idOf(Path whole, OpenFileParameters options) throws IOException {
+    Path root = whole.getParent();
+    S3AFileStatus listed = recent.checkpoints.id(root);
+    if (listed == null || listed.getLen() != ID_LENGTH) {
+      return null;
+    }
+    try {
+      byte[] content = fetched(whole, options, listed);
+      recent.checkpoints.isSame(root);
+      return content;
+    } catch (RemoteFileChangedException | FileNotFoundException changed) {
+      recent.clear();
+      return null;
+    }
+  }
+
+  /** Return what stands in a file of a query's log that was listed; null where it was not, or is large. */
+  private byte[] logged(Path whole, OpenFileParameters options) throws IOException {
+    boolean isListed = Recent.isInLog(whole) && options.getStatus() instanceof S3AFileStatus;
+    if (!isListed || options.getStatus().getLen() > Checkpoints.LARGEST) {
+      return null;
+    }
+    S3AFileStatus status = (S3AFileStatus) options.getStatus();
+    byte[] content = recent.checkpoints.open(Recent.checkpointOf(whole.getParent()), whole, status);
+    if (content == null) {
+      content = fetched(whole, options, status);
+      recent.checkpoints.fetched(whole, status, content);
+    }
+    return content;
+  }
+
+  private byte[] fetched(Path whole, OpenFileParameters options, S3AFileStatus status) throws IOException {
+    OpenFileParameters tagged =
+        new OpenFileParameters()
+            .withMandatoryKeys(options.getMandatoryKeys())
+            .withOptionalKeys(options.getOptionalKeys())
+            .withOptions(options.getOptions())
+            .withBufferSize(options.getBufferSize())
+            .withStatus(status);
+    try (FSDataInputStream stream =
+        FutureIOSupport.awaitFuture(super.openFileWithOptions(whole, tagged))) {
+      return stream.readAllBytes();
+    }
   }
 
   @Override
@@ -393,6 +471,11 @@ public class RememberingS3A extends S3AFileSystem {
       // Its time is the store's, which Delta asks for next: another one would look like another commit.
       commits.wrote(whole, content);
     }
+  }
+
+  /** Tell whether a checkpoint that was listed moments ago had no state. */
+  boolean hadNoState(Path path) {
+    return recent.checkpoints.hadNoState(makeQualified(path));
   }
 
   /** Note what was made without `create`. */

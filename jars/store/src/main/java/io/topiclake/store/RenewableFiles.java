@@ -1,5 +1,6 @@
 package io.topiclake.store;
 
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.URI;
 import java.util.Collections;
@@ -44,6 +45,9 @@ public class RenewableFiles extends FilterFileSystem {
           "abfs", "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
           "abfss", "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
           "s3a", RememberingS3A.class.getName());
+
+  /** With an account's key, the first file would make a container that is missing, or whose name is wrong. */
+  private static final Set<String> MAKE_CONTAINERS = Set.of("wasb", "wasbs");
 
   /** So long a file that was begun with the earlier credential may take. */
   private static final Executor LATER = CompletableFuture.delayedExecutor(6, TimeUnit.HOURS);
@@ -90,9 +94,22 @@ public class RenewableFiles extends FilterFileSystem {
         Class<?> kind = conf.getClassByName(REAL.get(uri.getScheme()));
         FileSystem made = (FileSystem) ReflectionUtils.newInstance(kind, conf);
         made.initialize(uri, conf);
+        if (MAKE_CONTAINERS.contains(uri.getScheme())) {
+          requireContainer(made);
+        }
         return made;
       } catch (ClassNotFoundException missing) {
         throw new IOException("the jars lack " + missing.getMessage(), missing);
+      }
+    }
+
+    /** Asks with an account key only: a SAS token's container Hadoop takes for granted, and never makes. */
+    private static void requireContainer(FileSystem made) throws IOException {
+      try {
+        made.getFileStatus(new Path("/"));
+      } catch (FileNotFoundException none) {
+        close(made);
+        throw new IOException("the specified container does not exist: " + made.getUri(), none);
       }
     }
 

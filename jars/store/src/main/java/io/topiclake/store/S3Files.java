@@ -1,6 +1,8 @@
 package io.topiclake.store;
 
+import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileSystem;
@@ -16,24 +18,50 @@ final class S3Files {
   /** No looking at what is there before the upload: S3 does not need it, and it proves nothing. */
   private static final String NO_PROBES = "fs.s3a.create.performance";
 
+  /** Of an object's own metadata: how Hadoop writes a name, and how it reads it. */
+  private static final String CREATE_HEADER = "fs.s3a.create.header.";
+  private static final String HEADER = "header.";
+
+  private static final String MARK = "topiclake-upload";
+
   private S3Files() {}
 
   /** Begin a file that appears, whole, when the stream is closed. */
   static FSDataOutputStream create(FileSystem fs, Path path, boolean overwrite) throws IOException {
+    return create(fs, path, overwrite, null);
+  }
+
+  /** The same, with a mark that tells whose it is; null for none. */
+  static FSDataOutputStream create(FileSystem fs, Path path, boolean overwrite, String mark)
+      throws IOException {
     if (!overwrite) {
       Conditions.require(fs, path.getParent());
     }
-    return begin(fs, path, overwrite);
+    return begin(fs, path, overwrite, mark);
   }
 
-  static FSDataOutputStream begin(FileSystem fs, Path path, boolean overwrite) throws IOException {
+  static FSDataOutputStream begin(FileSystem fs, Path path, boolean overwrite, String mark)
+      throws IOException {
     FSDataOutputStreamBuilder<?, ?> builder = fs.createFile(path).recursive().overwrite(true);
     builder.opt(NO_PROBES, true);
     if (!overwrite) {
       // `must`: a client that does not know the condition refuses, and does not go on without it.
       builder.must(CONDITIONAL, true);
     }
+    if (mark != null) {
+      builder.opt(CREATE_HEADER + MARK, mark);
+    }
     return builder.build();
+  }
+
+  /** Tell whether a file that is there is the one with this mark. */
+  static boolean hasMark(FileSystem fs, Path path, String mark) throws IOException {
+    try {
+      byte[] found = fs.getXAttrs(path).get(HEADER + MARK);
+      return found != null && mark.equals(new String(found, StandardCharsets.UTF_8));
+    } catch (FileNotFoundException gone) {
+      return false;
+    }
   }
 
   /** Tell whether an upload failed since the object was there (412), or is being made by another (409). */
