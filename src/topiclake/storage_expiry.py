@@ -17,6 +17,8 @@ _SAS = "fs.azure.sas."
 #: A date, and maybe a time, which is UTC's where it does not say.
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|[+-]\d\d:\d\d)?)?")
 _HOUR_SECONDS = 3600.0
+#: Clocks may differ so much: whether a token that begins within it is good already, the store decides.
+_CLOCKS_DIFFER = timedelta(minutes=5)
 _LOG = logging.getLogger(__name__)
 
 #: When it was last warned about the end of a secret's token, by the clock that only runs forward.
@@ -62,7 +64,7 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
     Raises:
         StorageError: It has not begun yet, or has ended.
     """
-    require_begun(storage, settings)
+    require_begun(storage, settings, _CLOCKS_DIFFER)
     end, now = _found(settings, end_of), _now()
     if end is None:
         return
@@ -72,10 +74,12 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
         _warn(storage, end, now)
 
 
-def require_begun(storage: StorageSettings, settings: Mapping[str, str]) -> None:
-    """Raise a StorageError when a token is good later only, by this machine's clock."""
+def require_begun(
+    storage: StorageSettings, settings: Mapping[str, str], but_for: timedelta = timedelta()
+) -> None:
+    """Raise a StorageError when a token is good later only, but for so much, by this machine's clock."""
     begin, now = _found(settings, begin_of), _now()
-    if begin is not None and begin > now:
+    if begin is not None and begin > now + but_for:
         raise StorageError(
             f"{storage.source} cannot be opened: {_told(storage, begin, now, 'begins')}",
             f"wait, set this machine's clock if it is wrong, or put a token that is good now into the secret "
