@@ -18,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,17 +92,17 @@ def largest_share(pipeline: str, topic: str) -> float:
     return max(counts) * len(counts) / sum(counts)
 
 
-def drain(spark: SparkSession, settings: Settings) -> tuple[StreamingQuery, DataFrame]:
-    """Drain as the notebooks do; return the query and the rows."""
+def drain(spark: SparkSession, settings: Settings) -> tuple[StreamingQuery, Callable[[], DataFrame]]:
+    """Drain as the notebooks do; return the query, and what reads the rows."""
     mounts = Mounts(settings.storage.source)
     tl.mount(mounts, settings.storage, spark)
     if settings.name == "taxi":
         archive = tl.start_archive(spark, settings, mounts)
         archive.await_caught_up()
-        return archive.query, archive.rows()
+        return archive.query, archive.rows
     query = tl.start_ingest(spark, settings, mounts)
     tl.await_caught_up(query, settings.pipeline.trigger)
-    return query, delta.read(spark, tl.table_path(settings, mounts))
+    return query, partial(delta.read, spark, tl.table_path(settings, mounts))
 
 
 def sums(rows: DataFrame) -> list[Any]:
@@ -121,7 +123,7 @@ def run_side(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, 
     cost = {"seconds": time.monotonic() - started, "batches": batch_seconds(query)}
     print(json.dumps(cost), flush=True)
     sys.stdin.readline()
-    print(json.dumps(sums(found)), flush=True)
+    print(json.dumps(sums(found())), flush=True)
     spark.stop()
 
 
