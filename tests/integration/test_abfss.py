@@ -154,7 +154,7 @@ MISSING = "cannot be used: there is no container nowhere; try: create it, or men
         ("no container, token", MISSING),
         ("no container, key", MISSING),
         ("no container, client", MISSING),
-        ("wrong token", "refuses the SAS token ("),
+        ("wrong token", "refuses the SAS token, good until "),
         ("only reads", "refuses the SAS token: it may not write ("),
         ("wrong key", "refuses the account key ("),
         ("wasbs wrong key", "refuses the account key ("),

@@ -238,3 +238,30 @@ def changed(manifest: Manifest, place: str, value: object) -> Manifest:
     else:
         inner[key] = value
     return broken
+
+
+def test_the_plan_in_the_docs_is_that_of_the_manifests_and_its_arithmetic_is_right():
+    plan = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    conf = yaml.safe_load((ROOT / "conf" / "kubernetes.yaml").read_text("utf-8"))
+    executors = APPLICATIONS["taxi-archive"]["spec"]["executor"]["instances"]
+    assert executors == MANIFESTS["nyc-avro-topic"]["spec"]["partitions"]
+    rows, batch_rows = 112_000_000, conf["pipelines"]["taxi"]["max_offsets_per_trigger"]
+    # Of the table: the slower round with one worker, a batch's seconds and calls; below it, the skew.
+    measured = re.search(
+        r"^\| 1 worker \| [\d,]+ \| ([\d,]+) – [\d,]+ \| ([\d.]+) \| (\d+) \|", plan, re.MULTILINE
+    )
+    rate, seconds, calls = int(measured[1].replace(",", "")), float(measured[2]), int(measured[3])
+    largest = round(float(re.search(r"the largest has ([\d.]+) times the mean", plan)[1]) * rows / executors)
+    reading, batches = round(largest / rate), rows // batch_rows
+    besides = round(batches * seconds)
+    needed = largest / (600 - besides)
+    assert reading + besides < 600
+    for told in (
+        f"{largest:,} / {rate:,} = {reading} s",
+        f"112,000,000 / {batch_rows:,} = {batches}",
+        f"{batches} · {seconds} = {besides} s at most",
+        f"{reading} s + {besides} s = {reading + besides} s",
+        f"{largest:,} / (600 − {besides}) = {needed:,.0f} rows/s, {needed / rate:.0%}".replace("%", " %"),
+        f"{calls} · {batches} = {calls * batches}, {calls * batches / (rows / 1e6):.1f} for a million rows",
+    ):
+        assert told in " ".join(plan.split())
