@@ -28,8 +28,8 @@ from topiclake import (
     schemas,
     storage,
 )
-from topiclake.errors import ConfigError, DecodeError
-from topiclake.session import is_databricks
+from topiclake.errors import ConfigError, DecodeError, TopiclakeError
+from topiclake.session import is_databricks, renewed_key
 from topiclake.settings import Settings
 from topiclake.static_schemas import StaticSchemas
 from topiclake.storage_refusals import refusals_named
@@ -62,6 +62,8 @@ class ArchiveSummary:
 class Archive:
     """A stream from one topic into Parquet files; while someone waits for it, new schemas restart it.
 
+    So does a renewed credential, where executors were refused with the one that the query started with.
+
     Attributes:
         spark: The session.
         settings: The configuration.
@@ -81,6 +83,7 @@ class Archive:
     schemas: StaticSchemas
     restarts: int = 0
     query: StreamingQuery = field(init=False)
+    _opened: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.query = self._start()
@@ -131,10 +134,20 @@ class Archive:
             except DecodeError as error:
                 self._learn(error)
                 self.query = self._start()
+            except TopiclakeError:
+                # Spark's file sink hands its executors the settings with which the query started.
+                if self._renewed() == self._opened:
+                    raise
+                self.query = self._start()
             else:
                 return
 
+    def _renewed(self) -> int:
+        """Return when the store's credential was last renewed."""
+        return int(self.spark.conf.get(renewed_key(self.settings.storage.source), None) or 0)
+
     def _start(self) -> StreamingQuery:
+        self._opened = self._renewed()
         while True:
             stream = self._stream()
             try:

@@ -1,6 +1,7 @@
 """Taxi trips from CSV to Kafka to Parquet files and Delta tables, on the embedded broker and registry."""
 
 import re
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,11 +10,13 @@ from confluent_kafka import Producer
 
 import topiclake as tl
 from tests.environment import Unmounted
+from tests.waiting import wait_until
 from topiclake import delta, kafka
 from topiclake.config import load_settings
-from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError
+from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError, TopiclakeError
 from topiclake.pipelines import taxi as taxi_pipeline
 from topiclake.pipelines.taxi_trips import read_trips
+from topiclake.session import renewed_key
 
 PROJECT = Path(__file__).parents[2]
 SAMPLE = PROJECT / "data" / "yellow_tripdata_2019-01_sample.csv"
@@ -131,6 +134,30 @@ def test_the_18th_column_arrives_while_both_streams_run(taxi, avro_form):
     assert trips(taxi.table()) == expected
     assert taxi.quarantined() == []
     assert taxi.archive(avro_form=avro_form).summary().rows == 800
+
+
+def test_an_archive_whose_store_refused_it_goes_on_once_the_credential_was_renewed(taxi):
+    """As executors are refused at a token's end; here by a file where the folder was."""
+    taxi.publish(0, 300)
+    archive = taxi.archive(trigger="1 second")
+    folder = Path(archive.path.removeprefix("file:"))
+    away = folder.rename(folder.with_name("away"))
+    folder.write_text("no folder")
+    taxi.publish(300, 600)
+    wait_until(lambda: not archive.query.isActive)
+    folder.unlink()
+    away.rename(folder)
+    with pytest.raises(TopiclakeError):
+        archive.await_caught_up()
+    renewed = renewed_key(archive.settings.storage.source)
+    taxi.spark.conf.set(renewed, str(time.time_ns()))
+    try:
+        archive.await_caught_up()
+    finally:
+        taxi.spark.conf.unset(renewed)
+    archive.stop()
+    assert archive.restarts == 0
+    assert trips(archive.rows(), HEADER[:17]) == taxi.expected(0, 600, HEADER[:17])
 
 
 WRONG = {"confluent": ("plain", "plain Avro of schema"), "plain": ("confluent", "Confluent's header")}
