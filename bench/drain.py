@@ -10,14 +10,14 @@ from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming import StreamingQuery
 
 from bench.gps_ingest import SIDES, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
-from topiclake import ingest, progress, session
+from topiclake import delta, ingest, progress, session
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
 
@@ -85,9 +85,13 @@ def topiclake(spark: SparkSession, settings: Settings, folder: Path | str) -> St
 
 
 def sums(spark: SparkSession, folder: Path | str) -> list[Any]:
-    """Return the count, and a sum of each column that does not depend on the rows' order."""
-    rows = spark.read.format("delta").load(f"{folder}/delta/gps")
-    columns = ["timestamp", "deviceId", "latitude", "longitude", "altitude", "speed"]
+    """Return `sums_of` the table that a side made."""
+    return sums_of(spark.read.format("delta").load(f"{folder}/delta/gps"))
+
+
+def sums_of(rows: DataFrame) -> list[Any]:
+    """Return the count, and a sum of each column but `_kafka` that does not depend on the rows' order."""
+    columns = [name for name in rows.columns if name != delta.KAFKA_COLUMN]
     hashes = [F.sum(F.xxhash64(column).cast("decimal(38,0)")).cast("string") for column in columns]
     return list(rows.agg(F.count("*"), *hashes).collect()[0])
 

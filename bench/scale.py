@@ -21,17 +21,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from rich.table import Table
 
 import topiclake as tl
 from bench import gps_ingest
-from bench.drain import Mounts, batch_seconds
+from bench.drain import Mounts, batch_seconds, sums_of
 from bench.gps_ingest import verify, warm_up
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, secret, spread
 from bench.s3_calls import SETTLE_SECONDS, calls_in
@@ -105,13 +103,6 @@ def drain(spark: SparkSession, settings: Settings) -> tuple[StreamingQuery, Call
     return query, partial(delta.read, spark, tl.table_path(settings, mounts))
 
 
-def sums(rows: DataFrame) -> list[Any]:
-    """Return the count, and a sum of each column that does not depend on the rows' order."""
-    columns = [name for name in rows.columns if name != delta.KAFKA_COLUMN]
-    hashes = [F.sum(F.xxhash64(column).cast("decimal(38,0)")).cast("string") for column in columns]
-    return list(rows.agg(F.count("*"), *hashes).collect()[0])
-
-
 def run_side(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, str]) -> None:
     """Drain the small topic, then the big one; print its cost, wait, and print the sums."""
     spark = start_spark(conf)
@@ -123,7 +114,7 @@ def run_side(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, 
     cost = {"seconds": time.monotonic() - started, "batches": batch_seconds(query)}
     print(json.dumps(cost), flush=True)
     sys.stdin.readline()
-    print(json.dumps(sums(found())), flush=True)
+    print(json.dumps(sums_of(found())), flush=True)
     spark.stop()
 
 

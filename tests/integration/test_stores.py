@@ -108,10 +108,17 @@ class Lake:
         return self.gateway.folder / "buckets" / BUCKET / "topiclake" / name
 
     def blob(self, method: str, store: str, name: str) -> requests.Response:
+        return self.ask(method, f"{CONTAINER}/{store}/{name}?")
+
+    def container(self, method: str, name: str) -> requests.Response:
+        return self.ask(method, f"{name}?restype=container&")
+
+    def ask(self, method: str, what: str) -> requests.Response:
+        """Ask the Azure store; `what` is a path and a query, to which a token is added."""
         port, token = self.home.load().ports["azure"], self.azurite.key().account_sas()
         return requests.request(
             method,
-            f"https://127.0.0.1:{port}/{CONTAINER}/{store}/{name}?{token}",
+            f"https://127.0.0.1:{port}/{what}{token}",
             headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
             verify=str(self.azurite.certificate.authority),
             timeout=120,
@@ -124,16 +131,6 @@ class Lake:
         source = self.addresses.extras["WORKBENCH_AZURE_SOURCE"]
         folder = source.replace("wasbs:", f"{store}:").replace("/topiclake", f"/{store}")
         return ("env=local-azure", f"topic=gps_{store}", f"storage={folder}")
-
-    def container(self, verb: str, name: str) -> requests.Response:
-        port, token = self.home.load().ports["azure"], self.azurite.key().account_sas()
-        return requests.request(
-            verb,
-            f"https://127.0.0.1:{port}/{name}?restype=container&{token}",
-            headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
-            verify=str(self.azurite.certificate.authority),
-            timeout=120,
-        )
 
     def start(self, notebook: str, *parameters: str, **variables: str) -> subprocess.Popen[str]:
         given = [part for one in parameters for part in ("-p", one)]
@@ -339,10 +336,8 @@ def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
         preload(settings, 4_000)
         drain.topiclake(spark, s3_calls.load("topiclake", rows), folder)
         time.sleep(s3_calls.SETTLE_SECONDS)
-        with lake.gateway.access_log.open(errors="replace") as lines:
-            lines.seek(before)
-            matches = [match for line in lines if (match := s3_calls.CALL.search(line))]
-        found = [(match[1], match[2] if match[2] != "-" else match[3]) for match in matches]
+        called = s3_calls.calls_in(lake.gateway.access_log, before)
+        found = [(name, uri if key == "-" else key) for name, key, uri in called]
         assert [name for name, _ in found if "Copy" in name or "Delete" in name] == []
         return found
 
