@@ -59,10 +59,11 @@ def load_settings(
             f"pipeline '{name}' is not in {folder}; there are: {', '.join(pipelines) or 'none'}",
             "add it under `pipelines` in base.yaml",
         )
+    named = set(given)
     if "storage" in given:
         merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
     merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: _upper(given)})[name]}
-    return _validate(_expand(merged, files), files, set(given), secrets)
+    return _validate(_expand(merged, files), files, named, secrets)
 
 
 def _upper(given: Mapping[str, str]) -> dict[str, Any]:
@@ -161,6 +162,7 @@ def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -
     problem = error.errors()[0]
     path = [str(part) for part in problem["loc"] if not str(part).startswith(("function-", "[key]"))]
     key = path[1] if path[0] == "pipeline" and len(path) > 1 else ".".join(path)
+    key = "storage" if key == "storage.source" else key  # which is the parameter's name
     place = f"parameter {key}" if key in given else f"{'.'.join(path)} in {' or '.join(map(str, files))}"
     remedy = f"-p {key}=<an allowed value>, or leave it empty" if key in given else "mend that file"
     if problem["type"] == "extra_forbidden":

@@ -55,6 +55,7 @@ _REFUSED = re.compile(
     r"|\b40[13] (?:Unauthorized|Forbidden)|Authentication information is not given|InvalidAccessKeyId"
     r"|No user exists|SignatureDoesNotMatch|NoAuth|CredentialInitialization"
 )
+_WRONG_MD5 = re.compile(r"Blob hash mismatch")
 _UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
 _AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
 #: Another store says something else with the same words.
@@ -144,6 +145,11 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
             "spark.delta.logStore.s3a.impl=io.delta.storage.S3SingleDriverLogStore",
         ),
         (_MISSING, f"cannot be used: there is no {place}", f"create it, or mend {mend}"),
+        (
+            _WRONG_MD5,
+            f"holds a file that is damaged, or that abfss wrote: Hadoop's gives it a wrong checksum ({why})",
+            "storage.source: abfss://…",
+        ),
         (_SKEWED, f"refuses this machine's clock, {now} UTC ({why})", "set the clock"),
         (_NO_KEY, "cannot be opened: its account key is not base64", secret),
         (

@@ -36,6 +36,9 @@ ACCESS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"access_key", "secret_key", "session_token"}),
     ),
 }
+#: To Java a bucket's name is a host's, and Hadoop opens no other (HADOOP-17241): `a_b` and `logs.2024`
+#: are none.
+_BUCKET = re.compile(r"(?!.*\.[0-9][^.]*$)(?!.*(?:\.\.|\.-|-\.))[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 #: A secret key may hold slashes.
 _LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^@\s]*@")
 
@@ -69,7 +72,10 @@ def _kind(source: str) -> str:
 
 
 def _check_source(value: str) -> str:
-    _kind(value)
+    if _kind(value) == "s3a" and not _BUCKET.fullmatch(bucket := value.split("/")[2]):
+        raise ValueError(
+            f"Hadoop opens no bucket {bucket}: letters, digits, hyphens, and dots, a letter after the last"
+        )
     return value
 
 

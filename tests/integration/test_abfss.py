@@ -80,6 +80,8 @@ def cases(store: Azurite, client: Client) -> dict[str, dict[str, Any]]:
         "key": (CONTAINER, {"account_key": store.key}),
         "client": (CONTAINER, {"oauth": oauth, "client_secret": client.secret}),
         "wasbs key": (OTHER, {"account_key": store.key}),
+        "wasbs on token": (CONTAINER, {"account_key": store.key}),
+        "abfss on wasbs key": (OTHER, {"account_key": store.key}),
         "no container, token": ("nowhere", {"sas_token": store.container_sas("nowhere")}),
         "no container, key": ("nowhere", {"account_key": store.key}),
         "no container, client": ("nowhere", {"oauth": oauth, "client_secret": client.secret}),
@@ -100,7 +102,9 @@ def case(name: str, container: str, given: dict[str, Any]) -> dict[str, Any]:
     named = {key: f"{{{{secrets/azure/{key}}}}}" for key in secrets}
     if oauth := given.get("oauth"):
         named = {"oauth": oauth | named}
-    return {"source": f"{scheme}://{container}@{host}/{name}".replace(" ", "-"), "secrets": secrets, **named}
+    # A folder of its own, or that of another case.
+    folder = name.rpartition(" on ")[2].replace(" ", "-")
+    return {"source": f"{scheme}://{container}@{host}/{folder}", "secrets": secrets, **named}
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +175,15 @@ def test_what_azure_refuses_is_told_in_a_sentence_and_nothing_is_written(
     assert "; try: " in answer
     assert "\n" not in answer
     assert told.blobs(folder) == []
+
+
+def test_a_table_that_abfss_wrote_is_not_opened_by_wasbs_and_it_is_told_why(told: Told) -> None:
+    assert told.answers["abfss on wasbs key"] == 14  # the other way round
+    assert (
+        f"wasbs://{CONTAINER}@{HOST}/token holds a file that is damaged, or that abfss wrote: "
+        in (told.answers["wasbs on token"])
+    )
+    assert told.answers["wasbs on token"].endswith("; try: storage.source: abfss://…")
 
 
 def test_no_secret_is_told(told: Told) -> None:

@@ -207,6 +207,19 @@ def test_a_source_of_another_form_is_refused_with_those_allowed(source):
 
 
 @pytest.mark.parametrize(
+    "bucket", ["a_b", "logs.2024", "a.2024-x", "-a", "a-", "a..b", "a b", "ü", "a%41", "."]
+)
+def test_a_bucket_that_is_no_host_to_hadoop_is_refused_by_name(bucket):
+    with pytest.raises(ValidationError, match=f"Hadoop opens no bucket {re.escape(bucket)}: "):
+        settings(f"s3a://{bucket}/x")
+
+
+@pytest.mark.parametrize("bucket", ["b", "B", "123", "1a", "a.1b.c", "a-1", "a.b-1", "2024-lake", "a--b"])
+def test_a_bucket_that_is_a_host_to_hadoop_is_taken(bucket):
+    assert settings(f"s3a://{bucket}").kind == "s3a"
+
+
+@pytest.mark.parametrize(
     "source",
     ["file:///a/../b", "file:///a/%2e%2E/b", "s3a://b/..", "wasbs://c@a/x/../y", "/Volumes/a/b/c/.."],
 )
