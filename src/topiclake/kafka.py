@@ -171,7 +171,7 @@ def require_topic(kafka: KafkaSettings, topic: str) -> int:
     if topic not in topics:
         raise TopicNotFoundError(
             f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; it holds: {_shown(topics)}",
-            "publish first (python -m workbench run notebooks/gps_publish.py), or check the topic's name",
+            "publish first (the examples: python -m workbench run notebooks/…_publish.py), or check its name",
         )
     return topics[topic]
 

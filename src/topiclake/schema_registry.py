@@ -132,7 +132,7 @@ class SchemaRegistry:
         there = ", ".join(self.subjects()) or "none"
         raise SubjectNotFoundError(
             f"subject {subject} is not in the schema registry at {self.url}; it holds: {there}",
-            "publish to the topic once (python -m workbench run notebooks/gps_publish.py), "
+            "publish to the topic once (the examples: python -m workbench run notebooks/…_publish.py), "
             "or check the topic's name",
         )
 

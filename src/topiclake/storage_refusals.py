@@ -55,6 +55,8 @@ _REFUSED = re.compile(
     r"|\b40[13] (?:Unauthorized|Forbidden)|Authentication information is not given|InvalidAccessKeyId"
     r"|No user exists|SignatureDoesNotMatch|NoAuth|CredentialInitialization"
 )
+#: Spark's, of a first start beside another one; of later batches `progress.named` tells.
+_SECOND_QUERY = re.compile(r"Multiple streaming queries are concurrently using")
 _WRONG_MD5 = re.compile(r"Blob hash mismatch")
 _UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
 _AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
@@ -113,6 +115,11 @@ def _opened_by(storage: StorageSettings, path: str) -> StorageSettings | None:
 
 
 def _named(configured: StorageSettings, path: str, text: str, why: str) -> StorageError:
+    if _SECOND_QUERY.search(text):
+        return StorageError(
+            f"another query has just begun with the checkpoint {without_login(path)}; nothing was lost",
+            "this again when it has ended, or a checkpoint_path and a table_path of its own",
+        )
     storage = _opened_by(configured, path)
     unusable = StorageError(f"{without_login(path)} cannot be used: {why}", "mend the storage, or the path")
     if storage is None or storage.kind in ("file", "volume"):

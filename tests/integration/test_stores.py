@@ -580,6 +580,31 @@ def test_a_file_of_a_checkpoint_whose_answer_was_lost_is_its_writers_own(
     assert (bucket / "x/c/offsets/7").read_bytes() == b"as all write it"
 
 
+@pytest.mark.parametrize("on", ["s3", "folder"])
+def test_the_second_of_two_first_starts_is_told_of_the_other(
+    lake: Lake, spark: SparkSession, tmp_path: Path, on: str
+) -> None:
+    (lake.gateway.folder / "buckets" / "starts").mkdir(exist_ok=True)
+    settings = lake.storage("starts")
+    storage.mount(None, settings, spark)
+    jvm: Any = spark.sparkContext._jvm
+    (tmp_path / "c").mkdir()  # which Spark makes before
+    path = f"{settings.source}/c" if on == "s3" else f"file:{tmp_path}/c"
+    metadata = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+
+    def start() -> None:
+        # As each query does that found none.
+        file = jvm.org.apache.hadoop.fs.Path(f"{path}/metadata")
+        with refusals_named(settings, path):
+            metadata.write(metadata(str(uuid4())), file, conf)
+
+    start()
+    with pytest.raises(StorageError) as raised:
+        start()
+    assert raised.value.cause == f"another query has just begun with the checkpoint {path}; nothing was lost"
+
+
 CONTAINER_CELLS = """\
 # Databricks notebook source
 import json, os
