@@ -117,9 +117,16 @@ def require_or_keep(spark: SparkSession, settings: Settings, path: str) -> NewId
 
 
 def keep_ids(spark: SparkSession, new: NewIds, path: str) -> None:
-    """Keep what `require_or_keep` returned in the checkpoint's folder."""
+    """Keep what `require_or_keep` returned in the checkpoint's folder, unless a start beside this one has."""
     now = _now()
-    _append(spark, [(topic, one, now) for topic, one in new.items()], _IDS, f"{path}/topiclake/topics")
+    try:
+        _append(spark, [(topic, one, now) for topic, one in new.items()], _IDS, f"{path}/topiclake/topics")
+    except (PySparkException, Py4JError):
+        # Hadoop's committers share a folder, which the first one to end removes. Which of the starts goes on
+        # is decided by the query's own files.
+        kept = _ids(spark, path)
+        if any(kept.get(topic) != one for topic, one in new.items()):
+            raise
 
 
 def explained(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
