@@ -22,6 +22,11 @@ Each says what failed, what was allowed, and what to try next; none carries a se
 
 from __future__ import annotations
 
+import re
+
+#: Spark's, of what another query wrote first: on some stores the one, on others the other.
+SECOND_QUERY = re.compile(r"Multiple streaming queries are concurrently using|CONCURRENT_STREAM_LOG_UPDATE")
+
 
 class TopiclakeError(Exception):
     """An error whose text is one sentence with the cause, and the next thing to try.

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import errors
-from topiclake.errors import IngestError, NewSchemaError, OffsetsLostError, TopiclakeError
+from topiclake.errors import SECOND_QUERY, IngestError, NewSchemaError, OffsetsLostError, TopiclakeError
 
 _OWN_ERROR = re.compile(r"topiclake\.errors\.(\w+): (.*?)(?:; try: (.*))?$", re.MULTILINE)
 #: Of a record, not of the plan that may raise it, which Spark prints with the error of any other cause.
@@ -120,7 +120,7 @@ def failure(query: str | None, text: str) -> TopiclakeError:
             f"({_last_cause(text)})",
             "a new checkpoint_path and table_path, or fail_on_data_loss=false, which goes on behind them",
         )
-    if "CONCURRENT_STREAM_LOG_UPDATE" in text:
+    if SECOND_QUERY.search(text):
         return IngestError(
             f"query {query} stopped: another query uses its checkpoint; nothing was lost, that one goes on",
             "end one of them, or give this one a checkpoint_path and a table_path of its own",

@@ -78,12 +78,25 @@ def give(
     if not storage.is_mounted:
         _open(storage, settings, spark)
         return
-    is_mounted = _is_mounted(dbutils, storage)
-    if is_mounted and not (settings and _is_stale(dbutils, storage, settings, spark)):
-        return
-    (dbutils.fs.updateMount if is_mounted else dbutils.fs.mount)(
-        source=storage.source, mount_point=storage.mount_point, extra_configs=dict(settings)
-    )
+    if not _is_mounted(dbutils, storage):
+        try:
+            _call(dbutils.fs.mount, storage, settings)
+        except Exception:
+            # Two runs that begin at once both find nothing, and one is the first.
+            if not _is_mounted(dbutils, storage):
+                raise
+        else:
+            return
+    if settings and _is_stale(dbutils, storage, settings, spark):
+        _call(dbutils.fs.updateMount, storage, settings)
+
+
+def _call(
+    mount: Any,  # noqa: ANN401 (the platform's own)
+    storage: StorageSettings,
+    settings: Mapping[str, str],
+) -> None:
+    mount(source=storage.source, mount_point=storage.mount_point, extra_configs=dict(settings))
     _marks[storage.mount_point] = _mark(settings)
 
 

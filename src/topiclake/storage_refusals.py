@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkException
 
 from topiclake import storage_expiry
-from topiclake.errors import StorageError
+from topiclake.errors import SECOND_QUERY, StorageError
 from topiclake.secret import Secret
 from topiclake.storage_settings import OAuthSettings, StorageSettings, without_login
 
@@ -55,8 +55,6 @@ _REFUSED = re.compile(
     r"|\b40[13] (?:Unauthorized|Forbidden)|Authentication information is not given|InvalidAccessKeyId"
     r"|No user exists|SignatureDoesNotMatch|NoAuth|CredentialInitialization"
 )
-#: Spark's, of a first start beside another one; of later batches `progress.named` tells.
-_SECOND_QUERY = re.compile(r"Multiple streaming queries are concurrently using")
 _WRONG_MD5 = re.compile(r"Blob hash mismatch")
 _UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
 _AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
@@ -115,7 +113,7 @@ def _opened_by(storage: StorageSettings, path: str) -> StorageSettings | None:
 
 
 def _named(configured: StorageSettings, path: str, text: str, why: str) -> StorageError:
-    if _SECOND_QUERY.search(text):
+    if SECOND_QUERY.search(text):
         return StorageError(
             f"another query has just begun with the checkpoint {without_login(path)}; nothing was lost",
             "this again when it has ended, or a checkpoint_path and a table_path of its own",

@@ -147,3 +147,16 @@ def test_a_record_of_a_schema_that_came_later_says_to_start_the_query_again():
     )
     assert isinstance(error, IngestError)
     assert str(error) == f"query gps stopped, with nothing lost: {record}; try: start it again"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Multiple streaming queries are concurrently using wasbs://c@a/checkpoints/gps/offsets/0",
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple jobs detected for 0.",
+    ],
+)
+def test_a_second_query_on_a_checkpoint_is_told_of_the_first(said):
+    error = progress.failure("gps", f"[STREAM_FAILED] Query [id = 4b90] terminated with exception: {said}")
+    assert error.cause.startswith("query gps stopped: another query uses its checkpoint; nothing was lost")
+    assert "checkpoint_path" in error.remedy

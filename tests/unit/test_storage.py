@@ -130,6 +130,32 @@ def test_a_mount_is_used_without_its_secret_and_nothing_is_mounted_without(caplo
         storage.mount(FakeDbutils(), unread)
 
 
+class MountedMeanwhile(FakeDbutils):
+    """Another run is faster, with a source of its own."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.source = source
+
+    def _mount(self, source, mount_point, extra_configs):
+        if mount_point in self.mounted:
+            return super()._mount(source, mount_point, extra_configs)
+        self.mounted[mount_point] = self.source
+        raise RuntimeError("Directory already mounted")
+
+
+def test_of_two_runs_that_mount_at_once_both_go_on():
+    dbutils = MountedMeanwhile(WASBS)
+    dbutils.is_listed = False
+    assert storage.mount(dbutils, settings(WASBS, token=TOKEN)) == "/mnt/lake"
+    assert dbutils.calls == [(WASBS, "/mnt/lake", {SAS_KEY: TOKEN})], "the other's token may be another one"
+
+
+def test_of_two_runs_that_mount_other_sources_at_once_one_is_refused():
+    with pytest.raises(StorageError, match=f"is a mount of file:///other, not of {WASBS}"):
+        storage.mount(MountedMeanwhile("file:///other"), settings(WASBS, token=TOKEN))
+
+
 @pytest.mark.parametrize("mounted", ["file:///lakes", "file:///lake/sub", WASBS])
 def test_a_mount_of_something_else_is_refused_and_left_alone(mounted):
     dbutils = FakeDbutils({"/mnt/lake": mounted})
