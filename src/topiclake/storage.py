@@ -80,7 +80,7 @@ def give(
         return
     if not _is_mounted(dbutils, storage):
         try:
-            _call(dbutils.fs.mount, storage, settings)
+            _change_mount(dbutils.fs.mount, storage, settings)
         except Exception:
             # Two runs that begin at once both find nothing, and one is the first.
             if not _is_mounted(dbutils, storage):
@@ -88,15 +88,15 @@ def give(
         else:
             return
     if settings and _is_stale(dbutils, storage, settings, spark):
-        _call(dbutils.fs.updateMount, storage, settings)
+        _change_mount(dbutils.fs.updateMount, storage, settings)
 
 
-def _call(
-    mount: Any,  # noqa: ANN401 (the platform's own)
+def _change_mount(
+    change: Any,  # noqa: ANN401 (the platform's own)
     storage: StorageSettings,
     settings: Mapping[str, str],
 ) -> None:
-    mount(source=storage.source, mount_point=storage.mount_point, extra_configs=dict(settings))
+    change(source=storage.source, mount_point=storage.mount_point, extra_configs=dict(settings))
     _marks[storage.mount_point] = _mark(settings)
 
 

@@ -178,12 +178,10 @@ def test_what_azure_refuses_is_told_in_a_sentence_and_nothing_is_written(
 
 
 def test_a_table_that_abfss_wrote_is_not_opened_by_wasbs_and_it_is_told_why(told: Told) -> None:
-    assert told.answers["abfss on wasbs key"] == 14  # the other way round
-    assert (
-        f"wasbs://{CONTAINER}@{HOST}/token holds a file that is damaged, or that abfss wrote: "
-        in (told.answers["wasbs on token"])
-    )
-    assert told.answers["wasbs on token"].endswith("; try: storage.source: abfss://…")
+    answer = told.answers["wasbs on token"]
+    assert f"wasbs://{CONTAINER}@{HOST}/token holds a file that is damaged, or that abfss wrote: " in answer
+    assert answer.endswith("; try: storage.source: abfss://…")
+    assert told.answers["abfss on wasbs key"] == 14, "the other way round it is opened"
 
 
 def test_no_secret_is_told(told: Told) -> None:

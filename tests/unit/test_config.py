@@ -159,10 +159,13 @@ def test_custom_values_need_a_schema_and_a_deserializer_by_name(load):
 def test_the_parameter_storage_is_the_mounts_source(load):
     settings = load("", {"storage": "file:///other"})
     assert settings.storage.source == "file:///other"
+    assert settings.storage.mount_point == "/mnt/datalake"
+
+
+def test_a_wrong_parameter_storage_is_told_as_the_parameter(load):
     told = refused(load, "", {"storage": "gs://b/x"})
     assert told.startswith("parameter storage is wrong: must be one of file:///<folder>, ")
     assert "(found 'gs://b/x'); try: -p storage=<an allowed value>" in told
-    assert settings.storage.mount_point == "/mnt/datalake"
 
 
 def test_the_quarantine_table_stands_beside_the_table(load):
