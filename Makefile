@@ -4,13 +4,20 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTHON ?= python3
 N ?= 5000000
-# Two workers, each with a broker, a registry and a Spark of its own; a file's tests stay in one.
-PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Of `make torture`: records, kills at random moments, seconds for each way to write.
+RECORDS ?= 200000
+KILLS ?= 25
+WRITE_SECONDS ?= 600
+# Two workers, each with a separate broker, registry and Spark; the tests of a file stay on one worker.
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5
+# What `make test` leaves to `make test-all`: the marks of pyproject.toml.
+QUICK := -m "not thorough and not root"
+TIMES := .cache/test-times
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars nginx chromium databases prometheus demo test test-unit check format typecheck bench bench-batches bench-scale torture faults screenshots services-up services-down clean
+.PHONY: help setup jars chromium databases prometheus demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,14 +48,14 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup nginx chromium databases prometheus  ## every test (about forty minutes on two cores)
-	$(PYTEST)
+test: setup  ## the tests that every change must pass (about twelve minutes on two cores)
+	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
 
-nginx:
-	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { \
-	  echo "== nginx, for the tests with TLS and basic auth"; \
-	  [ "$$(id -u)" = 0 ] || { echo "nginx is missing; try: sudo apt-get install nginx-light"; exit 1; }; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx-light; }
+test-all: setup chromium databases prometheus  ## every test (about forty minutes; takes Debian packages as root)
+	$(PYTEST) --junitxml=$(TIMES)/test-all.xml
+
+test-times: setup  ## the tests of the last run above 20 s, with the reason of each
+	@$(PY) -m tests.times
 
 chromium:
 	@command -v chromium >/dev/null || { \
@@ -79,13 +86,13 @@ prometheus:
 	  echo "prometheus is missing; try: sudo apt-get update, and this again; or put prometheus and promtool on the PATH"; exit 1; }; }
 
 test-unit: setup  ## the quick tests: no JVM, under 30 seconds
-	$(PY) -m pytest -n 2 tests/unit
+	$(PY) -m pytest -n 2 $(QUICK) tests/unit
 
-check: setup nginx chromium databases prometheus  ## ruff, strict types, tests
+check: setup  ## ruff, strict types, tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(PYTEST)
+	$(MAKE) test
 
 format: setup  ## format and mend what ruff can mend
 	$(VENV)/bin/ruff format .
@@ -104,13 +111,16 @@ bench-scale: setup  ## one worker of a Spark cluster against two, on N records
 	$(PY) -m bench.scale --records $(N)
 
 torture: setup  ## kill an ingest 32 times while records flow; seven writers on one table (over an hour)
-	$(PY) -m bench.torture
-	$(PY) -m bench.writers --seconds 600 --one-process
-	$(PY) -m bench.writers --seconds 600
-	$(PY) -m bench.writers --seconds 600 --on abfss
-	$(PY) -m bench.writers --seconds 600 --on folder
+	$(PY) -m bench.torture --records $(RECORDS) --kills $(KILLS)
+	$(PY) -m bench.writers --seconds $(WRITE_SECONDS) --one-process
+	$(PY) -m bench.writers --seconds $(WRITE_SECONDS)
+	$(PY) -m bench.writers --seconds $(WRITE_SECONDS) --on abfss
+	$(PY) -m bench.writers --seconds $(WRITE_SECONDS) --on folder
 
-faults: setup nginx prometheus  ## break each guard once, and see its test go red (about 30 minutes)
+torture-short:  ## the same with 15 kills and a minute for each way to write (about 20 minutes)
+	@$(MAKE) torture RECORDS=60000 KILLS=8 WRITE_SECONDS=60
+
+faults: setup  ## break each guard once, and see its test fail (about 15 minutes)
 	$(PY) -m bench.plant_faults
 
 screenshots: setup chromium  ## the README's pictures of the dashboard, of real streams (about two minutes)

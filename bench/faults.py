@@ -181,7 +181,7 @@ FAULTS = (
         "raise NotFoundError from None",
         _OUTAGE,
         _WAITS,
-        ("down", "hang", "trickle", "truncated"),
+        only=("each way",),
     ),
     Fault(
         "an error of the registry is no verdict",
@@ -190,7 +190,7 @@ FAULTS = (
         "            return NotFoundError()",
         _OUTAGE,
         _WAITS,
-        ("429", "503", "own 500"),
+        only=("each way",),
     ),
     Fault(
         "a refused login is no verdict",
@@ -199,7 +199,7 @@ FAULTS = (
         "            return NotFoundError()\n",
         _OUTAGE,
         _WAITS,
-        ("401",),
+        only=("each way",),
     ),
     Fault(
         "only the registry's own code says unknown",
@@ -208,7 +208,7 @@ FAULTS = (
         "if response.status == 404:",
         _OUTAGE,
         _WAITS,
-        ("404",),
+        only=("each way",),
     ),
     Fault(
         "a running query waits for its registry",
@@ -217,7 +217,7 @@ FAULTS = (
         "to.registry",
         _OUTAGE,
         _WAITS,
-        ("503",),
+        only=("each way",),
     ),
     Fault(
         "the limits of Avro are set",

@@ -1,4 +1,6 @@
-"""Break each guard once, in a copy of the project, and see that its test goes red.
+"""Break each guard once, in a copy of the project, and see that its test fails.
+
+Two copies, as there are two cores: while one JVM starts, the other one works.
 
 python -m bench.plant_faults
 python -m bench.plant_faults --only replay
@@ -12,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import click
 
@@ -21,6 +25,7 @@ from bench.rounds import PROJECT, console
 
 #: What pytest exits with: all green, some red. Everything else says nothing about a guard.
 GREEN, RED = 0, 1
+COPIES = 2
 
 
 def copy_project(folder: Path) -> None:
@@ -51,7 +56,7 @@ def run_without(folder: Path, fault: Fault) -> int:
 
 
 def run_tests(folder: Path, selection: Sequence[str]) -> int:
-    """Run tests on the copy until the first is red; return pytest's exit code."""
+    """Run tests on the copy until the first one fails; return pytest's exit code."""
     log = folder / "pytest.log"
     with log.open("w") as out:
         code = subprocess.run(
@@ -67,22 +72,44 @@ def run_tests(folder: Path, selection: Sequence[str]) -> int:
     return code
 
 
+def plant(folders: Sequence[Path], faults: Sequence[Fault]) -> int:
+    """Plant each fault in a copy that is free; return how many of them no test noticed."""
+    free: SimpleQueue[Path] = SimpleQueue()
+    for folder in folders:
+        free.put(folder)
+
+    def is_noticed(fault: Fault) -> bool:
+        folder = free.get()
+        try:
+            return run_without(folder, fault) == RED
+        finally:
+            free.put(folder)
+
+    unnoticed = 0
+    with ThreadPoolExecutor(len(folders)) as pool:
+        for fault, noticed in zip(faults, pool.map(is_noticed, faults), strict=True):
+            unnoticed += not noticed
+            sign = "✓ failed" if noticed else "✗ did NOT fail"
+            console.print(f"{sign} without: {fault.guard} ({fault.test})")
+    return unnoticed
+
+
 @click.command()
 @click.option("--only", default="", help="Only guards whose words, module or test hold this text.")
 def main(only: str) -> None:
-    """All tests green as it is, then each red with its fault."""
+    """Run the tests as it is, then each with its fault."""
     chosen = [fault for fault in FAULTS if only in f"{fault.guard} {fault.module} {fault.file} {fault.test}"]
     with tempfile.TemporaryDirectory(prefix="topiclake-faults-") as name:
-        folder, unnoticed = Path(name), 0
-        copy_project(folder)
+        folders = [Path(name, str(number)) for number in range(COPIES)]
+        for folder in folders:
+            copy_project(folder)
         console.print(f"the tests of {len(chosen)} guards, as it is")
         selections = dict.fromkeys(test for fault in chosen for test in fault.selection)
-        if run_tests(folder, list(selections)) != GREEN:
-            raise click.ClickException(f"not green as it is:\n{(folder / 'pytest.log').read_text()[-3000:]}")
-        for fault in chosen:
-            is_noticed = run_without(folder, fault) == RED
-            unnoticed += not is_noticed
-            console.print(f"{'✓ red' if is_noticed else '✗ NOT red'} without: {fault.guard} ({fault.test})")
+        if run_tests(folders[0], ["-n", str(COPIES), "--dist", "loadfile", *selections]) != GREEN:
+            raise click.ClickException(
+                f"not green as it is:\n{(folders[0] / 'pytest.log').read_text()[-3000:]}"
+            )
+        unnoticed = plant(folders, chosen)
     if unnoticed:
         raise click.ClickException(f"{unnoticed} of {len(chosen)} faults went unnoticed")
     console.print(f"all {len(chosen)} faults were noticed")

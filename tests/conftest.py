@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import selection
 from tests.environment import quiet_conf
 from tests.running import Running
 from tests.warm_jvm import WarmJvm
@@ -37,7 +38,8 @@ os.environ.setdefault(JAVA_OPTIONS, SHORT_LIVED)
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Only the process that prints hears of all tests."""
+    """Register the plugins of these tests; only the process that prints hears of all tests."""
+    config.pluginmanager.register(selection)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Running(lambda line: terminal.write_line(line)))

@@ -49,6 +49,7 @@ def test_the_two_commands_come_first() -> None:
     assert blocks("bash")[0].splitlines() == ["make demo", "make test"]
 
 
+@pytest.mark.slow("the demo, twice")
 def test_make_demo_shows_rows_and_can_be_run_twice(shell) -> None:
     first, second = shell("make demo"), shell("make demo")
     assert "all 993 records of this run arrived" in first
@@ -65,6 +66,8 @@ def test_make_test_is_a_target_that_sets_itself_up(shell) -> None:
     assert "pytest" in shell("make -n test")
 
 
+@pytest.mark.thorough("the demo and the job commands are in make test")
+@pytest.mark.slow("services, a job of three notebooks and a query")
 def test_the_further_five_minutes_run_as_they_are_written(shell) -> None:
     printed = shell(blocks("bash")[1])
     assert "✗" not in printed

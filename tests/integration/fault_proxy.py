@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
+
+from workbench.certificates import Certificate
 
 HOST = "127.0.0.1"
 JSON = "application/vnd.schemaregistry.v1+json"
@@ -93,10 +96,16 @@ class FaultProxy:
     Args:
         upstream: Address of the registry's REST API, with its path.
         clock: Gives the times of `requests`.
+        certificate: The certificate of `localhost`; with it the proxy speaks TLS.
     """
 
-    def __init__(self, upstream: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._upstream, self._clock = urlsplit(upstream), clock
+    def __init__(
+        self,
+        upstream: str,
+        clock: Callable[[], float] = time.monotonic,
+        certificate: Certificate | None = None,
+    ) -> None:
+        self._upstream, self._clock, self._certificate = urlsplit(upstream), clock, certificate
         self._faults: list[_Fault] = []
         self._healed = threading.Event()
         self._server: ThreadingHTTPServer | None = None
@@ -120,7 +129,8 @@ class FaultProxy:
     @property
     def url(self) -> str:
         """The address to give to the client; it stays the same when the proxy is down for a while."""
-        return f"http://{HOST}:{self._port}{self._upstream.path}"
+        origin = f"https://localhost:{self._port}" if self._certificate else f"http://{HOST}:{self._port}"
+        return origin + self._upstream.path
 
     def fault(
         self,
@@ -163,6 +173,13 @@ class FaultProxy:
         self._server = ThreadingHTTPServer((HOST, self._port), _handler(self))
         self._server.daemon_threads = True
         self._port = self._server.server_address[1]
+        if self._certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self._certificate.certificate, self._certificate.key)
+            # The handshake is left to the thread of the connection: a client that refuses it stops no other.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def _close(self) -> None:
@@ -260,7 +277,7 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
             """A client that gave up is no error here."""
             try:
                 super().handle()
-            except (BrokenPipeError, ConnectionResetError):
+            except (BrokenPipeError, ConnectionResetError, ssl.SSLError):
                 self.close_connection = True
 
     return Handler

@@ -19,6 +19,8 @@ from tests.integration.azurite import HOST, Azurite, install, running_azurite
 from tests.integration.entra import Client, running_entra
 from workbench.java import SHORT_LIVED
 
+pytestmark = pytest.mark.root("Azure's port 443, which the address of Microsoft Entra has")
+
 REPOSITORY = Path(__file__).parents[2]
 CONTAINER, OTHER = "lake", "other"
 CELLS = """\

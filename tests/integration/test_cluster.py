@@ -31,6 +31,11 @@ from workbench.s3_gateway import BUCKET, S3Gateway
 from workbench.session import CLUSTER_SHARE, MASTER_VARIABLE
 from workbench.spark_cluster import SparkMaster, cluster, spark_home
 
+pytestmark = [
+    pytest.mark.thorough("needs a Spark cluster: a master and two workers"),
+    pytest.mark.slow("executors start, are killed and start again"),
+]
+
 PROJECT = Path(__file__).parents[2]
 MANIFEST = yaml.safe_load((PROJECT / "deploy" / "kubernetes" / "taxi-archive.yaml").read_text("utf-8"))
 BATCH_ROWS = {"gps": 20_000, "taxi": 4_000}

@@ -42,6 +42,7 @@ def grouped(connected, tmp_path, pytestconfig):
     return made
 
 
+@pytest.mark.slow("Kafka's own command, a JVM each time")
 def test_the_lag_of_the_group_is_that_of_the_ingest(grouped):
     schema_id = grouped.register("a")
     grouped.send("a", *(right(schema_id, n) for n in range(5)), b"{}")
@@ -52,6 +53,8 @@ def test_the_lag_of_the_group_is_that_of_the_ingest(grouped):
     assert grouped.described()["a", 0] == ("4", "4", "0")
 
 
+@pytest.mark.thorough("pauses are tested in test_topics")
+@pytest.mark.slow("a paused topic, and Kafka's own command")
 def test_what_a_paused_topic_has_missed_is_its_lag(grouped):
     grouped.topic("b")
     of_a = grouped.register("a")

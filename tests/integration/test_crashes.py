@@ -11,21 +11,29 @@ from tests.integration.crash_traffic import Traffic, committed, settings_for, to
 
 RECORDS = 9_000
 SEED = 20261121
-RANDOM_KILLS = 1
 
 
 @pytest.mark.timeout(600)
-def test_each_record_is_in_one_place_whatever_is_killed_when(embedded, spark, tmp_path):
+@pytest.mark.slow("each kill and each start is a cold driver")
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param(["after table", "random"], id="twice"),
+        pytest.param(
+            [*DIFFERENT_STEPS, "random"],
+            id="at every step",
+            marks=pytest.mark.thorough("six kills in place of two"),
+        ),
+    ],
+)
+def test_each_record_is_in_one_place_whatever_is_killed_when(embedded, spark, tmp_path, moments):
     _, addresses = embedded
     servers, registry = addresses.kafka_bootstrap_servers, addresses.schema_registry_url
-    settings = settings_for(servers, registry, "crashes", tmp_path, batch=600)
+    settings = settings_for(servers, registry, f"crashes-{len(moments)}", tmp_path, batch=600)
     traffic, ingest = Traffic(settings), Ingest(settings, tmp_path)
     # In any order: a batch that was cut at one step is repeated, and cut again at the next.
-    moments = [*DIFFERENT_STEPS, *["random"] * RANDOM_KILLS]
     chance = random.Random(SEED)
-    chance.shuffle(moments)
-
-    for moment in moments:
+    for moment in chance.sample(moments, len(moments)):
         traffic.send(RECORDS // (len(moments) + 1))
         if moment == "random":
             moment = f"random, after {ingest.kill_at_random(chance):.2f} s"

@@ -116,6 +116,7 @@ def test_what_a_crash_cut_off_is_counted_once_when_it_is_repeated(unwatched, sch
         assert query["written"] == 2
 
 
+@pytest.mark.root("Debian's chromium")
 def test_the_numbers_are_those_of_table_and_quarantine_also_on_the_page(watched, page):
     watched.send(
         *map(watched.right, range(30)), b"{}", b"{ }    ", watched.right(1)[:-1], frame(2**30, b"\0")

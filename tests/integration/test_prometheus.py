@@ -22,6 +22,8 @@ from tests.reports import report_queries
 from topiclake.monitoring.store import Store
 from workbench.query_watch import reports_file
 
+pytestmark = pytest.mark.root("Debian's prometheus")
+
 PROJECT = Path(__file__).parents[2]
 MONITORING = PROJECT / "deploy" / "monitoring"
 PANELS = json.loads((MONITORING / "grafana" / "topiclake.json").read_text("utf-8"))["panels"]

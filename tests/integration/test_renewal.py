@@ -193,6 +193,8 @@ def wasbs(addresses: Addresses) -> str:
     return addresses.environment()["WORKBENCH_AZURE_SOURCE"]
 
 
+@pytest.mark.thorough("real waiting")
+@pytest.mark.slow("waits for the end of a token of 100 s")
 def test_streams_go_on_beyond_the_end_of_their_token(running: tuple[Home, Addresses]) -> None:
     options = running[1].environment()[JAVA_OPTIONS_VARIABLE]
     cluster = {MASTER_VARIABLE: "local-cluster[1,2,1024]", "JDK_JAVA_OPTIONS": f"{options} {SHORT_LIVED}"}

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
 import yaml
 
 from tests.environment import succeeded, without_workbench
-from tests.integration.nginx import tls_proxy
+from tests.integration.fault_proxy import FaultProxy
 from topiclake import ingest, kafka
 from topiclake.config import load_settings
 from topiclake.errors import KafkaError, SchemaRegistryError
@@ -127,10 +126,13 @@ class Secure:
     """The running services."""
 
     home: Home
-    nginx: Path
+    proxy: FaultProxy
     kafka: str
-    registry: str
     certificate: Certificate
+
+    @property
+    def registry(self) -> str:
+        return self.proxy.url
 
     @property
     def server_properties(self) -> Path:
@@ -144,11 +146,9 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     home = Home(folder / "services", PROJECT)
     try:
         found = services.start_services(home, [broker(home, certificate), SchemaRegistry(home)])
-        upstream = urlsplit(found["schema-registry"])
-        login = str(REGISTRY_USERNAME), str(REGISTRY_PASSWORD)
-        with tls_proxy(folder / "nginx", f"http://{upstream.netloc}", certificate, *login) as port:
-            registry = f"https://localhost:{port}{upstream.path}"
-            yield Secure(home, folder / "nginx", found["kafka"], registry, certificate)
+        with FaultProxy(found["schema-registry"], certificate=certificate) as proxy:
+            proxy.login = str(REGISTRY_USERNAME), str(REGISTRY_PASSWORD)
+            yield Secure(home, proxy, found["kafka"], certificate)
     finally:
         services.down(home)
     assert processes.marked(home) == []
@@ -281,6 +281,7 @@ def ingested(project: Project, published: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------- what is proven
 
 
+@pytest.mark.slow("cold drivers")
 def test_the_notebooks_publish_and_ingest_with_sasl_ssl_and_a_registry_behind_basic_auth(
     published: dict[str, Any], ingested: dict[str, Any]
 ) -> None:
@@ -326,7 +327,9 @@ def test_no_secret_is_in_what_the_runs_showed_and_left(project: Project, secure:
     own = secure.server_properties
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
     assert leaks(secure.home.folder, PASSWORDS, but=(own,)) == []
-    assert leaks(secure.nginx, PASSWORDS) == []
+    asked = "\n".join(request.path for request in secure.proxy.requests).encode()
+    assert b"/subjects/gps-value" in asked
+    assert [spelling for secret in PASSWORDS for spelling in secret.spellings if spelling in asked] == []
 
 
 @pytest.mark.parametrize(
@@ -425,6 +428,8 @@ def _login_lost(spark: Any, settings: Settings) -> str:
     return "never"
 
 
+@pytest.mark.thorough("secrets in what runs leave are tested next to it")
+@pytest.mark.slow("a cold driver with every log open")
 @pytest.mark.usefixtures("published")
 def test_no_secret_is_in_plans_progress_settings_ui_and_logs_of_spark(project: Project) -> None:
     probe = project.folder / "probe"

@@ -136,7 +136,8 @@ def test_files_hold_each_hit_once_after_a_driver_was_killed_within_a_batch(hits,
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.slow("a cold driver is killed and repeated")
+@pytest.mark.parametrize("batch", [1, pytest.param(3, marks=pytest.mark.thorough("a later batch"))])
 def test_a_table_and_a_topic_have_each_count_once_after_a_driver_was_killed_within_a_batch(hits, batch):
     hits.publish(400)
     topic = f"{hits.topic}-per-zip"

@@ -52,8 +52,8 @@ RECORDS = 993
 #: Calls to S3: a batch in four files, a start and one batch, those with a table and a checkpoint made.
 BATCH_CALLS, START_CALLS, MADE_CALLS = 10, 20, 60
 FIRST_BATCH = f"delta/gps/_delta_log/{1:020}.json"
-#: In one driver and in several on S3, on Azure, on a folder: a minute in all; `make torture` takes ten each.
-SECONDS = 15
+#: In one driver and in several on S3, on Azure, on a folder; `make torture` takes ten minutes each.
+SECONDS = 8
 S3RVER = {"access_key": "S3RVER", "secret_key": "S3RVER"}
 CELLS = """\
 # Databricks notebook source
@@ -183,12 +183,17 @@ def lake(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
     services.down(home)
 
 
+@pytest.mark.slow("a notebook is killed and repeated on a store")
 @pytest.mark.parametrize(
     ("store", "secret"),
     [
         ("s3", "TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"),
         ("wasbs", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"),
-        ("abfss", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"),
+        pytest.param(
+            "abfss",
+            "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS",
+            marks=pytest.mark.thorough("the other driver of the same store"),
+        ),
     ],
 )
 def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, store: str, secret: str) -> None:
@@ -225,6 +230,8 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     assert [file for file in ours if value in file.read_bytes()] == []
 
 
+@pytest.mark.thorough("seven writers for seconds")
+@pytest.mark.slow("drivers start, write side by side, and every row is looked for")
 @pytest.mark.parametrize(
     ("several", "local"),
     [(False, False), (True, False), (True, True)],
@@ -257,6 +264,8 @@ def test_each_row_that_many_writers_were_told_of_is_there_once(
     assert writers.wrong(spark, table, acknowledged | {"append-1": acknowledged["append-1"] + 1}) != []
 
 
+@pytest.mark.thorough("seven writers for seconds")
+@pytest.mark.slow("drivers start, write side by side, and every row is looked for")
 def test_on_azure_too_each_row_that_many_drivers_were_told_of_is_there_once(
     lake: Lake,
 ) -> None:
@@ -322,6 +331,8 @@ def test_a_users_folder_that_is_named_like_a_checkpoints_is_read_whole(
         assert spark.read.parquet(f"{path}-plain/{name}").count() == 6
 
 
+@pytest.mark.thorough("real waiting")
+@pytest.mark.slow("waits until caches of 31 s have ended")
 def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,7 +104,10 @@ def test_each_trip_of_the_csv_is_in_both_archives_once_and_a_second_run_adds_not
     assert tl.audit_ingest(taxi.spark, taxi.settings("taxi_delta"), Unmounted()).ok
 
 
-@pytest.mark.parametrize("avro_form", ["confluent", "plain"])
+@pytest.mark.slow("two streams run while a version is registered")
+@pytest.mark.parametrize(
+    "avro_form", ["confluent", pytest.param("plain", marks=pytest.mark.thorough("the other form of Avro"))]
+)
 def test_the_18th_column_arrives_while_both_streams_run(taxi, avro_form):
     taxi.publish(0, 300, avro_form=avro_form)
     given = {"avro_form": avro_form, "trigger": "1 second"}
@@ -181,6 +184,8 @@ def test_the_other_form_is_named_and_nothing_of_it_is_archived(taxi, read_as):
     assert trips(right.rows(), HEADER[:17]) == taxi.expected(0, 50, HEADER[:17])
 
 
+@pytest.mark.thorough("replay is tested in test_replay")
+@pytest.mark.slow("an archive, an ingest and a replay")
 def test_plain_trips_of_another_version_are_no_garbage_and_can_be_replayed(taxi):
     taxi.publish(0, 20, avro_form="plain")
     taxi.publish(20, 50, columns=18, avro_form="plain")

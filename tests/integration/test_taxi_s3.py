@@ -203,6 +203,8 @@ def session(lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) ->
     return Session(lake, spark)
 
 
+@pytest.mark.thorough("kills on S3 are in test_stores")
+@pytest.mark.slow("a cold driver is killed and repeated")
 def test_the_article_end_to_end_killed_while_a_column_arrives(lake: Lake, session: Session) -> None:
     published = lake.run("taxi_publish", source=lake.put("csv/article.csv", 0, 4000))
     assert published == published | {"topic": "nyc-avro-topic", "partitions": 10, "records": 4000}

@@ -135,6 +135,8 @@ def test_a_new_topic_that_matches_the_pattern_gets_a_table(world):
     assert world.rows("new.one") == [7, 8]
 
 
+@pytest.mark.thorough("new versions of one topic are tested in test_micro_batch")
+@pytest.mark.slow("a running query waits for the age of the registry's lists")
 @pytest.mark.timeout(300)
 def test_new_versions_while_the_query_runs_change_only_their_own_table(world):
     """The query keeps its id and its run; a new column, a wider one, and both versions side by side."""
@@ -170,6 +172,7 @@ def test_new_versions_while_the_query_runs_change_only_their_own_table(world):
     assert delta.read(world.spark, f"{world.folder}/tables/{world.prefix}-b").columns == ["id", "_kafka"]
 
 
+@pytest.mark.slow("the missed batches are written one by one")
 def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(world):
     for name in ("a", "b"):
         world.topic(name)
@@ -202,6 +205,7 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     assert world.paused() == {}
 
 
+@pytest.mark.thorough("another reason of a pause")
 def test_a_table_that_cannot_be_written_pauses_its_topic_alone(world):
     for name in ("a", "b"):
         world.topic(name)
@@ -221,6 +225,7 @@ def test_a_table_that_cannot_be_written_pauses_its_topic_alone(world):
     assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [1, 2])
 
 
+@pytest.mark.thorough("another reason of a pause")
 def test_a_topic_whose_versions_all_do_not_fit_is_paused(world):
     node = {"type": "record", "name": "E", "fields": [{"name": "next", "type": ["null", "E"]}]}
     for name, schema in (("a", V1), ("b", json.dumps(node))):
@@ -236,6 +241,8 @@ def test_a_topic_whose_versions_all_do_not_fit_is_paused(world):
     assert not delta.is_table(world.spark, f"{world.folder}/tables/{world.prefix}-b")
 
 
+@pytest.mark.thorough("the further moment of a crash while a topic is resumed")
+@pytest.mark.slow("resumes twice")
 @pytest.mark.timeout(300)
 def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_runs(world, monkeypatch):
     """Delta skips what is written already, and then nothing was counted."""
@@ -263,6 +270,8 @@ def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_
     assert world.paused() == {}
 
 
+@pytest.mark.thorough("the further moment of a crash while a topic is resumed")
+@pytest.mark.slow("resumes twice")
 def test_a_batch_that_was_paused_and_then_written_is_not_written_again(world, monkeypatch):
     """The process dies behind the pause and before Spark's commit, and the topic is mended meanwhile."""
     of_a = world.pause_b()
@@ -280,6 +289,7 @@ def test_a_batch_that_was_paused_and_then_written_is_not_written_again(world, mo
     assert (world.rows("b"), world.paused()) == ([1, 2, 3], {})
 
 
+@pytest.mark.thorough("a pattern that one topic matches")
 def test_one_topic_has_a_place_of_its_own_as_well(world):
     """So that another topic can be added to its query."""
     world.parameters = {"topic": f"{world.prefix}-a"}
@@ -308,6 +318,7 @@ def test_each_topic_has_some_of_the_records_that_are_listed_for_all(world):
     assert world.paused() == {}
 
 
+@pytest.mark.thorough("another reason of a pause")
 def test_a_topic_whose_table_would_be_anothers_quarantine_is_paused(world):
     world.parameters = {"topic": f"{world.prefix}-a,{world.prefix}-a_quarantine"}
     for name in ("a", "a_quarantine"):

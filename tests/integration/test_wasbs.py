@@ -25,6 +25,8 @@ from workbench.home import Home
 from workbench.java import SHORT_LIVED
 from workbench.services import Addresses
 
+pytestmark = pytest.mark.root("Azure's port 443, which the address of the article has")
+
 REPOSITORY = Path(__file__).parents[2]
 CONTAINER = "lake"
 RECORDS = 993

@@ -72,6 +72,7 @@ def home(tmp_path):
     return tmp_path / "home"
 
 
+@pytest.mark.root("Debian's chromium")
 def test_queries_are_shown_live_until_their_driver_is_killed_and_over_a_restart(streams, home, page):
     problems = []
     page.on("dialog", lambda dialog: problems.append(dialog.message))
@@ -226,6 +227,7 @@ def test_what_changes_is_on_the_page_well_within_5_s():
     assert REFRESH_SECONDS <= 1
 
 
+@pytest.mark.root("Debian's chromium")
 def test_of_a_thousand_queries_and_a_name_of_a_megabyte_the_newest_are_shown(home, page):
     store = Store(reports_file(home))
     for number in range(1000):
@@ -264,6 +266,7 @@ def in_sight(page):
     return fits
 
 
+@pytest.mark.root("Debian's chromium")
 def test_a_table_has_a_page_with_its_files_and_a_warning_where_many_are_small(lake, home, page):
     problems = []
     page.on("dialog", lambda dialog: problems.append(dialog.message))
@@ -306,6 +309,7 @@ def test_a_table_has_a_page_with_its_files_and_a_warning_where_many_are_small(la
     assert problems == []
 
 
+@pytest.mark.root("Debian's chromium")
 def test_a_reason_has_a_page_with_its_records_which_stay_text(lake, home, page):
     problems = []
     page.on("dialog", lambda dialog: problems.append(dialog.message))

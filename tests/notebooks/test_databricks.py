@@ -48,6 +48,7 @@ def test_the_stand_in_has_only_documented_names(stub) -> None:
         assert callable(part)
 
 
+@pytest.mark.slow("sixteen notebooks")
 def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> None:
     _, addresses = embedded
     ingest = {

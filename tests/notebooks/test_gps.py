@@ -120,6 +120,7 @@ def recorded_points() -> list[tuple[object, ...]]:
         )
 
 
+@pytest.mark.slow("six notebooks")
 def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(notebooks, spark) -> None:
     published = notebooks.result("gps_publish", topic=notebooks.topic)
     assert (published["topic"], published["records"], published["devices"]) == (notebooks.topic, 993, 3)
@@ -150,6 +151,7 @@ def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(noteboo
     assert then == 993
 
 
+@pytest.mark.thorough("quarantine is tested in test_micro_batch")
 def test_values_that_are_not_confluent_avro_are_counted_and_kept(notebooks, spark) -> None:
     notebooks.publish()
     notebooks.produce(list(NOT_CONFLUENT_AVRO), partition=1)
@@ -180,6 +182,8 @@ def test_failfast_names_topic_partition_and_offset_and_writes_nothing(notebooks,
     assert spark.read.format("delta").load(str(table)).count() == 0
 
 
+@pytest.mark.thorough("starting offsets are tested in test_kafka_source")
+@pytest.mark.slow("two ingests")
 def test_offsets_for_each_partition_are_obeyed(notebooks) -> None:
     kafka.ensure_topic(notebooks.kafka, notebooks.topic, 2)
     notebooks.publish()
@@ -194,6 +198,7 @@ def test_offsets_for_each_partition_are_obeyed(notebooks) -> None:
     assert latest["rows_written"] == 0
 
 
+@pytest.mark.thorough("an empty topic of another pipeline is in make test")
 def test_an_empty_topic_gives_an_empty_table(notebooks) -> None:
     kafka.ensure_topic(notebooks.kafka, notebooks.topic, 1)
     schema = (PROJECT / "tests" / "notebooks" / "gps.avsc").read_text("utf-8")
@@ -202,6 +207,9 @@ def test_an_empty_topic_gives_an_empty_table(notebooks) -> None:
     assert (empty["rows_written"], empty["table"]["rows"], empty["preview"]) == (0, 0, [])
 
 
+@pytest.mark.thorough(
+    "the library's test of the refusal is in make test; here it comes through the command line"
+)
 def test_a_missing_subject_lists_those_that_exist(notebooks) -> None:
     notebooks.registry.register("some-other-value", '"string"')
     sentence = notebooks.refused("gps_ingest", topic="nowhere")
@@ -209,6 +217,9 @@ def test_a_missing_subject_lists_those_that_exist(notebooks) -> None:
     assert "some-other-value" in sentence
 
 
+@pytest.mark.thorough(
+    "the library's test of the refusal is in make test; here it comes through the command line"
+)
 def test_a_missing_topic_lists_those_that_exist(notebooks) -> None:
     kafka.ensure_topic(notebooks.kafka, "some-other-topic", 1)
     notebooks.registry.register(f"{notebooks.topic}-value", '"string"')
@@ -217,7 +228,10 @@ def test_a_missing_topic_lists_those_that_exist(notebooks) -> None:
     assert "some-other-topic" in sentence
 
 
-@pytest.mark.parametrize("notebook", ["gps_publish", "gps_ingest"])
+@pytest.mark.parametrize(
+    "notebook",
+    [pytest.param("gps_publish", marks=pytest.mark.thorough("the same refusal of a producer")), "gps_ingest"],
+)
 def test_an_unreachable_broker_is_named(notebooks, notebook, free_port) -> None:
     notebooks.registry.register(f"{notebooks.topic}-value", '"string"')
     notebooks.environment["WORKBENCH_KAFKA"] = f"127.0.0.1:{free_port}"
@@ -225,12 +239,18 @@ def test_an_unreachable_broker_is_named(notebooks, notebook, free_port) -> None:
     assert f"the broker at 127.0.0.1:{free_port} does not answer" in sentence
 
 
+@pytest.mark.thorough(
+    "the library's test of the refusal is in make test; here it comes through the command line"
+)
 def test_an_unreachable_registry_is_named(notebooks, free_port) -> None:
     notebooks.environment["WORKBENCH_SCHEMA_REGISTRY"] = f"http://127.0.0.1:{free_port}"
     sentence = notebooks.refused("gps_ingest", topic=notebooks.topic)
     assert f"the schema registry at http://127.0.0.1:{free_port} does not answer" in sentence
 
 
+@pytest.mark.thorough(
+    "the library's test of the refusal is in make test; here it comes through the command line"
+)
 def test_a_mount_of_something_else_is_refused_with_both_sources(notebooks) -> None:
     notebooks.publish(devices=1)
     notebooks.environment["WORKBENCH_HOME"] = str(notebooks.folder / "home")
@@ -245,6 +265,9 @@ def test_a_mount_of_something_else_is_refused_with_both_sources(notebooks) -> No
     assert not (notebooks.folder / "elsewhere").exists()
 
 
+@pytest.mark.thorough(
+    "the library's test of the refusal is in make test; here it comes through the command line"
+)
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_written(notebooks) -> None:
     notebooks.publish()
     notebooks.environment["WORKBENCH_HOME"] = str(notebooks.folder / "home")
@@ -253,6 +276,9 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_written(not
     assert "/proc/datalake" in sentence
 
 
+@pytest.mark.thorough(
+    "the library's test of the refusal is in make test; here it comes through the command line"
+)
 def test_a_broken_parameter_is_named_with_what_is_allowed(notebooks) -> None:
     assert "availableNow or an interval" in notebooks.refused("gps_ingest", trigger="now and then")
     assert "earliest, latest or JSON" in notebooks.refused("gps_ingest", starting_offsets="{")

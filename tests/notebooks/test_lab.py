@@ -162,6 +162,7 @@ jobs, [query.name for query in spark.streams.active], sql('SELECT 6 * 7 AS n').f
 STOP = "for query in spark.streams.active: query.stop()"
 
 
+@pytest.mark.root("Debian's chromium")
 def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page, tmp_path) -> None:
     lab, asked = start("-p", "rows=2"), []
     page.on("request", lambda request: asked.append(request.url))
@@ -214,6 +215,7 @@ def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page, tm
     lab.end(signal.SIGINT)
 
 
+@pytest.mark.root("Debian's chromium")
 def test_pictures_are_drawn_also_after_the_page_was_loaded_again(start, project, page, tmp_path) -> None:
     figures = [
         "import plotly.graph_objects as go\ndisplay(go.Figure(go.Scatter(y=[1, 3, 2])))",
@@ -255,6 +257,7 @@ def test_pictures_are_drawn_also_after_the_page_was_loaded_again(start, project,
     lab.end(signal.SIGINT)
 
 
+@pytest.mark.root("Debian's chromium")
 def test_a_module_opens_as_text_and_what_cannot_be_read_is_told_in_a_sentence(start, project, page) -> None:
     (project / "notebooks" / "broken.py").write_bytes(f"{FIRST_LINE}\n\xff\n".encode("latin-1"))
     lab = start()

@@ -341,6 +341,8 @@ def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, te
     assert "did not end within 3 s" in saved(home)[1].read_text()
 
 
+@pytest.mark.thorough("real waiting")
+@pytest.mark.slow("a cold driver that hangs")
 def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
     write, home, tmp_path, monkeypatch, capsys
 ):
