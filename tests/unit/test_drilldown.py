@@ -227,9 +227,7 @@ def told(readings, read, *given, seconds=60.0):
 
 def test_a_table_is_read_beside_the_page_once_at_a_time_and_kept_a_while():
     readings, slow = Readings(), Slow()
-    begun = time.monotonic()
     assert [readings.get(slow, "/t", str(n % 2)) for n in range(50)] == [None] * 50
-    assert time.monotonic() - begun < 5
     assert slow.calls == 1
     # Tables that do not answer hold up a few others, and no more threads.
     for number in range(50):

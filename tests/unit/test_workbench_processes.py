@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from topiclake.errors import PlatformError
 from workbench import ports, processes
 from workbench.home import Home, ProcessRecord, State
@@ -94,17 +95,13 @@ def test_a_process_id_that_belongs_to_another_program_now_is_stale(home: Home) -
 def test_a_process_that_was_killed_is_gone_though_its_parent_has_not_asked(home: Home) -> None:
     record = processes.start(SLEEP, home.log("kafka"), home.folder)
     os.kill(record.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
-    while processes.find(record, home, "kafka") is not None:
-        assert time.monotonic() < deadline
+    wait_until(lambda: processes.find(record, home, "kafka") is None)
     assert processes.exit_code(record) == -signal.SIGKILL
 
 
 def test_the_exit_code_is_told_though_a_thread_outlives_the_first_one(home: Home) -> None:
     record = processes.start(SLOW_END, home.log("kafka"), home.folder)
-    deadline = time.monotonic() + 5
-    while psutil.Process(record.pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
+    wait_until(lambda: psutil.Process(record.pid).status() == psutil.STATUS_ZOMBIE)
     assert processes.exit_code(record) == 3
 
 
