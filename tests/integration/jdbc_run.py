@@ -45,15 +45,15 @@ def settings_for(folder: Path, server: Server, **database: object) -> Settings:
         "url": server.url,
         "username": "{{secrets/db/username}}",
         "password": "{{secrets/db/password}}",
-        "ca_file": str(server.certificate.authority),
         "retry_seconds": 60,
-    } | database
+    }
+    tls = {"ca_file": str(server.certificate.authority)} if server.certificate else {"tls": False}
     paths = {"table_path": f"{folder}/table", "checkpoint_path": f"{folder}/checkpoint"}
     conf = {
         "kafka": {"bootstrap_servers": "127.0.0.1:9"},
         "schema_registry": {"url": "http://127.0.0.1:9"},
         "storage": {"source": folder.as_uri(), "mount_point": "/mnt/datalake", "mounted": False},
-        "database": given,
+        "database": given | tls | database,
         "pipelines": {"counts": {"topic": "hits", "view": "hits"} | paths},
     }
     (folder / "base.yaml").write_text(json.dumps(conf))
@@ -188,6 +188,7 @@ def start(spark: SparkSession, folder: Path) -> None:
         checkpoint_path=f"{folder}/checkpoint",
     )
     progress.await_caught_up(query, "availableNow")
+    assert jdbc_connection._pools, "the pool is kept while it is used"
 
 
 def main(folder: str, step: str) -> None:
@@ -197,7 +198,6 @@ def main(folder: str, step: str) -> None:
     spark = local_session("jdbc", PROJECT / "jars", quiet_conf(folder) | small)
     start(spark, Path(folder))
     spark.stop()
-    assert jdbc_connection._pools, "the pool is kept while it is used"
 
 
 if __name__ == "__main__":
