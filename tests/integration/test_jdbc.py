@@ -23,8 +23,8 @@ from topiclake.pipelines.isp import hits_per_zip
 from topiclake.sinks import jdbc, jdbc_connection, jdbc_rows
 
 HITS = "zipcode STRING, hittime TIMESTAMP"
-MARIADB = pytest.param("mariadb", marks=pytest.mark.debian("mariadb-server-core"))
-POSTGRESQL_TLS = pytest.param("postgresql_tls", marks=pytest.mark.debian("postgresql"))
+MARIADB = pytest.param("mariadb", marks=pytest.mark.root("Debian's mariadb-server-core"))
+POSTGRESQL_TLS = pytest.param("postgresql_tls", marks=pytest.mark.root("Debian's postgresql"))
 
 
 @pytest.fixture(scope="module", params=[MARIADB, "postgresql"])
