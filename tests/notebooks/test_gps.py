@@ -7,19 +7,30 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
 
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from topiclake import kafka, wire_format
 from topiclake.config import load_settings
+from topiclake.errors import (
+    ConfigError,
+    KafkaError,
+    SchemaRegistryError,
+    StorageError,
+    SubjectNotFoundError,
+    TopiclakeError,
+    TopicNotFoundError,
+)
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import KafkaSettings
+from topiclake.settings import KafkaSettings, Settings
 from workbench.dbutils import DBUtils
 from workbench.session import SUBMITTED_VARIABLES
 
@@ -207,82 +218,95 @@ def test_an_empty_topic_gives_an_empty_table(notebooks) -> None:
     assert (empty["rows_written"], empty["table"]["rows"], empty["preview"]) == (0, 0, [])
 
 
-@pytest.mark.thorough(
-    "the library's test of the refusal is in make test; here it comes through the command line"
-)
-def test_a_missing_subject_lists_those_that_exist(notebooks) -> None:
-    notebooks.registry.register("some-other-value", '"string"')
-    sentence = notebooks.refused("gps_ingest", topic="nowhere")
+# Refusals of the notebooks, by the calls of their cells. FAILFAST, above, comes through the command line.
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The calls of the notebooks' cells, up to the stream, in the session of the tests."""
+
+    notebooks: Notebooks
+    spark: SparkSession
+    dbutils: DBUtils
+
+    def settings(self, **parameters: str) -> Settings:
+        return load_settings("gps", self.notebooks.ingest_parameters | parameters, conf=PROJECT / "conf")
+
+    def publish(self, devices: object = 1) -> None:
+        tl.publish_tracks(self.settings(), PROJECT / "data" / "gps_tracks.csv", devices=devices)
+
+    def ingest(self, **parameters: str) -> None:
+        settings = self.settings(**parameters)
+        registry = SchemaRegistry.from_settings(settings.schema_registry)
+        registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
+        tl.mount(self.dbutils, settings.storage, self.spark)
+        tl.await_caught_up(tl.start_ingest(self.spark, settings, self.dbutils), "availableNow")
+
+
+@pytest.fixture
+def cells(notebooks, spark, tmp_path) -> Cells:
+    return Cells(notebooks, spark, DBUtils(tmp_path / "home", PROJECT))
+
+
+def refused(error: type[TopiclakeError], call: Callable[..., None], **given: object) -> str:
+    """Call what must fail; return its one sentence."""
+    with pytest.raises(error) as caught:
+        call(**given)
+    assert "\n" not in str(caught.value)
+    assert caught.value.remedy
+    return str(caught.value)
+
+
+def test_a_missing_subject_lists_those_that_exist(cells) -> None:
+    cells.notebooks.registry.register("some-other-value", '"string"')
+    sentence = refused(SubjectNotFoundError, cells.ingest, topic="nowhere")
     assert "subject nowhere-value is not in the schema registry" in sentence
     assert "some-other-value" in sentence
 
 
-@pytest.mark.thorough(
-    "the library's test of the refusal is in make test; here it comes through the command line"
-)
-def test_a_missing_topic_lists_those_that_exist(notebooks) -> None:
-    kafka.ensure_topic(notebooks.kafka, "some-other-topic", 1)
-    notebooks.registry.register(f"{notebooks.topic}-value", '"string"')
-    sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters)
-    assert f"topic {notebooks.topic} is not on the broker" in sentence
+def test_a_missing_topic_lists_those_that_exist(cells) -> None:
+    topic = cells.notebooks.topic
+    kafka.ensure_topic(cells.notebooks.kafka, "some-other-topic", 1)
+    cells.notebooks.registry.register(f"{topic}-value", '"string"')
+    sentence = refused(TopicNotFoundError, cells.ingest)
+    assert f"topic {topic} is not on the broker" in sentence
     assert "some-other-topic" in sentence
 
 
-@pytest.mark.parametrize(
-    "notebook",
-    [pytest.param("gps_publish", marks=pytest.mark.thorough("the same refusal of a producer")), "gps_ingest"],
-)
-def test_an_unreachable_broker_is_named(notebooks, notebook, free_port) -> None:
-    notebooks.registry.register(f"{notebooks.topic}-value", '"string"')
-    notebooks.environment["WORKBENCH_KAFKA"] = f"127.0.0.1:{free_port}"
-    sentence = notebooks.refused(notebook, topic=notebooks.topic)
+@pytest.mark.parametrize("notebook", ["publish", "ingest"])
+def test_an_unreachable_broker_is_named(cells, notebook, free_port, monkeypatch) -> None:
+    cells.notebooks.registry.register(f"{cells.notebooks.topic}-value", '"string"')
+    monkeypatch.setenv("WORKBENCH_KAFKA", f"127.0.0.1:{free_port}")
+    sentence = refused(KafkaError, getattr(cells, notebook))
     assert f"the broker at 127.0.0.1:{free_port} does not answer" in sentence
 
 
-@pytest.mark.thorough(
-    "the library's test of the refusal is in make test; here it comes through the command line"
-)
-def test_an_unreachable_registry_is_named(notebooks, free_port) -> None:
-    notebooks.environment["WORKBENCH_SCHEMA_REGISTRY"] = f"http://127.0.0.1:{free_port}"
-    sentence = notebooks.refused("gps_ingest", topic=notebooks.topic)
+def test_an_unreachable_registry_is_named(cells, free_port, monkeypatch) -> None:
+    monkeypatch.setenv("WORKBENCH_SCHEMA_REGISTRY", f"http://127.0.0.1:{free_port}")
+    sentence = refused(SchemaRegistryError, cells.ingest)
     assert f"the schema registry at http://127.0.0.1:{free_port} does not answer" in sentence
 
 
-@pytest.mark.thorough(
-    "the library's test of the refusal is in make test; here it comes through the command line"
-)
-def test_a_mount_of_something_else_is_refused_with_both_sources(notebooks) -> None:
-    notebooks.publish(devices=1)
-    notebooks.environment["WORKBENCH_HOME"] = str(notebooks.folder / "home")
-    notebooks.folder.joinpath("home").mkdir()
-    DBUtils(notebooks.folder / "home", PROJECT).fs.mount(
-        notebooks.environment["WORKBENCH_DATALAKE"], "/mnt/datalake"
-    )
-    elsewhere = (notebooks.folder / "elsewhere").as_uri()
-    sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters, storage=elsewhere)
+def test_a_mount_of_something_else_is_refused_with_both_sources(cells, tmp_path) -> None:
+    cells.publish()
+    here, elsewhere = cells.settings().storage.source, (tmp_path / "elsewhere").as_uri()
+    cells.dbutils.fs.mount(here, "/mnt/datalake")
+    sentence = refused(StorageError, cells.ingest, storage=elsewhere)
     assert elsewhere in sentence
-    assert notebooks.environment["WORKBENCH_DATALAKE"] in sentence
-    assert not (notebooks.folder / "elsewhere").exists()
+    assert here in sentence
+    assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.thorough(
-    "the library's test of the refusal is in make test; here it comes through the command line"
-)
-def test_a_folder_that_cannot_be_written_is_named_before_anything_is_written(notebooks) -> None:
-    notebooks.publish()
-    notebooks.environment["WORKBENCH_HOME"] = str(notebooks.folder / "home")
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_written(cells) -> None:
+    cells.publish()
     # Not even root may make a folder there.
-    sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters, storage="file:///proc/datalake")
-    assert "/proc/datalake" in sentence
+    assert "/proc/datalake" in refused(StorageError, cells.ingest, storage="file:///proc/datalake")
 
 
-@pytest.mark.thorough(
-    "the library's test of the refusal is in make test; here it comes through the command line"
-)
-def test_a_broken_parameter_is_named_with_what_is_allowed(notebooks) -> None:
-    assert "availableNow or an interval" in notebooks.refused("gps_ingest", trigger="now and then")
-    assert "earliest, latest or JSON" in notebooks.refused("gps_ingest", starting_offsets="{")
-    assert "devices is 'many'" in notebooks.refused("gps_publish", devices="many")
+def test_a_broken_parameter_is_named_with_what_is_allowed(cells) -> None:
+    assert "availableNow or an interval" in refused(ConfigError, cells.ingest, trigger="now and then")
+    assert "earliest, latest or JSON" in refused(ConfigError, cells.ingest, starting_offsets="{")
+    assert "devices is 'many'" in refused(ConfigError, cells.publish, devices="many")
 
 
 def test_the_wrong_java_is_named(notebooks) -> None:
