@@ -316,6 +316,7 @@ def check(spark, target, schemas, sent):
     return differences, len(kept), len(thrown)
 
 
+@pytest.mark.slow("12,000 records of 20 schemas")
 @pytest.mark.timeout(300)
 def test_damaged_records_come_out_as_fastavro_reads_them(embedded, spark, tmp_path):
     registry, chance = SchemaRegistry(embedded[1].schema_registry_url), random.Random(SEED)

@@ -54,6 +54,7 @@ def test_each_value_is_in_the_table_or_in_quarantine_once_and_a_second_run_adds_
     }
 
 
+@pytest.mark.thorough("replay is tested in test_replay")
 def test_what_is_right_with_a_mended_schema_is_replayed_once(hits):
     assert hits.publish(0, partitions=1).records == 0
     hits.send(*BAD, b'{"ip":"192.0.2.1","hittime":"2026-01-02T03:04:05Z"}')

@@ -122,10 +122,14 @@ def several_states(spark, request):
     spark.conf.unset(SEVERAL_STATES)
 
 
+@pytest.mark.slow("a stream of many batches, killed and repeated")
 @pytest.mark.usefixtures("several_states")
 @pytest.mark.parametrize(
     ("seed", "output_mode", "several_states"),
-    [(1, "append", "true"), (2, "update", "false")],
+    [
+        (1, "append", "true"),
+        pytest.param(2, "update", "false", marks=pytest.mark.thorough("the other mode of the same windows")),
+    ],
     indirect=["several_states"],
 )
 def test_counted_and_late_rows_are_together_what_a_batch_counts(hits, seed, output_mode):
@@ -150,6 +154,7 @@ def test_counted_and_late_rows_are_together_what_a_batch_counts(hits, seed, outp
     assert sum(row["count"] for row in told) == sum(pairs.values())
 
 
+@pytest.mark.thorough("late rows are tested next to it")
 def test_what_comes_after_a_silent_stream_has_closed_its_window_is_late(hits):
     windows = Windows(
         "hittime",

@@ -259,7 +259,10 @@ def simple(value_format, **fields):
     return Schema(schema, "PROTOBUF"), b"\0" + message_class(schema, "Simple")(**fields).SerializeToString()
 
 
-@pytest.mark.parametrize("value_format", ["json_schema", "protobuf"])
+@pytest.mark.parametrize(
+    "value_format",
+    ["json_schema", pytest.param("protobuf", marks=pytest.mark.thorough("the other registered format"))],
+)
 def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     connected, tmp_path, monkeypatch, value_format, free_port
 ):

@@ -102,6 +102,8 @@ def table(embedded, spark, request, tmp_path) -> str:
     return path
 
 
+@pytest.mark.thorough("the library's replay is tested in test_replay, the commands' output below")
+@pytest.mark.slow("four notebooks by the command line")
 def test_what_waits_is_shown_replayed_and_listed(quarantine, table, spark) -> None:
     topic = table.rpartition("/")[2]
     shown = quarantine("show", topic, "--reason", "bad_magic")

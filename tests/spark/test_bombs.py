@@ -102,6 +102,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow("a separate JVM of 1 GB")
 @pytest.mark.timeout(300)
 def test_bombs_are_quarantined_and_their_neighbours_decoded(embedded, tmp_path):
     _, addresses = embedded

@@ -23,7 +23,9 @@ from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame, identifier
 
 JSON_SCHEMA = '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "title": "T"}'
+PROTOBUF_SCHEMA = 'syntax = "proto3"; message M { int32 id = 1; }'
 GONE = "own 404 without schema"
+ANOTHER_CUT = pytest.mark.thorough("another cut between the same commits")
 
 
 @pytest.fixture
@@ -222,10 +224,16 @@ def test_an_incompatible_version_is_quarantined_and_the_others_flow(
 
 
 @pytest.mark.parametrize(
-    ("kind", "schema"),
-    [("JSON", JSON_SCHEMA), ("PROTOBUF", 'syntax = "proto3"; message M { int32 id = 1; }')],
+    ("kind", "schema", "is_late"),
+    [
+        ("JSON", JSON_SCHEMA, False),
+        ("PROTOBUF", PROTOBUF_SCHEMA, True),
+        pytest.param("JSON", JSON_SCHEMA, True, marks=pytest.mark.thorough("late is tested with Protobuf")),
+        pytest.param(
+            "PROTOBUF", PROTOBUF_SCHEMA, False, marks=pytest.mark.thorough("known is tested with JSON")
+        ),
+    ],
 )
-@pytest.mark.parametrize("is_late", [False, True])
 def test_a_schema_that_is_not_avro_is_the_wrong_type(
     spark, target, event, register, kafka_records, avro_bytes, topic, kind, schema, is_late
 ):
@@ -240,19 +248,20 @@ def test_a_schema_that_is_not_avro_is_the_wrong_type(
     assert table(spark, target, "id") == [(1,)]
 
 
-@pytest.mark.parametrize("name", ["_kafka", "_topiclake_end", "_Topiclake_Prefix"])
 def test_a_field_called_as_topiclakes_own_is_refused(
-    spark, target, event, register, kafka_records, avro_bytes, topic, name
+    spark, target, event, register, kafka_records, avro_bytes, topic
 ):
-    good, bad = event(("id", "int")), event(("id", "int"), (name, "string", ""))
-    ids = [register(f"{topic}-value", each) for each in (good, bad)]
-    values = [
-        frame(ids[1], avro_bytes(bad, {"id": 1, name: "x"})),
-        frame(ids[0], avro_bytes(good, {"id": 2})),
+    good, names = event(("id", "int")), ("_kafka", "_topiclake_end", "_Topiclake_Prefix")
+    right = frame(register(f"{topic}-value", good), avro_bytes(good, {"id": 2}))
+    bad = [event(("id", "int"), (name, "string", "")) for name in names]
+    wrong = [
+        frame(register(f"{topic}-value", schema), avro_bytes(schema, {"id": 1, name: "x"}))
+        for schema, name in zip(bad, names, strict=True)
     ]
-    micro_batch.write(target, kafka_records(values), 0)
+    micro_batch.write(target, kafka_records([*wrong, right]), 0)
     assert quarantined(spark, target) == [
-        (0, "incompatible_schema", f"a field is called {name}, which is a name of Topiclake's own")
+        (offset, "incompatible_schema", f"a field is called {name}, which is a name of Topiclake's own")
+        for offset, name in enumerate(names)
     ]
     assert table(spark, target, "id") == [(2,)]
 
@@ -592,8 +601,15 @@ def test_a_batch_that_is_repeated_changes_nothing(spark, target, mixed):
     assert places(spark, target) == EXPECTED
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("commit", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("commit", "moment"),
+    [
+        (1, "after"),
+        (2, "before"),
+        (3, "after"),
+        *(pytest.param(*cut, marks=ANOTHER_CUT) for cut in ((1, "before"), (2, "after"), (3, "before"))),
+    ],
+)
 def test_a_crash_at_any_commit_loses_and_doubles_nothing(spark, target, mixed, crashed, commit, moment):
     crashed(target, mixed, 0, commit, moment)
     micro_batch.write(restarted(target), mixed, 0)
@@ -677,7 +693,14 @@ def test_what_is_in_quarantine_stays_there_when_its_schema_becomes_known(
     assert places(spark, target) == [(0, "table"), (1, "unknown_schema_id")]
 
 
-@pytest.mark.parametrize(("commit", "expected"), [(1, "unknown_schema_id"), (2, "table"), (3, "table")])
+@pytest.mark.parametrize(
+    ("commit", "expected"),
+    [
+        (1, "unknown_schema_id"),
+        (2, "table"),
+        pytest.param(3, "table", marks=ANOTHER_CUT),
+    ],
+)
 def test_a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing(
     spark, target, registry, mixed, late, crashed, commit, expected
 ):
@@ -729,7 +752,10 @@ def test_without_the_kafka_column_a_version_that_is_gone_stops_the_query(
     assert [offset for offset, _, _ in quarantined(spark, target)] == [3]
 
 
-@pytest.mark.parametrize("is_known_first", [True, False])
+@pytest.mark.parametrize(
+    "is_known_first",
+    [True, pytest.param(False, marks=pytest.mark.thorough("the other order of two versions"))],
+)
 def test_pinned_schemas_tell_what_was_written_without_the_kafka_column(
     spark, target, registry, known, late, second, whole, kafka_records, crashed, topic, is_known_first
 ):
