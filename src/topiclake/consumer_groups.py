@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -137,6 +137,8 @@ def _waiting(batch: WrittenBatch, ledger: str) -> Offsets:
 
 class _NotYetError(KafkaError):
     """The group's coordinator is being chosen, as for the first group of a broker."""
+
+    id: ClassVar[str] = "TL-KAFKA-004"
 
 
 def _refused(group: str, error: ClientError, where: str = "") -> KafkaError:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from topiclake.errors import TopiclakeError
 from topiclake.monitoring.charts import BatchPoint
@@ -27,6 +27,8 @@ _numbers = itertools.count(1)
 
 class DisplayError(TopiclakeError):
     """An object cannot be shown."""
+
+    id: ClassVar[str] = "TL-DISPLAY-001"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from IPython.core.magic import MAGIC_NO_VAR_EXPAND_ATTR
 from pyspark.sql import SparkSession
@@ -36,6 +36,8 @@ PIP_COMMANDS = ("install", "list", "show", "freeze")
 
 class CommandError(TopiclakeError):
     """A shell or pip ended with another exit code than 0."""
+
+    id: ClassVar[str] = "TL-NOTEBOOK-006"
 
 
 class Magics:

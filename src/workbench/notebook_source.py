@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from topiclake.errors import ConfigError, TopiclakeError
 
@@ -38,6 +39,8 @@ ALONE = frozenset({"run", "fs"})
 
 class NotebookSourceError(TopiclakeError):
     """A notebook file is not in Databricks source format, or holds a cell that cannot run here."""
+
+    id: ClassVar[str] = "TL-NOTEBOOK-001"
 
 
 @dataclass(frozen=True)

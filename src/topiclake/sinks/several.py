@@ -94,7 +94,7 @@ def _write_all(pipeline: str, sinks: Mapping[str, WriteBatch], batch: DataFrame,
                 write_batch(batch, batch_id)
             except TopiclakeError as error:
                 # Without the first one, which is the one that would be told of both.
-                raise type(error)(f"{place}: {error.cause}", error.remedy or _AGAIN) from None
+                raise type(error)(f"{place}: {error.cause}", error.remedy or _AGAIN, **error.fields) from None
             except PySparkException as error:
                 why = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:300]
                 raise IngestError(f"{place}: {why}", _AGAIN) from error

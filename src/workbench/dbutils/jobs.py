@@ -6,7 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from topiclake.errors import ConfigError
 from workbench.dbutils.help import Documented
@@ -26,9 +26,13 @@ TASK_KEY = re.compile(r"[\w-]+")
 class TaskValueError(ConfigError, ValueError):
     """A task or a key is unknown, or a value cannot be kept; a ValueError, as on Databricks."""
 
+    id: ClassVar[str] = "TL-JOB-001"
+
 
 class OutsideJobError(ConfigError, TypeError):
     """A task value is read outside a job run; a TypeError, as on Databricks."""
+
+    id: ClassVar[str] = "TL-JOB-002"
 
 
 class TaskValues(Documented):

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from topiclake.errors import ConfigError, TopiclakeError
 from workbench.dbutils.help import Documented
@@ -31,6 +31,8 @@ class NotebookExit(BaseException):
 
 class WorkflowException(TopiclakeError):  # noqa: N818 - Databricks' name
     """The run of another notebook failed, or took too long."""
+
+    id: ClassVar[str] = "TL-NOTEBOOK-005"
 
 
 class Notebook(Documented):

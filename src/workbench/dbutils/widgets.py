@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from topiclake.errors import ConfigError
 from workbench.dbutils.help import Documented
@@ -14,15 +15,16 @@ from workbench.dbutils.help import Documented
 class InputWidgetNotDefined(ConfigError):  # noqa: N818 - Databricks' name
     """A widget is read or removed that no cell has defined."""
 
-    def __init__(self, cause: str, remedy: str = "") -> None:
-        super().__init__(cause, remedy)
+    id: ClassVar[str] = "TL-WIDGET-001"
 
     @classmethod
     def of(cls, name: str, defined: Sequence[str]) -> InputWidgetNotDefined:
         """Name the widget, and those that exist."""
         near = difflib.get_close_matches(name, defined, n=1)
         remedy = f"'{near[0]}'" if near else f"dbutils.widgets.text('{name}', '<default>') in a cell above"
-        return cls(f"no input widget named '{name}' is defined; defined are {_listed(defined)}", remedy)
+        return cls(
+            f"no input widget named '{name}' is defined; defined are {_listed(defined)}", remedy, widget=name
+        )
 
 
 @dataclass(frozen=True)
