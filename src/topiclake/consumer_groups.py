@@ -143,14 +143,19 @@ class _NotYetError(KafkaError):
 
 def _refused(group: str, error: ClientError, where: str = "") -> KafkaError:
     if error.code() in _COMING:
-        return _NotYetError(f"{error.str()}{where}")
+        return _NotYetError(f"{error.str()}{where}", group=group)
     if error.code() in (ClientError.NON_EMPTY_GROUP, ClientError.UNKNOWN_MEMBER_ID):
         return KafkaError(
-            f"consumers use the group {group}", "another consumer_group, which nobody reads with"
+            f"consumers use the group {group}",
+            "another consumer_group, which nobody reads with",
+            group=group,
+            reason="in_use",
         )
     if error.code() in (ClientError.GROUP_AUTHORIZATION_FAILED, ClientError.TOPIC_AUTHORIZATION_FAILED):
         return KafkaError(
             f"the broker does not allow it: {error.str()}{where}",
             f"READ on group {group} and on the topic for this login, or no consumer_group",
+            group=group,
+            reason="not_allowed",
         )
-    return KafkaError(f"{error.str()}{where}")
+    return KafkaError(f"{error.str()}{where}", group=group, reason="refused")
