@@ -73,7 +73,12 @@ def keep_running(query: StreamingQuery, seconds: float | str) -> None:
         TopiclakeError: The query failed; the error names the cause, not the stack.
     """
     if not re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
-        raise errors.ConfigError(f"{seconds!r} is no number of seconds", "0, or 3600 for an hour")
+        raise errors.ConfigError(
+            f"{seconds!r} is no number of seconds",
+            "0, or 3600 for an hour",
+            parameter="seconds",
+            found=seconds,
+        )
     if not float(seconds):
         return
     try:

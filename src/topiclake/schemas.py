@@ -197,6 +197,8 @@ def require_usable(codecs: Codecs, subjects: Sequence[str]) -> None:
         raise IngestError(
             f"no version of {', '.join(subjects)} can be used ({why})",
             "register a version that fits, or give the pipeline another table_path",
+            subjects=tuple(subjects),
+            detail=why,
         )
 
 
