@@ -125,7 +125,10 @@ class Magics:
         status = _run(["bash", *(["-e"] if strict else []), "-c", script])
         if strict and status:
             raise CommandError(
-                f"the shell ended with exit code {status}", "%sh without -e, if that is no failure"
+                f"the shell ended with exit code {status}",
+                "%sh without -e, if that is no failure",
+                status=status,
+                command="sh",
             )
 
     def fs(self, line: str) -> None:
@@ -144,7 +147,9 @@ class Magics:
             bound = inspect.signature(method).bind(*[word for word in words if word != "-r"], **options)
             arguments = {key: _argument(method, key, word) for key, word in bound.arguments.items()}
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"%fs {line.strip()}: {error}", f'dbutils.fs.help("{name}")') from None
+            raise ConfigError(
+                f"%fs {line.strip()}: {error}", f'dbutils.fs.help("{name}")', command="fs", line=line.strip()
+            ) from None
         result = method(**arguments)
         if isinstance(result, list):
             self._display(result)
@@ -162,7 +167,11 @@ class Magics:
         command = next((word for word in words if not word.startswith("-")), "")
         if command not in PIP_COMMANDS:
             raise ConfigError(
-                f"%pip {line.strip()} does not run in the workbench", f"one of {', '.join(PIP_COMMANDS)}"
+                f"%pip {line.strip()} does not run in the workbench",
+                f"one of {', '.join(PIP_COMMANDS)}",
+                command="pip",
+                line=line.strip(),
+                allowed=tuple(PIP_COMMANDS),
             )
         with tempfile.NamedTemporaryFile("w", prefix="workbench-pip-", suffix=".txt") as pins:
             if command == "install":
@@ -172,7 +181,10 @@ class Magics:
             status = _run([sys.executable, "-m", "pip", *words])
         if status:
             raise CommandError(
-                f"pip ended with exit code {status}", "another version: what is installed stays"
+                f"pip ended with exit code {status}",
+                "another version: what is installed stays",
+                status=status,
+                command="pip",
             )
         if command == "install":
             sys.stdout.write(

@@ -52,15 +52,23 @@ class TaskValues(Documented):
             TaskValueError: The key is no string, or the value is too large or nothing that JSON can express.
         """
         if not isinstance(key, str):
-            raise TaskValueError(f"the key {key!r} of a task value is not a string", f"'{key}'")
+            raise TaskValueError(
+                f"the key {key!r} of a task value is not a string", f"'{key}'", key=key, reason="no_string"
+            )
         try:
             text = json.dumps(value)
         except (TypeError, ValueError) as error:
-            raise TaskValueError(f"task value '{key}' cannot be written as JSON ({error})") from None
+            raise TaskValueError(
+                f"task value '{key}' cannot be written as JSON ({error})", key=key, reason="no_json"
+            ) from None
         size = len(text.encode())
         if size > MAX_BYTES:
             raise TaskValueError(
-                f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}", "a table"
+                f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}",
+                "a table",
+                key=key,
+                bytes=size,
+                reason="size",
             )
         folder, task = os.environ.get(FOLDER_VARIABLE), os.environ.get(KEY_VARIABLE)
         if folder and task:
@@ -95,6 +103,8 @@ class TaskValues(Documented):
                 raise OutsideJobError(
                     f"task value '{key}' of task '{taskKey}' is there in a job run only",
                     "debugValue=<a value>",
+                    task=taskKey,
+                    key=key,
                 )
             return debugValue
         file = values_file(folder, taskKey)
@@ -104,7 +114,11 @@ class TaskValues(Documented):
         if key not in values and default is None:
             known = ", ".join(f"'{one}'" for one in sorted(values)) or "nothing"
             raise TaskValueError(
-                f"task '{taskKey}' has set no value '{key}'; it has set {known}", "default=<a value>"
+                f"task '{taskKey}' has set no value '{key}'; it has set {known}",
+                "default=<a value>",
+                task=taskKey,
+                key=key,
+                allowed=tuple(sorted(values)),
             )
         return values.get(key, default)
 
@@ -123,7 +137,9 @@ def values_file(folder: str, task: str) -> Path:
         TaskValueError: No task can be called so.
     """
     if not TASK_KEY.fullmatch(task):
-        raise TaskValueError(f"'{task}' is no key of a task", "letters, digits, '-' and '_'")
+        raise TaskValueError(
+            f"'{task}' is no key of a task", "letters, digits, '-' and '_'", task=task, reason="form"
+        )
     return Path(folder) / f"{task}.json"
 
 
@@ -146,5 +162,10 @@ def _read(file: Path) -> dict[str, Any]:
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        raise TaskValueError(f"the task values in {file} are damaged", "another run of the job")
+        raise TaskValueError(
+            f"the task values in {file} are damaged",
+            "another run of the job",
+            file=str(file),
+            reason="damaged",
+        )
     return values
