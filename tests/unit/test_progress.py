@@ -115,8 +115,8 @@ def test_the_fields_of_a_refused_record_are_its_place_schema_and_reason(schema, 
 
 
 def test_the_fields_of_a_record_are_found_in_an_error_of_ours_too():
-    told = DecodeError("FAILFAST: topic gps, partition 0, offset 3, reason bad_magic: x", "another mode")
-    error = failure(f"topiclake.errors.DecodeError: {told}")
+    inner = DecodeError("FAILFAST: topic gps, partition 0, offset 3, reason bad_magic: x", "another mode")
+    error = failure(f"topiclake.errors.DecodeError: {inner}")
     assert type(error) is DecodeError
     assert error.fields == {
         "query": "gps",
