@@ -189,7 +189,10 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
     settings = settings.only_topic()
     if settings.pipeline.mode != "FAILFAST":
         raise ConfigError(
-            "Parquet files have no quarantine beside them: a bad record ends the stream", "mode=FAILFAST"
+            "Parquet files have no quarantine beside them: a bad record ends the stream",
+            "mode=FAILFAST",
+            parameter="mode",
+            found=settings.pipeline.mode,
         )
     to = ingest.target(settings, dbutils)
     kafka.require_topics(settings.kafka, settings.pipeline)

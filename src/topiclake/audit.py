@@ -65,6 +65,9 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
         raise IngestError(
             f"the checkpoint at {checkpoint} is of topic {', '.join(topics)}, not {pipeline.topic}",
             "topic and checkpoint_path of the same ingest",
+            checkpoint=checkpoint,
+            topic=pipeline.topic,
+            topics=tuple(topics),
         )
     return joined(
         # Each of several topics gets its table with its first record.
@@ -123,7 +126,10 @@ def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool)
         if not required:
             return []
         raise StorageError(
-            f"there is no Delta table at {path}", "the table_path of the ingest, or run it first"
+            f"there is no Delta table at {path}",
+            "the table_path of the ingest, or run it first",
+            table=path,
+            reason="missing",
         )
     rows = delta.read(spark, path)
     origin = dict(rows.dtypes).get(delta.KAFKA_COLUMN, "")
@@ -131,6 +137,8 @@ def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool)
         raise IngestError(
             f"the rows of {path} don't say where in Kafka they came from: nothing can be audited",
             "kafka_column: true and its fields partition and offset, a new table_path and checkpoint_path",
+            table=path,
+            reason="no_kafka_column",
         )
     if re.search(r"\btopic:", origin):
         rows = rows.where(F.coalesce(f"{delta.KAFKA_COLUMN}.topic", F.lit(topic)) == topic)

@@ -49,6 +49,8 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
         raise IngestError(
             f"there is no checkpoint at {path}",
             "an ingest with this checkpoint_path, such as python -m workbench run notebooks/gps_ingest.py",
+            checkpoint=path,
+            reason="missing",
         )
     last = checkpoint.last_committed(spark, path)
     committed = first if last == checkpoint.NONE else checkpoint.read_offsets(spark, f"{path}/offsets/{last}")
@@ -56,6 +58,10 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
         raise IngestError(
             f"the checkpoint at {path} is damaged: batch {last} has ended, offsets/{last} does not say where",
             "the same checkpoint from a backup",
+            checkpoint=path,
+            batch_id=last,
+            file=f"offsets/{last}",
+            reason="damaged",
         )
     planned = checkpoint.read_offsets(spark, f"{path}/offsets/{last + 1}") or committed
     return {
@@ -86,6 +92,10 @@ def within_kafka(range_: Range, held: tuple[int, int], *, topic: str, partition:
             f"topic {topic} ends at offset {end} of partition {partition}, and the checkpoint at "
             f"{range_.committed}: it is not the topic that was read, or has lost records",
             "a new checkpoint_path and table_path, after you have looked at what is missing",
+            topic=topic,
+            partition=partition,
+            offset=end,
+            committed=range_.committed,
         )
     begin = min(max(earliest, range_.first), range_.committed)
     return Range(range_.first, range_.committed, range_.planned, begin, range_.paused)

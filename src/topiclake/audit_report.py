@@ -96,6 +96,11 @@ class AuditReport:
             raise IngestError(
                 f"the audit found records that are not in exactly one place: {', '.join(self._wrong())}",
                 "python -m workbench audit, which lists them",
+                faults=tuple(
+                    (one.topic, one.partition, kind, count)
+                    for one in self.partitions
+                    for kind, count in one.faults.items()
+                ),
             )
 
     def _wrong(self) -> list[str]:

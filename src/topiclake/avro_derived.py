@@ -49,7 +49,13 @@ def derived_schema(
         ConfigError: A column has a name or a type that Avro has not; names the column.
     """
     if timestamps not in ("logical", "string"):
-        raise ConfigError(f"timestamps is {timestamps!r}; allowed: logical, string", "timestamps='logical'")
+        raise ConfigError(
+            f"timestamps is {timestamps!r}; allowed: logical, string",
+            "timestamps='logical'",
+            parameter="timestamps",
+            found=timestamps,
+            allowed=("logical", "string"),
+        )
     record = _record(columns, _legal(name, "the record"), "", timestamps)
     return {**record, "namespace": namespace} if namespace else record
 
@@ -82,7 +88,11 @@ def _type(kind: T.DataType, name: str, path: str, timestamps: Timestamps) -> Any
         values = _type(kind.valueType, name, f"{path}{{}}", timestamps)
         return {"type": "map", "values": ["null", values] if kind.valueContainsNull else values}
     raise ConfigError(
-        f"column {path} is {kind.simpleString()}, which Avro has no form for", "cast it, or drop it"
+        f"column {path} is {kind.simpleString()}, which Avro has no form for",
+        "cast it, or drop it",
+        column=path,
+        found=kind.simpleString(),
+        reason="type",
     )
 
 
@@ -91,5 +101,7 @@ def _legal(name: str, what: str) -> str:
         raise ConfigError(
             f"{what} is called {name!r}; Avro's names are letters, digits and _, and begin with no digit",
             "rename it: withColumnRenamed",
+            name=name,
+            reason="name",
         )
     return name

@@ -126,6 +126,8 @@ class _Fitter:
             raise ConfigError(
                 f"{_name(path)} is a union of {len(some)} types, {json.dumps(schema)[:200]}",
                 "a union of null and one type",
+                column=path,
+                reason="union",
             )
         if isinstance(kind, T.NullType):
             return Fitted(lambda column: column, lambda _: F.lit(None).cast("string"))
@@ -154,6 +156,10 @@ class _Fitter:
             raise ConfigError(
                 f"{_name(path)} is {kind.simpleString()}; the schema wants {logical or name}",
                 "cast the column, or give a schema that fits",
+                column=path,
+                found=kind.simpleString(),
+                expected=logical or name,
+                reason="type",
             )
         return Fitted(
             lambda column: column.cast(cast) if cast else column, _problem_of(kind, name, schema, path)
@@ -166,12 +172,17 @@ class _Fitter:
             raise ConfigError(
                 f"{_name(_joined(path, unknown[0]))} is not in the schema, which has {', '.join(wanted)}",
                 f"drop it, or add it to the schema of {schema['name']}",
+                column=_joined(path, unknown[0]),
+                allowed=tuple(wanted),
+                reason="unknown",
             )
         absent = [name for name, field in wanted.items() if name not in columns and "default" not in field]
         if absent:
             raise ConfigError(
                 f"{_name(_joined(path, absent[0]))} is missing, and the schema has no default for it",
                 f"one of {', '.join(columns)} renamed, or a default in the schema",
+                column=_joined(path, absent[0]),
+                reason="missing",
             )
         fields = {
             name: self.fit(columns[name], field["type"], _joined(path, name))
@@ -218,7 +229,12 @@ class _Fitter:
         if default in ([], {}):
             return (F.array() if default == [] else F.create_map()).cast(kind)
         if default is not None and (kind == "binary" or not isinstance(default, bool | int | float | str)):
-            raise ConfigError(f"{_name(path)} is missing, and its default is no plain value", "the column")
+            raise ConfigError(
+                f"{_name(path)} is missing, and its default is no plain value",
+                "the column",
+                column=path,
+                reason="default",
+            )
         return F.lit(default).cast(kind)
 
     def _column_type(self, schema: Tree) -> str:

@@ -56,7 +56,13 @@ def at_least(minimum: float, name: str, value: float | str, *, whole: bool = Fal
         number = math.nan
     if not number >= minimum or math.isinf(number) or (whole and not number.is_integer()):
         kind = "whole number" if whole else "number"
-        raise ConfigError(f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}", f"-p {name}=10")
+        raise ConfigError(
+            f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}",
+            f"-p {name}=10",
+            parameter=name,
+            found=value,
+            minimum=minimum,
+        )
     return number
 
 
@@ -121,6 +127,10 @@ def produce(
         raise KafkaError(
             f"{len(failures) + unsent} of {sent} records for topic {topic} were not acknowledged ({reason})",
             "python -m workbench status, then publish again",
+            topic=topic,
+            records=sent,
+            unacknowledged=len(failures) + unsent,
+            detail=reason,
         )
     return sent
 
@@ -144,6 +154,8 @@ def _send(producer: Producer, topic: str, message: Mapping[str, Any], failures: 
             producer.poll(0.5)
             continue
         except KafkaException as error:
-            raise KafkaError(f"topic {topic} takes no records: {error}") from None
+            raise KafkaError(
+                f"topic {topic} takes no records: {error}", topic=topic, detail=str(error)
+            ) from None
         producer.poll(0)
         return

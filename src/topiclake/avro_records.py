@@ -85,6 +85,8 @@ class Proposal:
             raise SchemaRegistryError(
                 f"the schema is not compatible with subject {subject}: {'; '.join(refused)[:500]}",
                 "another schema, or another compatibility level of the subject",
+                subject=subject,
+                refusals=tuple(refused),
             )
         schema_id = self.registry.register(subject, schema)
         if not self.in_header:
@@ -123,6 +125,8 @@ class AvroRecords:
             raise EncodeError(
                 f"a row does not fit its schema ({problem}; its key is {key}); nothing of its batch was sent",
                 "leave such rows out, or mend them",
+                detail=problem,
+                key=key,
             )
         return made.drop(_PROBLEM, "_topiclake_key")
 
@@ -205,18 +209,33 @@ def propose_schemas(
     """
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
     if schema_in not in ("prefix", "header"):
-        raise ConfigError(f"schema_in is {schema_in!r}; allowed: prefix, header", "schema_in='prefix'")
+        raise ConfigError(
+            f"schema_in is {schema_in!r}; allowed: prefix, header",
+            "schema_in='prefix'",
+            parameter="schema_in",
+            found=schema_in,
+            allowed=("prefix", "header"),
+        )
     if len(topics) != 1 and "topic" not in rows.columns:
         raise ConfigError(
             f"{len(topics)} topics, and no column topic that says where a row goes",
             "a column topic, or one topic",
+            topics=topics,
         )
     if missing := [name for name in key if name not in rows.columns]:
         raise ConfigError(
-            f"key names {missing[0]}, which the rows don't have", f"some of {', '.join(rows.columns)}"
+            f"key names {missing[0]}, which the rows don't have",
+            f"some of {', '.join(rows.columns)}",
+            parameter="key",
+            column=missing[0],
         )
     if len(key) > 1 and not avro_key:
-        raise ConfigError("a key of several columns is Avro", "avro_key=True, or key=['<one column>']")
+        raise ConfigError(
+            "a key of several columns is Avro",
+            "avro_key=True, or key=['<one column>']",
+            parameter="key",
+            columns=tuple(key),
+        )
     columns = rows.schema
     value = T.StructType([columns[name] for name in _values(columns.names)])
     name = _record_name(topics[0])
@@ -263,5 +282,5 @@ def _parsed(schema: Mapping[str, Any] | str) -> Any:  # noqa: ANN401 (Avro's JSO
     try:
         found = json.loads(schema)
     except ValueError:
-        raise ConfigError("the schema is no JSON", "that of an Avro record") from None
+        raise ConfigError("the schema is no JSON", "that of an Avro record", parameter="schema") from None
     return cast("dict[str, Any]", found)

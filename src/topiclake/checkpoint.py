@@ -135,6 +135,9 @@ def range_of(
         raise IngestError(
             f"{len(found)} sources of the query with the checkpoint at {path} read topic {topic}",
             "a checkpoint_path of a query that reads the topic once",
+            checkpoint=path,
+            topic=topic,
+            sources=len(found),
         )
     (number,) = found
     begun = before.ends[number] if before.ends else None
@@ -167,7 +170,11 @@ def _required(spark: SparkSession, path: str, file: str) -> list[str]:
     lines = _lines(spark, f"{path}/{file}")
     if lines is None:
         raise IngestError(
-            f"the checkpoint at {path} is damaged: {file} is gone", "the same checkpoint from a backup"
+            f"the checkpoint at {path} is damaged: {file} is gone",
+            "the same checkpoint from a backup",
+            checkpoint=path,
+            file=file,
+            reason="damaged",
         )
     return lines
 

@@ -58,6 +58,9 @@ def load_settings(
         raise ConfigError(
             f"pipeline '{name}' is not in {folder}; there are: {', '.join(pipelines) or 'none'}",
             "add it under `pipelines` in base.yaml",
+            pipeline=name,
+            reason="unknown",
+            allowed=tuple(pipelines),
         )
     named = set(given)
     if "storage" in given:
@@ -84,7 +87,10 @@ def first_pipeline(conf: Path) -> str:
     """
     names = list(_read_yaml(conf / "base.yaml").get("pipelines") or {})
     if not names:
-        raise ConfigError(f"no pipeline is in {conf / 'base.yaml'}", "add one under `pipelines`")
+        file = conf / "base.yaml"
+        raise ConfigError(
+            f"no pipeline is in {file}", "add one under `pipelines`", file=str(file), reason="no_pipeline"
+        )
     return str(names[0])
 
 
@@ -94,7 +100,9 @@ def find_conf(start: Path | None = None) -> Path:
     for folder in [start, *start.parents]:
         if (folder / "conf" / "base.yaml").is_file():
             return folder / "conf"
-    raise ConfigError(f"no conf/base.yaml at or above {start}", "run it in the project's folder")
+    raise ConfigError(
+        f"no conf/base.yaml at or above {start}", "run it in the project's folder", path=str(start)
+    )
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
@@ -103,18 +111,25 @@ def _read_yaml(file: Path) -> dict[str, Any]:
             path.stem for path in file.parent.glob("*.yaml") if path.stem not in ("base", "secrets")
         )
         raise ConfigError(
-            f"{file} does not exist; environments here: {', '.join(there) or 'none'}", "env=local"
+            f"{file} does not exist; environments here: {', '.join(there) or 'none'}",
+            "env=local",
+            file=str(file),
+            reason="missing",
+            allowed=tuple(there),
         )
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
     except yaml.MarkedYAMLError as error:
         # Without the line's text, which str(error) has: a password may stand in it.
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{file}, line {line} is not YAML: {error.problem}", "mend that line") from None
+        cause, named = f"{file}, line {line} is not YAML: {error.problem}", {"file": str(file), "line": line}
+        raise ConfigError(cause, "mend that line", **named, reason="no_yaml") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not YAML: {type(error).__name__}", "mend the file") from None
+        cause = f"{file} is not YAML: {type(error).__name__}"
+        raise ConfigError(cause, "mend the file", file=str(file), reason="no_yaml") from None
     if not isinstance(content or {}, dict):
-        raise ConfigError(f"{file} must hold keys and values, not {type(content).__name__}")
+        cause = f"{file} must hold keys and values, not {type(content).__name__}"
+        raise ConfigError(cause, file=str(file), reason="no_mapping", found=type(content).__name__)
     return content or {}
 
 
@@ -142,6 +157,10 @@ def _expand(value: Any, files: list[Path], key: str = "") -> Any:  # noqa: ANN40
                 "python -m workbench up, and run the notebook with python -m workbench run"
                 if match[1].startswith("WORKBENCH_")
                 else f"export {match[1]}=…",
+                key=key,
+                files=tuple(map(str, files)),
+                variable=match[1],
+                reason="unset_variable",
             )
         return found
 
@@ -165,12 +184,17 @@ def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -
     key = "storage" if key == "storage.source" else key  # which is the parameter's name
     place = f"parameter {key}" if key in given else f"{'.'.join(path)} in {' or '.join(map(str, files))}"
     remedy = f"-p {key}=<an allowed value>, or leave it empty" if key in given else "mend that file"
+    named: dict[str, object] = {"key": ".".join(path), "files": tuple(map(str, files))}
+    named = {"parameter": key} if key in given else named
     if problem["type"] == "extra_forbidden":
-        return ConfigError(f"{place} is unknown; allowed: {', '.join(_allowed(path[:-1]))}", remedy)
+        allowed = _allowed(path[:-1])
+        cause = f"{place} is unknown; allowed: {', '.join(allowed)}"
+        return ConfigError(cause, remedy, **named, reason="unknown", allowed=tuple(allowed))
     if problem["type"] == "missing":
-        return ConfigError(f"{place} is missing", remedy)
-    wrong = problem["msg"].removeprefix("Value error, ")
-    return ConfigError(f"{place} is wrong: {wrong} (found {_shown(problem)})", remedy)
+        return ConfigError(f"{place} is missing", remedy, **named, reason="missing")
+    wrong, found = problem["msg"].removeprefix("Value error, "), _shown(problem)
+    cause = f"{place} is wrong: {wrong} (found {found})"
+    return ConfigError(cause, remedy, **named, reason="wrong", found=found, expected=wrong)
 
 
 def _shown(problem: Any) -> str:  # noqa: ANN401 (pydantic's ErrorDetails)

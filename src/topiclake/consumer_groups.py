@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -138,17 +138,24 @@ def _waiting(batch: WrittenBatch, ledger: str) -> Offsets:
 class _NotYetError(KafkaError):
     """The group's coordinator is being chosen, as for the first group of a broker."""
 
+    id: ClassVar[str] = "TL-KAFKA-004"
+
 
 def _refused(group: str, error: ClientError, where: str = "") -> KafkaError:
     if error.code() in _COMING:
-        return _NotYetError(f"{error.str()}{where}")
+        return _NotYetError(f"{error.str()}{where}", group=group)
     if error.code() in (ClientError.NON_EMPTY_GROUP, ClientError.UNKNOWN_MEMBER_ID):
         return KafkaError(
-            f"consumers use the group {group}", "another consumer_group, which nobody reads with"
+            f"consumers use the group {group}",
+            "another consumer_group, which nobody reads with",
+            group=group,
+            reason="in_use",
         )
     if error.code() in (ClientError.GROUP_AUTHORIZATION_FAILED, ClientError.TOPIC_AUTHORIZATION_FAILED):
         return KafkaError(
             f"the broker does not allow it: {error.str()}{where}",
             f"READ on group {group} and on the topic for this login, or no consumer_group",
+            group=group,
+            reason="not_allowed",
         )
-    return KafkaError(f"{error.str()}{where}")
+    return KafkaError(f"{error.str()}{where}", group=group, reason="refused")

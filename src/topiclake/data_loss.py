@@ -142,6 +142,7 @@ def require_configured(settings: Settings, held: Held) -> None:
         raise OffsetsLostError(
             f"Kafka does not hold the offsets to begin with: {_told(found)}",
             "other starting_offsets, or fail_on_data_loss=false, which reads what is there",
+            ranges=_ranges(found),
         )
 
 
@@ -153,7 +154,7 @@ def losses_named(what: str, remedy: str) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         if not re.search("KAFKA_DATA_LOSS|Some data may have been lost", str(error)):
             raise
-        raise OffsetsLostError(f"Kafka deleted {what}", remedy) from None
+        raise OffsetsLostError(f"Kafka deleted {what}", remedy, reason="deleted") from None
 
 
 def write_watched(
@@ -174,7 +175,9 @@ def write_watched(
             if not found:
                 break
     except KafkaException as error:
-        raise KafkaError(f"Kafka cannot be asked what it holds: {error.args[0].str()}") from None
+        raise KafkaError(
+            f"Kafka cannot be asked what it holds: {error.args[0].str()}", detail=error.args[0].str()
+        ) from None
     _keep(spark, watch.pipeline, path, found)
     write(records, batch_id)
 
@@ -218,7 +221,15 @@ def _error(settings: Settings, path: str, found: list[LostRange]) -> OffsetsLost
         f"{_told(found)}",
         "fail_on_data_loss=false, which goes on behind them and keeps the list for topiclake.lost_offsets, "
         "or a new checkpoint_path and table_path, which begin with what Kafka holds",
+        pipeline=settings.name,
+        checkpoint=path,
+        ranges=_ranges(found),
     )
+
+
+def _ranges(found: list[LostRange]) -> tuple[tuple[object, ...], ...]:
+    """Return topic, partition, first offset, the offset after the last one, and the reason of each range."""
+    return tuple((one.topic, one.partition, one.first, one.after, one.why) for one in found)
 
 
 def _told(found: list[LostRange]) -> str:

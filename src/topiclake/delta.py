@@ -64,7 +64,9 @@ def ensure_table(spark: SparkSession, path: str, schema: StructType, properties:
         tries(_create, spark, path, schema, properties)
     except PySparkException as error:
         if error.getCondition() in _MERE_FILES:
-            raise StorageError(f"{path} holds files, but no Delta table", "another table_path") from None
+            raise StorageError(
+                f"{path} holds files, but no Delta table", "another table_path", table=path, reason="files"
+            ) from None
         raise
 
 

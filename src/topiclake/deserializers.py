@@ -60,9 +60,11 @@ def load(name: str) -> Deserialize:
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"there is no deserializer {name}: {error}", remedy) from None
+        raise ConfigError(
+            f"there is no deserializer {name}: {error}", remedy, deserializer=name, reason="missing"
+        ) from None
     if not getattr(found, _MARK, False) or not callable(found):
-        raise ConfigError(f"{name} is no deserializer", remedy)
+        raise ConfigError(f"{name} is no deserializer", remedy, deserializer=name, reason="unmarked")
     deserialize: Deserialize = found
     return deserialize
 
@@ -132,7 +134,9 @@ def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> 
     except (PySparkException, Py4JJavaError) as error:
         why = str(error).partition(_TOLD)[2] or str(error)
         why = why.splitlines()[0][:300]
-        raise ConfigError(f"the deserializer {why}", remedy) from None
+        raise ConfigError(
+            f"the deserializer {why}", remedy, deserializer=name, reason="refused", detail=why
+        ) from None
 
 
 def deserialized_by_class(name: str, config: Mapping[str, str], topic: Column, value: Column) -> Column:

@@ -42,7 +42,10 @@ def take(table: str, why: str, remedy: str) -> None:
         first = file.read().strip() or "another process"
         file.close()
         raise PlatformError(
-            f"{table} is written by {first}, and {why}", f"end that one, or {remedy}"
+            f"{table} is written by {first}, and {why}",
+            f"end that one, or {remedy}",
+            table=table,
+            other=first,
         ) from None
     file.truncate(0)
     file.write(f"process {os.getpid()} (since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC)")

@@ -17,89 +17,131 @@
     └── IngestError             a streaming query ended for another reason
         └── NewSchemaError      a record has a schema that came after the query's start
 
-Each says what failed, what was allowed, and what to try next; none carries a secret.
+Each says what failed, what was allowed, and what to try next; none carries a secret. Each class has an
+id, which ends the text and never changes. The fields name the values that the text holds.
 """
 
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
+#: An error's id at the end of its text.
+_ID = re.compile(r" \[TL-(?:[A-Z]+-)?\d{3}\]")
 #: Spark's, of what another query wrote first: on some stores the one, on others the other.
 SECOND_QUERY = re.compile(r"Multiple streaming queries are concurrently using|CONCURRENT_STREAM_LOG_UPDATE")
 
 
 class TopiclakeError(Exception):
-    """An error whose text is one sentence with the cause, and the next thing to try.
+    """An error whose text is one sentence with the cause, the next thing to try, and the id of its class.
 
     Args:
         cause: What failed, with its names (topic, partition, offset, subject, file, key).
         remedy: The next command or change to try; shown after the cause.
+        fields: Values that the text names, by their noun. They survive pickling, so they are plain values.
     """
 
-    def __init__(self, cause: str, remedy: str = "") -> None:
+    id: ClassVar[str] = "TL-000"
+
+    def __init__(self, cause: str, remedy: str = "", **fields: object) -> None:
         self.cause = cause
         self.remedy = remedy
-        super().__init__(f"{cause}; try: {remedy}" if remedy else cause)
+        self.fields = fields
+        super().__init__(self._text())
 
-    def __reduce__(self) -> tuple[type[TopiclakeError], tuple[str, str]]:
-        """Pickle by both parts: Spark carries errors from its Python workers to the driver."""
-        return type(self), (self.cause, self.remedy)
+    def __reduce__(self) -> tuple[type[TopiclakeError], tuple[str, str], dict[str, object]]:
+        """Pickle by parts and fields: Spark carries errors from its Python workers to the driver."""
+        return type(self), (self.cause, self.remedy), {"fields": self.fields}
+
+    def _text(self) -> str:
+        """Return cause, remedy and one id: the id of this class, or the one that the cause already has."""
+        if self.remedy:
+            return f"{_ID.sub('', self.cause)}; try: {self.remedy} [{self.id}]"
+        return self.cause if _ID.search(self.cause) else f"{self.cause} [{self.id}]"
 
 
 class ConfigError(TopiclakeError):
     """A configuration key, file, widget or job parameter is unknown, missing or of the wrong type."""
 
+    id: ClassVar[str] = "TL-CONFIG-001"
+
 
 class PlatformError(TopiclakeError):
     """Java, Spark, a jar or a JVM option that the pipeline needs is missing or wrong."""
+
+    id: ClassVar[str] = "TL-PLATFORM-001"
 
 
 class KafkaError(TopiclakeError):
     """The broker cannot be reached, refuses the login, or refuses the request."""
 
+    id: ClassVar[str] = "TL-KAFKA-001"
+
 
 class TopicNotFoundError(KafkaError):
     """The broker answers, but does not hold the topic."""
+
+    id: ClassVar[str] = "TL-KAFKA-002"
 
 
 class OffsetsLostError(KafkaError):
     """Kafka no longer holds offsets that the checkpoint asks for."""
 
+    id: ClassVar[str] = "TL-KAFKA-003"
+
 
 class SchemaRegistryError(TopiclakeError):
     """The schema registry cannot be reached, refuses the login, or refuses the request."""
+
+    id: ClassVar[str] = "TL-REGISTRY-001"
 
 
 class SubjectNotFoundError(SchemaRegistryError):
     """The registry answers, but does not hold the subject."""
 
+    id: ClassVar[str] = "TL-REGISTRY-002"
+
 
 class StorageError(TopiclakeError):
     """A mount, folder, container or bucket cannot be used."""
+
+    id: ClassVar[str] = "TL-STORAGE-001"
 
 
 class DatabaseError(TopiclakeError):
     """A database cannot be reached, refuses the login, or refuses what the sink needs to do there."""
 
+    id: ClassVar[str] = "TL-DATABASE-001"
+
 
 class NoticeError(TopiclakeError):
     """A webhook cannot be reached, or refuses a notice."""
+
+    id: ClassVar[str] = "TL-NOTICE-001"
 
 
 class EventStreamError(TopiclakeError):
     """A server of events (server-sent events) cannot be reached, or refuses the request."""
 
+    id: ClassVar[str] = "TL-EVENTS-001"
+
 
 class EncodeError(TopiclakeError):
     """A row does not fit the schema that it is to be written with; names its column and its key."""
+
+    id: ClassVar[str] = "TL-ENCODE-001"
 
 
 class DecodeError(TopiclakeError):
     """Mode FAILFAST met a record that does not decode; names topic, partition, offset and reason."""
 
+    id: ClassVar[str] = "TL-DECODE-001"
+
 
 class IngestError(TopiclakeError):
     """A streaming query ended for a reason that no other error names."""
+
+    id: ClassVar[str] = "TL-INGEST-001"
 
 
 class NewSchemaError(IngestError):
@@ -107,3 +149,5 @@ class NewSchemaError(IngestError):
 
     Another start knows it; `topiclake.start_restarted` does that.
     """
+
+    id: ClassVar[str] = "TL-INGEST-002"

@@ -71,7 +71,9 @@ def follow(
             why, now = _reason(error), time.monotonic()
             failing_since = now if failing_since is None else failing_since
             if _is_final(error) or now - failing_since > patience:
-                raise EventStreamError(f"{url} {why}", _remedy(last)) from None
+                raise EventStreamError(
+                    f"{url} {why}", _remedy(last), url=url, **_fields(error, last)
+                ) from None
             pause = max(wait, _asked_for(error))
             _LOG.warning("%s %s; again in %.1f s, behind event %s", url, why, pause, last or "now")
             time.sleep(pause)
@@ -115,6 +117,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, _BrokenOffError):
         return "ended the connection"
     return f"cannot be reached ({type(error).__name__})"
+
+
+def _fields(error: Exception, last: str | None) -> dict[str, object]:
+    """Return the status that a server answered, if any, and the last event before the error."""
+    status = {"status": error.status_code} if isinstance(error, InvalidStatusCodeError) else {}
+    return {**status, "reason": type(error).__name__.lstrip("_"), "last_event": last}
 
 
 def _is_final(error: Exception) -> bool:

@@ -70,6 +70,8 @@ class Values:
             raise ConfigError(
                 f"values of topic {pipeline.topic} are {pipeline.value_format}",
                 "value_format: json, text or custom",
+                topic=pipeline.topic,
+                value_format=pipeline.value_format,
             )
         name, config = pipeline.deserializer, pipeline.deserializer_config
         if name is not None and deserializers.is_class(name):
@@ -164,17 +166,46 @@ def parsed(ddl: str) -> StructType:
         columns = StructType.fromDDL(ddl)
     except (PySparkException, ValueError) as error:
         why = " ".join(str(error).split())[:200]
-        raise ConfigError(f"value_schema {ddl!r} is no list of columns: {why}", remedy) from None
+        raise ConfigError(
+            f"value_schema {ddl!r} is no list of columns: {why}",
+            remedy,
+            parameter="value_schema",
+            found=ddl,
+            reason="no_columns",
+        ) from None
     if not isinstance(columns, StructType) or not columns.names:
-        raise ConfigError(f"value_schema {ddl!r} has no columns", remedy)
+        raise ConfigError(
+            f"value_schema {ddl!r} has no columns",
+            remedy,
+            parameter="value_schema",
+            found=ddl,
+            reason="empty",
+        )
     if '"byte"' in columns.json():
-        raise ConfigError("value_schema has a TINYINT, which Spark reads from 128 on as negative", "SMALLINT")
+        raise ConfigError(
+            "value_schema has a TINYINT, which Spark reads from 128 on as negative",
+            "SMALLINT",
+            parameter="value_schema",
+            reason="tinyint",
+        )
     names = [name.lower() for name in columns.names]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"value_schema has the column {name} twice", remedy)
+            raise ConfigError(
+                f"value_schema has the column {name} twice",
+                remedy,
+                parameter="value_schema",
+                column=name,
+                reason="twice",
+            )
         if name.startswith(_RESERVED):
-            raise ConfigError(f"value_schema has a column {name}, which is a name of Topiclake's own", remedy)
+            raise ConfigError(
+                f"value_schema has a column {name}, which is a name of Topiclake's own",
+                remedy,
+                parameter="value_schema",
+                column=name,
+                reason="reserved",
+            )
     return columns
 
 

@@ -172,6 +172,9 @@ def require_topic(kafka: KafkaSettings, topic: str) -> int:
         raise TopicNotFoundError(
             f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; it holds: {_shown(topics)}",
             "publish first (the examples: python -m workbench run notebooks/…_publish.py), or check its name",
+            topic=topic,
+            server=kafka.bootstrap_servers,
+            allowed=_public(topics),
         )
     return topics[topic]
 
@@ -190,6 +193,9 @@ def require_topics(kafka: KafkaSettings, pipeline: PipelineSettings) -> None:
                 f"no topic on the broker at {kafka.bootstrap_servers} matches {pipeline.topic_pattern}; "
                 f"it holds: {_shown(there)}",
                 "a pattern that matches a topic's whole name, or create the first topic",
+                topic_pattern=pipeline.topic_pattern,
+                server=kafka.bootstrap_servers,
+                allowed=_public(there),
             )
         return
     for topic in pipeline.topics:
@@ -197,8 +203,12 @@ def require_topics(kafka: KafkaSettings, pipeline: PipelineSettings) -> None:
 
 
 def _shown(topics: Iterable[str]) -> str:
-    """List topics without Kafka's own."""
-    return ", ".join(sorted(name for name in topics if not name.startswith("_"))) or "none"
+    return ", ".join(_public(topics)) or "none"
+
+
+def _public(topics: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of topics without Kafka's own, in order."""
+    return tuple(sorted(name for name in topics if not name.startswith("_")))
 
 
 def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int, *, compacted: bool = False) -> int:
@@ -222,7 +232,12 @@ def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int, *, compacted
             client.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(TIMEOUT_SECONDS)
         except KafkaException as error:
             if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
-                raise KafkaError(f"topic {topic} cannot be created: {error.args[0].str()}") from None
+                raise KafkaError(
+                    f"topic {topic} cannot be created: {error.args[0].str()}",
+                    topic=topic,
+                    reason="refused",
+                    detail=error.args[0].str(),
+                ) from None
     elif compacted:
         _require_compacted(client, topic)
     return topics.get(topic, partitions)
@@ -233,12 +248,20 @@ def _require_compacted(client: AdminClient, topic: str) -> None:
     try:
         policy = client.describe_configs([resource])[resource].result(TIMEOUT_SECONDS)[_CLEANUP].value
     except KafkaException as error:
-        raise KafkaError(f"topic {topic} does not tell its settings: {error.args[0].str()}") from None
+        raise KafkaError(
+            f"topic {topic} does not tell its settings: {error.args[0].str()}",
+            topic=topic,
+            reason="hidden",
+            detail=error.args[0].str(),
+        ) from None
     if policy != _COMPACT:
         raise KafkaError(
             f"topic {topic} has {_CLEANUP}={policy}: records that are old would be deleted, {_COMPACT} keeps "
             "the newest of each key",
             f"kafka-configs --alter --topic {topic} --add-config {_CLEANUP}={_COMPACT}, or another topic",
+            topic=topic,
+            reason="not_compacted",
+            found=policy,
         )
 
 
@@ -266,15 +289,22 @@ def unreachable(kafka: KafkaSettings, problems: list[ClientError]) -> KafkaError
         return KafkaError(
             f"the broker at {kafka.bootstrap_servers} refuses the login ({kafka.sasl_mechanism})",
             "check the secrets kafka.username and kafka.password",
+            server=kafka.bootstrap_servers,
+            reason="login",
         )
     if ClientError._SSL in by_code:
         return KafkaError(
             f"no TLS connection to the broker at {kafka.bootstrap_servers}: "
             f"{by_code[ClientError._SSL].str()[:200]}",
             "check kafka.security_protocol and kafka.ca_file",
+            server=kafka.bootstrap_servers,
+            reason="tls",
         )
     reason = problems[0].str() if problems else "no answer"
     return KafkaError(
         f"the broker at {kafka.bootstrap_servers} does not answer within {TIMEOUT_SECONDS} s ({reason})",
         "python -m workbench status, or check kafka.bootstrap_servers, security_protocol and the network",
+        server=kafka.bootstrap_servers,
+        reason="unreachable",
+        detail=reason,
     )

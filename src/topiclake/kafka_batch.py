@@ -35,7 +35,9 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
         isinstance(starts, dict) and any(LATEST in one.values() for one in starts.values())
     ):
         raise ConfigError(
-            "a batch read that starts at latest holds nothing", "starting_offsets=earliest, offsets or a time"
+            "a batch read that starts at latest holds nothing",
+            "starting_offsets=earliest, offsets or a time",
+            parameter="starting_offsets",
         )
     kafka.require_topics(settings.kafka, pipeline)
     held = kafka_offsets.held_of(settings.kafka, pipeline, [])

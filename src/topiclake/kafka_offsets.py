@@ -156,6 +156,10 @@ def require_partitions(pipeline: PipelineSettings, held: Held) -> None:
                     f"{key} names the partitions {_shown(partitions)} of topic {topic}, which has "
                     f"{_shown(there)}",
                     f"-p {key}=<JSON with {'some' if key == 'assign' else 'each'} of them>",
+                    parameter=key,
+                    topic=topic,
+                    partitions=tuple(sorted(partitions)),
+                    allowed=tuple(sorted(there)),
                 )
 
 

@@ -122,16 +122,22 @@ def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[
             raise ConfigError(
                 f"column {name} is {types.get(name) or 'missing'}; Kafka takes {wanted}",
                 f"records.withColumn('{name}', …), or drop('{name}') where Kafka need not have it",
+                column=name,
+                found=types.get(name),
             )
     if missing := [name for name in id_columns if name.split(".")[0] not in types]:
         raise ConfigError(
-            f"id_columns names {missing[0]}, which the records don't have", f"some of {', '.join(types)}"
+            f"id_columns names {missing[0]}, which the records don't have",
+            f"some of {', '.join(types)}",
+            column=missing[0],
+            parameter="id_columns",
         )
     if (topic is None) == ("topic" not in types):
         how = "nor a column topic" if topic is None else "and a column topic"
         raise ConfigError(
             f"the records have {'no topic' if topic is None else 'a topic'} as an argument {how}",
             "topic='<name>', and records.drop('topic'), or the column alone",
+            topic=topic,
         )
 
 
@@ -205,7 +211,12 @@ def send(records: DataFrame, options: Mapping[str, str], topic: str | None, reme
     except (PySparkException, Py4JError) as error:
         why = re.findall(r"kafka\.common\.errors\.\w+: .*", str(error)) or [str(error)[:300]]
         place = f"topic {topic}" if topic else "Kafka"
-        raise KafkaError(f"{place} does not take all records: {' '.join(why[-1].split())}", remedy) from None
+        raise KafkaError(
+            f"{place} does not take all records: {' '.join(why[-1].split())}",
+            remedy,
+            topic=topic,
+            detail=" ".join(why[-1].split()),
+        ) from None
 
 
 def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFrame:
@@ -229,10 +240,12 @@ def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFra
         name for name in ("topic", "partition", "offset", "headers") if name not in records.columns
     ]:
         raise ConfigError(
-            f"duplicates cannot be told without the column {missing[0]}", "the columns of Kafka's source"
+            f"duplicates cannot be told without the column {missing[0]}",
+            "the columns of Kafka's source",
+            column=missing[0],
         )
     if records.isStreaming and within is None:
-        raise ConfigError("a stream does not remember ids for ever", "within='1 hour'")
+        raise ConfigError("a stream does not remember ids for ever", "within='1 hour'", parameter="within")
     ours = F.filter("headers", lambda one: one["key"] == ID_HEADER)
     place = F.concat_ws("/", "topic", "partition", "offset")
     name = F.coalesce(F.try_element_at(ours, F.lit(-1))["value"].cast("string"), place)

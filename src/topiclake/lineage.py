@@ -207,7 +207,10 @@ def prepared(settings: Settings, to: LineageSettings) -> Lineage:
             to.file.open("ab").close()
         except OSError as error:
             raise StorageError(
-                f"lineage.file {to.file} cannot be written: {error.strerror}", "another lineage.file"
+                f"lineage.file {to.file} cannot be written: {error.strerror}",
+                "another lineage.file",
+                key="lineage.file",
+                file=str(to.file),
             ) from None
     api_key = to.api_key.reveal().strip() if to.api_key else None
     broker = settings.kafka.bootstrap_servers.split(",")[0].strip()

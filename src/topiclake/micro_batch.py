@@ -266,6 +266,9 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
         f"batch {batch.number} was written in part with schemas that {why}{schemas}, and without "
         f"partition and offset in the column {delta.KAFKA_COLUMN} nothing tells which records",
         "register the schemas again under their ids, or take a new table_path and checkpoint_path",
+        pipeline=batch.target.pipeline,
+        batch_id=batch.number,
+        reason="schemas_unknown",
     )
 
 
@@ -369,4 +372,9 @@ def _first_of(bad: DataFrame) -> DecodeError:
         f"{rows.FAILFAST} topic {row['topic']}, partition {row['partition']}, offset {row['offset']}, "
         f"reason {row['reason']}: {row['detail']}",
         "mode=PERMISSIVE, which puts such records into the quarantine table",
+        topic=row["topic"],
+        partition=row["partition"],
+        offset=row["offset"],
+        reason=row["reason"],
+        detail=row["detail"],
     )

@@ -17,7 +17,13 @@ def whole_number(name: str, value: int | str, allowed: Sequence[int] = ()) -> in
     text = str(value)
     if not text.isdecimal() or (allowed and int(text) not in allowed):
         what = " or ".join(map(str, allowed)) or "a whole number from 0 on"
-        raise ConfigError(f"{name} is {text!r}; allowed: {what}", f"-p {name}={[*allowed, 1000][0]}")
+        raise ConfigError(
+            f"{name} is {text!r}; allowed: {what}",
+            f"-p {name}={[*allowed, 1000][0]}",
+            parameter=name,
+            found=text,
+            allowed=tuple(allowed),
+        )
     return int(text)
 
 

@@ -36,12 +36,22 @@ def require_own(
     with refusals_named(lake, path):
         is_table, is_used = delta.is_table(spark, path), is_new and has_files(spark, path)
     if is_table:
-        raise StorageError(f"{path} is a Delta table", f"another {key} for Parquet files")
+        raise StorageError(
+            f"{path} is a Delta table",
+            f"another {key} for Parquet files",
+            path=path,
+            key=key,
+            reason="delta_table",
+        )
     if is_used:
         raise StorageError(
             f"{path} holds files of another checkpoint than {checkpoint_path}, which is new: Spark would "
             "take its first batches for written, and skip them",
             f"the checkpoint_path of those files, or a new {key}",
+            path=path,
+            key=key,
+            checkpoint=checkpoint_path,
+            reason="files",
         )
 
 

@@ -46,6 +46,7 @@ def require_avro_limits(spark: SparkSession) -> None:
             f"the JVM has no {', '.join(_told(name, found) for name in missing)}: "
             "a record of six bytes could end it",
             f"put into {where}: {lines}; outside Databricks topiclake.session.local_session sets it",
+            properties=tuple(missing),
         )
 
 
@@ -76,6 +77,8 @@ def require_log_store(spark: SparkSession, path: str) -> None:
         f"{path} is not safe from a second driver: by default Delta lets it overwrite this one's commits",
         f"set {key} to {_LOG_STORES[scheme]} (the last is for one driver only); outside Databricks "
         "topiclake.session.local_session sets it",
+        path=path,
+        key=key,
     )
 
 

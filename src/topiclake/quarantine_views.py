@@ -30,7 +30,12 @@ def require_reasons(reasons: Iterable[str]) -> None:
     """Check that each of `reasons` is one."""
     for reason in reasons:
         if reason not in REASONS:
-            raise ConfigError(f"there is no reason {reason!r}", f"one of {', '.join(REASONS)}")
+            raise ConfigError(
+                f"there is no reason {reason!r}",
+                f"one of {', '.join(REASONS)}",
+                reason=reason,
+                allowed=tuple(REASONS),
+            )
 
 
 def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | None = None) -> DataFrame:  # noqa: ANN401

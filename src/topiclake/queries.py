@@ -116,7 +116,11 @@ def require_output_mode(output_mode: str, *, usual: str = "append") -> None:
     """Raise a ConfigError for what is no output mode; it proposes the `usual` one."""
     if output_mode not in OUTPUT_MODES:
         raise ConfigError(
-            f"output_mode is {output_mode!r}; allowed: {', '.join(OUTPUT_MODES)}", f"output_mode='{usual}'"
+            f"output_mode is {output_mode!r}; allowed: {', '.join(OUTPUT_MODES)}",
+            f"output_mode='{usual}'",
+            parameter="output_mode",
+            found=output_mode,
+            allowed=tuple(OUTPUT_MODES),
         )
 
 

@@ -103,6 +103,9 @@ def write_left(target: Target, codecs: Codecs, checkpoint: str, records: DataFra
                 f"records of pipeline {target.pipeline} have schemas ({ids}) that were registered after its "
                 "query had started; nothing of them is lost",
                 "start it again, and the queries of read_values with it",
+                pipeline=target.pipeline,
+                part=part,
+                schema_ids=tuple(found),
             )
     bad = quarantine.explained(left, codecs, unknown, ask_python="undecodable" in tally.reasons)
     delta.append_once(

@@ -67,6 +67,8 @@ class RegistryClient:
             raise ConfigError(
                 "schema_registry.url holds a login, which errors and logs would show",
                 "take it out, and make it the secrets schema_registry.username and password",
+                key="schema_registry.url",
+                reason="login",
             )
         self._url, self._name = url.rstrip("/"), f"the schema registry at {url}"
         self._login, self._timeout, self._clock, self._budget = login, timeout, clock, Budget(clock.now)
@@ -166,6 +168,10 @@ class RegistryClient:
             raise FaultError(
                 f"{self._name} does not answer ({reason})",
                 "python -m workbench status, or check schema_registry.url and ca_file, and the network",
+                url=self._url,
+                path=path,
+                reason="timeout" if timed_out else "unreachable",
+                detail=reason,
             ) from None
         return _Response(path, response.status_code, response.headers, bytes(content))
 
@@ -178,12 +184,14 @@ class RegistryClient:
         if response.status == 404 and (code in missing or self._lacks(response.path)):
             raise NotFoundError
         if not 200 <= response.status < 300:
-            raise self._refused(response, told if code is not None else None)
+            refusal = self._refused(response, told if code is not None else None)
+            refusal.fields |= {"url": self._url, "path": response.path, "status": response.status}
+            raise refusal
         try:
             return read(told)
         except ValueError as error:
             cause = f"{self._name} answers {response.path} with something else ({error})"
-            raise FaultError(cause, _CHECK_URL) from None
+            raise FaultError(cause, _CHECK_URL, url=self._url, path=response.path, reason="no_json") from None
 
     def _lacks(self, path: str) -> bool:
         """Tell whether the registry has no look-up by GUID: it does not know `path`, but another one."""
@@ -198,7 +206,7 @@ class RegistryClient:
                 return False
         return self._has_no_guids
 
-    def _refused(self, response: _Response, told: Any) -> Exception:  # noqa: ANN401 (JSON)
+    def _refused(self, response: _Response, told: Any) -> FaultError | SchemaRegistryError:  # noqa: ANN401 (JSON)
         """Return the registry's own refusal, which is final, or a fault; `told` is its own JSON, if so."""
         wait = _retry_after(response.headers)
         if response.status in (401, 403):

@@ -160,6 +160,9 @@ class _Replay:
                 f"{', '.join(lost)} decoded when they were claimed and no longer do; nothing is lost",
                 "register the schemas again under their ids, or put value_schema back, then "
                 "python -m workbench quarantine replay",
+                claim=claim,
+                quarantine=self.target.quarantine,
+                lost=tuple(lost),
             )
         return self._mark(claim)
 

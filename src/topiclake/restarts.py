@@ -87,7 +87,8 @@ class RestartedQuery:
             error = self._watched()
         except Exception as other:  # noqa: BLE001 (who waits must hear of it)
             error = IngestError(
-                f"query {self.query.name} does not start again: {' '.join(str(other).split())[:500]}"
+                f"query {self.query.name} does not start again: {' '.join(str(other).split())[:500]}",
+                query=self.query.name,
             )
         with self._changed:
             self._error, self._ended = error, True

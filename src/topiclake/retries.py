@@ -27,9 +27,9 @@ _LOG = logging.getLogger(__name__)
 class FaultError(Exception):
     """No answer yet: why, what to do about it, and the seconds to wait at least before the next try."""
 
-    def __init__(self, cause: str, remedy: str, wait: float = 0.0) -> None:
+    def __init__(self, cause: str, remedy: str, wait: float = 0.0, **fields: object) -> None:
         super().__init__(cause)
-        self.cause, self.remedy, self.wait = cause, remedy, wait
+        self.cause, self.remedy, self.wait, self.fields = cause, remedy, wait, fields
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Clock:
             return repeated(lambda: once(min(timeout, max(end - self.now(), SHORTEST_TIMEOUT))))
         except FaultError as fault:
             waited = f"; gave up after {self.now() - start:.0f} s of {patience:.0f}"
-            raise SchemaRegistryError(fault.cause + waited, fault.remedy) from None
+            raise SchemaRegistryError(fault.cause + waited, fault.remedy, **fault.fields) from None
 
 
 @dataclass
@@ -100,8 +100,8 @@ class Budget:
         spent = self._spent.get(path, _Spent([]))
         if wait := self._wait_for_room(spent):
             full = f"{path} was asked for {REQUESTS_PER_MINUTE} times within a minute"
-            before = spent.fault or FaultError(full, "the same again in a minute")
-            raise FaultError(before.cause, before.remedy, wait)
+            before = spent.fault or FaultError(full, "the same again in a minute", path=path, reason="budget")
+            raise FaultError(before.cause, before.remedy, wait, **before.fields)
         self._spent[path] = _Spent([*spent.times[1 - REQUESTS_PER_MINUTE :], now])
 
     def failed(self, path: str, fault: FaultError) -> None:

@@ -102,6 +102,9 @@ class SchemaRegistry:
             raise SchemaRegistryError(
                 f"the schema registry at {self.url} gives schemas no GUID (Confluent's does from 8.0 on)",
                 "schema_in=prefix",
+                url=self.url,
+                subject=subject,
+                reason="no_guid",
             )
         return guid
 
@@ -129,11 +132,15 @@ class SchemaRegistry:
         versions = [self._version(subject, number) for number in sorted(numbers)]
         if found := [version for version in versions if version]:
             return found
-        there = ", ".join(self.subjects()) or "none"
+        there = self.subjects()
         raise SubjectNotFoundError(
-            f"subject {subject} is not in the schema registry at {self.url}; it holds: {there}",
+            f"subject {subject} is not in the schema registry at {self.url}; "
+            f"it holds: {', '.join(there) or 'none'}",
             "publish to the topic once (the examples: python -m workbench run notebooks/…_publish.py), "
             "or check the topic's name",
+            url=self.url,
+            subject=subject,
+            allowed=tuple(there),
         )
 
     def subjects(self) -> list[str]:

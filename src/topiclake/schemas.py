@@ -169,6 +169,8 @@ class Schemas:
                 f"no schema is known yet (subjects: {', '.join(self.subjects['value']) or 'none'}), and "
                 f"without {delta.KAFKA_COLUMN} the table would have no columns",
                 "name the topic's records in record_names, or set kafka_column: true",
+                subjects=tuple(self.subjects["value"]),
+                reason="no_schema",
             )
         if not codecs.table.fields:
             self.require_usable(codecs)
@@ -195,6 +197,8 @@ def require_usable(codecs: Codecs, subjects: Sequence[str]) -> None:
         raise IngestError(
             f"no version of {', '.join(subjects)} can be used ({why})",
             "register a version that fits, or give the pipeline another table_path",
+            subjects=tuple(subjects),
+            detail=why,
         )
 
 
@@ -245,5 +249,8 @@ def plain_keys(
             f"{', '.join(subjects['value'])} has no version {', '.join(map(str, sorted(missing)))}; "
             f"it has: {', '.join(str(version.version) for version in known)}",
             "mend plain_versions, or leave it empty for all",
+            subjects=tuple(subjects["value"]),
+            missing=tuple(sorted(missing)),
+            allowed=tuple(version.version for version in known),
         )
     return [version.schema_id for version in known if not versions or version.version in versions]

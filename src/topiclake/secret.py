@@ -37,6 +37,7 @@ class Secret:
             raise ConfigError(
                 f"the secret {self._scope}/{self._key} is asked for, but nothing here can read secrets",
                 "pass secrets=dbutils.secrets.get to load_settings",
+                secret=self.name,
             )
         return self._read(self._scope, self._key)
 

@@ -171,7 +171,9 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
     except Py4JJavaError as error:
         # A context that has stopped meanwhile tells where, in fifty lines.
         why = str(error.java_exception).partition("\n")[0]
-        raise PlatformError(f"Spark cannot start: {why}", "python -m workbench doctor") from None
+        raise PlatformError(
+            f"Spark cannot start: {why}", "python -m workbench doctor", reason="start", detail=why
+        ) from None
 
 
 def local_conf(jars_folder: Path) -> dict[str, str]:
@@ -189,7 +191,9 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
         sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in ("spark", "store", "avro")
     )
     if not jars or not store or not avro:
-        raise PlatformError(f"Spark's jars are not in {jars_folder}", "make jars")
+        raise PlatformError(
+            f"Spark's jars are not in {jars_folder}", "make jars", folder=str(jars_folder), reason="jars"
+        )
     conf = spark_conf() | {
         "spark.master": "local[*]",
         "spark.jars": ",".join(map(str, [*jars, *store])),

@@ -212,6 +212,7 @@ class Settings(Section):
             raise ConfigError(
                 f"pipeline {self.name} has several topics, each with a table and a quarantine of its own",
                 "settings.for_topic('<topic>') in a notebook, -p topic=<topic> on a command line",
+                pipeline=self.name,
             )
         return self.for_topic(self.pipeline.topic)
 

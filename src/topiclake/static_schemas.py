@@ -83,7 +83,7 @@ class StaticSchemas:
             found, _, _ = self.registry.by_ids(asked)
             self.known["value"].update(found)
         if self._keys() == before:
-            raise DecodeError(error.cause + self._why(record), _remedy(record)) from None
+            raise DecodeError(error.cause + self._why(record), _remedy(record), **error.fields) from None
         self._unite()
 
     def _keys(self) -> dict[Part, set[SchemaKey]]:

@@ -111,6 +111,9 @@ def _is_mounted(dbutils: Any, storage: StorageSettings) -> bool:  # noqa: ANN401
         raise StorageError(
             f"{storage.mount_point} is a mount of {mounted}, not of {storage.source}",
             f'dbutils.fs.unmount("{storage.mount_point}"), or another storage.mount_point',
+            mount_point=storage.mount_point,
+            mounted=mounted,
+            source=storage.source,
         )
     return mounted is not None
 
@@ -148,6 +151,7 @@ def _open(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSes
         raise StorageError(
             f"{storage.source} is not mounted, and no session was given that could open it",
             "tl.mount(dbutils, settings.storage, spark)",
+            source=storage.source,
         )
     open_store(spark, storage.source, settings)
 
@@ -177,18 +181,28 @@ def resolve(dbutils: Any, storage: StorageSettings, path: str) -> str:  # noqa: 
     raise StorageError(
         f"{path} is below no mount; mounted: {', '.join(sorted(mounts)) or 'nothing'}",
         "mount first (storage.mount), or mend the path",
+        path=path,
+        mounted=tuple(sorted(mounts)),
     )
 
 
 def _require_allowed(path: str) -> None:
     told = without_login(path)
     if leads_out(path):
-        raise StorageError(f"{told} holds `..`, which leads out of its folder", "a path without it")
+        raise StorageError(
+            f"{told} holds `..`, which leads out of its folder",
+            "a path without it",
+            path=told,
+            reason="leads_out",
+        )
     forms = [form for form, _ in SOURCES.values()]
     if _URI.match(path) and not path.startswith(_DBFS) and not any(re.match(form, path) for form in forms):
         allowed = ", ".join(written for _, written in SOURCES.values())
         raise StorageError(
-            f"{told} has a form that is not allowed", f"one of {allowed}, or a path below a mount"
+            f"{told} has a form that is not allowed",
+            f"one of {allowed}, or a path below a mount",
+            path=told,
+            reason="form",
         )
 
 
@@ -208,7 +222,13 @@ def require_writable(path: str) -> None:
     nearest = next(one for one in (folder, *folder.parents) if one.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         why = "cannot be written" if nearest.is_dir() else "is not a folder"
-        raise StorageError(f"{path} cannot be used: {nearest} {why}", "a storage folder of your own")
+        raise StorageError(
+            f"{path} cannot be used: {nearest} {why}",
+            "a storage folder of your own",
+            path=path,
+            folder=str(nearest),
+            reason="not_writable" if nearest.is_dir() else "no_folder",
+        )
 
 
 def _as_spark_reads(source: str) -> str:

@@ -35,7 +35,9 @@ def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
     """
     if frozenset(storage.credentials) not in ACCESS[storage.kind]:
         raise StorageError(
-            f"{storage.source} needs {storage.ways_in}", "storage.<one of them>: '{{secrets/<scope>/<key>}}'"
+            f"{storage.source} needs {storage.ways_in}",
+            "storage.<one of them>: '{{secrets/<scope>/<key>}}'",
+            source=storage.source,
         )
     authority = urlsplit(storage.source).netloc
     container, _, host = authority.rpartition("@")
@@ -106,6 +108,8 @@ def _account_key(storage: StorageSettings, secret: Secret) -> str:
         raise StorageError(
             f"{storage.source} cannot be opened: its account key, the secret {secret.name}, is not base64",
             "put the key into it as Azure shows it",
+            source=storage.source,
+            secret=secret.name,
         )
     return key
 

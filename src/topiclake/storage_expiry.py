@@ -69,7 +69,13 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
     if end is None:
         return
     if end <= now:
-        raise StorageError(f"{storage.source} cannot be opened: {_told(storage, end, now)}", _remedy(storage))
+        raise StorageError(
+            f"{storage.source} cannot be opened: {_told(storage, end, now)}",
+            _remedy(storage),
+            source=storage.source,
+            secret=_secret(storage),
+            ended_at=_utc(end),
+        )
     if _is_soon(storage, end, now):
         _warn(storage, end, now)
 
@@ -84,6 +90,9 @@ def require_begun(
             f"{storage.source} cannot be opened: {_told(storage, begin, now, 'begins')}",
             f"wait, set this machine's clock if it is wrong, or put a token that is good now into the secret "
             f"{_secret(storage)}",
+            source=storage.source,
+            secret=_secret(storage),
+            begins_at=_utc(begin),
         )
 
 

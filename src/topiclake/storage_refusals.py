@@ -60,8 +60,8 @@ _UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
 _AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
 #: Another store says something else with the same words.
 _OF_S3 = (_ENDED, _REGION, _UNNAMED)
-#: A pattern, the cause and the remedy that it stands for.
-_Answer = tuple[re.Pattern[str], str, str]
+#: A pattern, a code, the cause and the remedy that it stands for.
+_Answer = tuple[re.Pattern[str], str, str, str]
 
 
 @contextmanager
@@ -117,18 +117,29 @@ def _named(configured: StorageSettings, path: str, text: str, why: str) -> Stora
         return StorageError(
             f"another query has just begun with the checkpoint {without_login(path)}; nothing was lost",
             "this again when it has ended, or a checkpoint_path and a table_path of its own",
+            path=without_login(path),
+            reason="second_query",
         )
     storage = _opened_by(configured, path)
-    unusable = StorageError(f"{without_login(path)} cannot be used: {why}", "mend the storage, or the path")
+    unusable = StorageError(
+        f"{without_login(path)} cannot be used: {why}",
+        "mend the storage, or the path",
+        path=without_login(path),
+        reason="unusable",
+        detail=why,
+    )
     if storage is None or storage.kind in ("file", "volume"):
         return unusable
     source, secret, mend = storage.source, f"renew the secret {secret_names(storage)}", "storage.source"
     if storage is not configured:
         secret = f"a path in {configured.source}, or a credential for this one on the machine"
         mend = "the path"
-    for pattern, cause, remedy in _answers(storage, why, secret, mend):
+    for pattern, reason, cause, remedy in _answers(storage, why, secret, mend):
         if pattern.search(text) and not (pattern in _OF_S3 and storage.kind != "s3a"):
-            return StorageError(f"{source} {cause}", remedy)
+            named = {"path": without_login(path), "secrets": secret_names(storage)}
+            return StorageError(
+                f"{source} {cause}", remedy, source=source, reason=reason, detail=why, **named
+            )
     return unusable
 
 
@@ -145,40 +156,51 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
     return (
         (
             _UNCONDITIONAL,
+            "unconditional_put",
             f"is not safe from a second driver: {why}",
             "a store that keeps to it, or, for one driver only, "
             "spark.delta.logStore.s3a.impl=io.delta.storage.S3SingleDriverLogStore",
         ),
-        (_MISSING, f"cannot be used: there is no {place}", f"create it, or mend {mend}"),
+        (_MISSING, "missing", f"cannot be used: there is no {place}", f"create it, or mend {mend}"),
         (
             _WRONG_MD5,
+            "checksum",
             f"holds a file that is damaged, or that abfss wrote: Hadoop's gives it a wrong checksum ({why})",
             "storage.source: abfss://…",
         ),
-        (_SKEWED, f"refuses this machine's clock, {now} UTC ({why})", "set the clock"),
-        (_NO_KEY, "cannot be opened: its account key is not base64", secret),
+        (_SKEWED, "clock", f"refuses this machine's clock, {now} UTC ({why})", "set the clock"),
+        (_NO_KEY, "account_key_form", "cannot be opened: its account key is not base64", secret),
         (
             _ENDED,
+            "session_token",
             f"refuses the session token, which has ended or is not that of the key ({why})",
             secret,
         ),
-        (_REGION, f"refuses the region {region} ({why})", "mend storage.region"),
+        (_REGION, "region", f"refuses the region {region} ({why})", "mend storage.region"),
         (
             _UNNAMED,
+            f"region{'_or_session_token' * has_token}",
             f"refuses the region {region}{', or the session token' * has_token} ({why})",
             f"mend storage.region{f', or {secret}' * has_token}",
         ),
         (
             _MAY_NOT_WRITE,
+            "read_only",
             f"refuses the {_credential(storage)}: it may not write ({why})",
             f"{secret}, with the permission to write",
         ),
         (
             _REFUSED,
+            "credential",
             f"refuses the {_credential(storage)}{good and f', {good}'} ({why})",
             f"{secret}{good and ', or compare the clocks'}",
         ),
-        (_AWAY, f"cannot be reached ({why})", "mend the address (storage.endpoint on S3), or the network"),
+        (
+            _AWAY,
+            "unreachable",
+            f"cannot be reached ({why})",
+            "mend the address (storage.endpoint on S3), or the network",
+        ),
     )
 
 

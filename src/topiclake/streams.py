@@ -152,6 +152,8 @@ def _require_named(pipeline: PipelineSettings) -> None:
         raise ConfigError(
             f"values of topic {pipeline.topic} are plain Avro, which does not name its schema",
             "start_ingest or start_archive, and a stream of the table",
+            topic=pipeline.topic,
+            reason="plain_avro",
         )
 
 

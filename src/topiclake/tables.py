@@ -93,6 +93,9 @@ def create_view(
         raise StorageError(
             f"there is no Delta table at {shown} ({place})",
             "python -m workbench run notebooks/gps_ingest.py",
+            table=place,
+            path=shown,
+            reason="missing",
         )
     rows = spark.createDataFrame([], columns)
     rows.createOrReplaceTempView(view)

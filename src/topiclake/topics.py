@@ -141,6 +141,8 @@ def _require_own_table(topics: Topics, topic: str) -> None:
         raise IngestError(
             f"the table of topic {topic} would be the quarantine of topic {topic.removesuffix(QUARANTINE)}",
             "a table_path that goes on behind {topic}",
+            topic=topic,
+            reason="quarantine_of_another",
         )
 
 
@@ -177,6 +179,8 @@ def _pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, why: s
         raise StorageError(
             f"topic {topic} cannot be written ({why}), nor can it be paused: {_told(error)}",
             f"make {topics.ledger} writable",
+            topic=topic,
+            ledger=topics.ledger,
         ) from None
 
 

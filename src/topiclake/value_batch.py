@@ -85,6 +85,9 @@ def _require_same(spark: SparkSession, target: Target, values: Values, writer: s
             "value_schema, value_format, timestamp_format or deserializer; with these, records would be lost "
             "or doubled",
             "put them back until that batch is done, then change them",
+            pipeline=target.pipeline,
+            batch_id=commit["batch_id"],
+            reason="values_changed",
         )
 
 

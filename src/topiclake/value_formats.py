@@ -114,6 +114,8 @@ def format_of(pipeline: PipelineSettings) -> Format:
     raise ConfigError(
         f"values of topic {pipeline.topic} are {pipeline.value_format}",
         "value_format: avro, json_schema or protobuf",
+        topic=pipeline.topic,
+        value_format=pipeline.value_format,
     )
 
 

@@ -88,7 +88,10 @@ def late_rows(rows: DataFrame, windows: Windows, *, watermark_ms: int, batch_id:
     rows = _counted(rows, windows)
     if LATE_COLUMN in rows.columns:
         raise ConfigError(
-            f"the rows have a column {LATE_COLUMN}, which is a name of Topiclake's own", "another name"
+            f"the rows have a column {LATE_COLUMN}, which is a name of Topiclake's own",
+            "another name",
+            column=LATE_COLUMN,
+            reason="reserved",
         )
     watermark = F.timestamp_millis(F.lit(watermark_ms))
     window = F.window(windows.time, windows.length, windows.slide, windows.start)

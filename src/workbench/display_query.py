@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from topiclake.errors import TopiclakeError
 from topiclake.monitoring.charts import BatchPoint
@@ -27,6 +27,8 @@ _numbers = itertools.count(1)
 
 class DisplayError(TopiclakeError):
     """An object cannot be shown."""
+
+    id: ClassVar[str] = "TL-DISPLAY-001"
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,18 @@ class QueryOptions:
         """
         _refuse_unknown(given)
         if given.get("trigger") is not None and given.get("processingTime") is not None:
-            raise DisplayError("display was given both trigger and processingTime", "one of them")
+            raise DisplayError(
+                "display was given both trigger and processingTime",
+                "one of them",
+                options=("trigger", "processingTime"),
+            )
         for option in ("streamName", "processingTime", "checkpointLocation"):
             if not isinstance(given.get(option), str | None):
                 raise DisplayError(
-                    f"display was given {option}={given[option]!r}, not a string", f'{option}="…"'
+                    f"display was given {option}={given[option]!r}, not a string",
+                    f'{option}="…"',
+                    option=option,
+                    found=given[option],
                 )
         name = given.get("streamName") or f"display_query_{next(_numbers)}"
         checkpoint = given.get("checkpointLocation")
@@ -77,7 +86,12 @@ class QueryOptions:
 def _refuse_unknown(given: Mapping[str, object]) -> None:
     unknown = ", ".join(sorted(given.keys() - set(OPTIONS)))
     if unknown:
-        raise DisplayError(f"display takes no {unknown}", f"one of {', '.join(OPTIONS)}")
+        raise DisplayError(
+            f"display takes no {unknown}",
+            f"one of {', '.join(OPTIONS)}",
+            options=tuple(sorted(given.keys() - set(OPTIONS))),
+            allowed=tuple(OPTIONS),
+        )
 
 
 def _trigger(given: Mapping[str, object]) -> Mapping[str, Any]:
@@ -93,7 +107,9 @@ def _trigger(given: Mapping[str, object]) -> Mapping[str, Any]:
         case Mapping() as trigger:
             return trigger
         case other:
-            raise DisplayError(f"display was given trigger={other!r}", 'trigger="2 seconds"')
+            raise DisplayError(
+                f"display was given trigger={other!r}", 'trigger="2 seconds"', option="trigger", found=other
+            )
 
 
 def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
@@ -109,7 +125,7 @@ def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
             folder = local_folder(source)
             return (f"file://{folder}" if folder else source.rstrip("/")) + plain[len(mount_point) :]
     if plain.startswith("/mnt/"):
-        raise DisplayError(f"nothing is mounted at {path}", "dbutils.fs.mounts()")
+        raise DisplayError(f"nothing is mounted at {path}", "dbutils.fs.mounts()", path=path)
     return path
 
 

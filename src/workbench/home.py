@@ -72,7 +72,11 @@ def find_project(start: Path | None = None) -> Path:
         for folder in (origin.resolve(), *origin.resolve().parents):
             if (folder / "conf").is_dir() and (folder / "jars" / "pom.xml").is_file():
                 return folder
-    raise ConfigError("no folder with conf/ and jars/ is here or above", "cd into the checkout of Topiclake")
+    raise ConfigError(
+        "no folder with conf/ and jars/ is here or above",
+        "cd into the checkout of Topiclake",
+        reason="no_project",
+    )
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ class Home:
             raise ConfigError(
                 f"the state folder {self.folder} holds a comma, semicolon or backslash",
                 f"{HOME_VARIABLE}=<another folder>",
+                folder=str(self.folder),
+                reason="character",
             )
         try:
             for folder in (self.folder, self.logs, self.data, self.datalake, self.runs, self.tmp):
@@ -158,6 +164,8 @@ class Home:
             raise StorageError(
                 f"the state folder {self.folder} cannot be written ({error.strerror})",
                 f"{HOME_VARIABLE}=<a folder of your own>",
+                folder=str(self.folder),
+                reason="not_writable",
             ) from error
 
     def load(self) -> State:
@@ -196,6 +204,8 @@ class Home:
                         f"another command has been starting or stopping services in {self.folder} "
                         f"for {seconds:.0f} s",
                         "wait for it or end it",
+                        folder=str(self.folder),
+                        reason="locked",
                     )
                 time.sleep(0.1)
             yield
@@ -213,6 +223,9 @@ class Home:
                 raise StorageError(
                     f"another {command} runs in {self.folder}",
                     f"wait for it, or WORKBENCH_HOME=<another folder> python -m workbench {command}",
+                    folder=str(self.folder),
+                    command=command,
+                    reason="locked",
                 )
             yield
 

@@ -51,13 +51,31 @@ def require_java(minimum: int = MINIMUM) -> Java:
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"in JAVA_HOME ({home})" if home else "on the PATH"
     if found is None or not os.access(found, os.X_OK):
-        raise PlatformError(f"Java {minimum} or newer is needed, found none {where}", REMEDY)
+        raise PlatformError(
+            f"Java {minimum} or newer is needed, found none {where}",
+            REMEDY,
+            minimum=minimum,
+            reason="missing",
+        )
     path = Path(found)
     version = parse_version(_version_text(path))
     if version is None:
-        raise PlatformError(f"Java {minimum} or newer is needed, {path} does not tell its version", REMEDY)
+        raise PlatformError(
+            f"Java {minimum} or newer is needed, {path} does not tell its version",
+            REMEDY,
+            minimum=minimum,
+            path=str(path),
+            reason="no_version",
+        )
     if version[1] < minimum:
-        raise PlatformError(f"Java {minimum} or newer is needed, found {version[0]} at {path}", REMEDY)
+        raise PlatformError(
+            f"Java {minimum} or newer is needed, found {version[0]} at {path}",
+            REMEDY,
+            minimum=minimum,
+            path=str(path),
+            found=version[0],
+            reason="too_old",
+        )
     return Java(path, *version)
 
 

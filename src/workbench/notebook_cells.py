@@ -37,6 +37,6 @@ class CellLanguages:
             cell = read_cell(Path(), 0, 1, "", magic)
         except NotebookSourceError as error:
             # File and line are those of the cell, above the message.
-            raise NotebookSourceError(error.cause.partition(": ")[2], error.remedy) from None
+            raise NotebookSourceError(error.cause.partition(": ")[2], error.remedy, **error.fields) from None
         code = f"%%markdown\n{cell.source}" if cell.language == "md" else cell.code
         return code.splitlines(keepends=True)

@@ -8,7 +8,7 @@ import linecache
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -30,15 +30,25 @@ LAST_OUTPUT_SECONDS = 1.0
 
 
 class NotebookRunError(TopiclakeError):
-    """A notebook's run did not succeed."""
+    """A notebook's run did not succeed; the fields `trace` and `page` are shown below its text."""
+
+    id: ClassVar[str] = "TL-NOTEBOOK-002"
+
+    def __str__(self) -> str:
+        page = self.fields.get("page")
+        return f"{super().__str__()}{self.fields.get('trace', '')}" + (f"\n  saved: {page}" if page else "")
 
 
 class CellFailedError(NotebookRunError):
     """A cell raised an exception."""
 
+    id: ClassVar[str] = "TL-NOTEBOOK-003"
+
 
 class KernelDiedError(NotebookRunError):
     """The kernel's process ended, or did not start."""
+
+    id: ClassVar[str] = "TL-NOTEBOOK-004"
 
 
 class NotebookExecution:
@@ -163,7 +173,7 @@ class NotebookExecution:
         except CellExecutionError as error:
             exit_value = _exit_of(node)
             if exit_value is None:
-                raise CellFailedError(self._failure_text(cell, client.failure, error)) from None
+                raise self._cell_failed(cell, client.failure, error) from None
             self.exit_value = exit_value
         self._progress.end(success=True)
 
@@ -187,17 +197,19 @@ class NotebookExecution:
         cause = await self._kernel.end_cause()
         return KernelDiedError(f"{self._source.path.name}: the Python kernel died {where} ({cause})")
 
-    def _failure_text(self, cell: Cell, failure: Mapping[str, Any] | None, error: CellExecutionError) -> str:
+    def _cell_failed(
+        self, cell: Cell, failure: Mapping[str, Any] | None, error: CellExecutionError
+    ) -> CellFailedError:
         head = f"{self._source.path.name}, {_named(cell)} failed"
         if failure is None:
-            return f"{head}: {error.ename}: {error.evalue}"
+            return CellFailedError(f"{head}: {error.ename}: {error.evalue}")
         text = str(failure["text"])
         if failure["expected"]:
-            return f"{head}: {text}"
+            return CellFailedError(f"{head}: {text}")
         lines = text.partition("JVM stacktrace:")[0].rstrip().split("\n")
         short = "\n".join([*lines[:MESSAGE_LINES], "…"] if len(lines) > MESSAGE_LINES else lines)
         trace = "".join(f"\n  {self._frame_text(frame)}" for frame in failure["frames"])
-        return f"{head}: {failure['name']}: {short}{trace}"
+        return CellFailedError(f"{head}: {failure['name']}: {short}", trace=trace)
 
     def _frame_text(self, frame: Mapping[str, Any]) -> str:
         file, line = str(frame["file"]), int(frame["line"])

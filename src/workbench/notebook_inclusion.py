@@ -63,7 +63,13 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
         values[value["name"]] = _written(value)
         at = value.end()
     if found is None or at < len(text):
-        raise NotebookSourceError(f"{where}: '{text}' cannot be read", '%run ./notebook $name="value"')
+        raise NotebookSourceError(
+            f"{where}: '{text}' cannot be read",
+            '%run ./notebook $name="value"',
+            place=where,
+            text=text,
+            reason="unreadable",
+        )
     return _written(found), values
 
 
@@ -83,7 +89,10 @@ def find_notebook(path: str, folder: Path, where: str = "") -> Path:
         if file.is_file():
             return file
     raise ConfigError(
-        f"{where}: {named}.py does not exist" if where else f"notebook {named}.py does not exist"
+        f"{where}: {named}.py does not exist" if where else f"notebook {named}.py does not exist",
+        notebook=f"{named}.py",
+        place=where,
+        reason="missing",
     )
 
 
@@ -98,7 +107,12 @@ def check_cycle(chain: Sequence[Path]) -> None:
     """
     if chain[-1].resolve() in [path.resolve() for path in chain[:-1]]:
         names = " → ".join(path.name for path in chain)
-        raise NotebookSourceError(f"%run goes round in a circle: {names}", "one of them without %run")
+        raise NotebookSourceError(
+            f"%run goes round in a circle: {names}",
+            "one of them without %run",
+            chain=tuple(path.name for path in chain),
+            reason="circle",
+        )
 
 
 def _written(found: re.Match[str]) -> str:

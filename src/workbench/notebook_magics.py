@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from IPython.core.magic import MAGIC_NO_VAR_EXPAND_ATTR
 from pyspark.sql import SparkSession
@@ -36,6 +36,8 @@ PIP_COMMANDS = ("install", "list", "show", "freeze")
 
 class CommandError(TopiclakeError):
     """A shell or pip ended with another exit code than 0."""
+
+    id: ClassVar[str] = "TL-NOTEBOOK-006"
 
 
 class Magics:
@@ -123,7 +125,10 @@ class Magics:
         status = _run(["bash", *(["-e"] if strict else []), "-c", script])
         if strict and status:
             raise CommandError(
-                f"the shell ended with exit code {status}", "%sh without -e, if that is no failure"
+                f"the shell ended with exit code {status}",
+                "%sh without -e, if that is no failure",
+                status=status,
+                command="sh",
             )
 
     def fs(self, line: str) -> None:
@@ -142,7 +147,9 @@ class Magics:
             bound = inspect.signature(method).bind(*[word for word in words if word != "-r"], **options)
             arguments = {key: _argument(method, key, word) for key, word in bound.arguments.items()}
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"%fs {line.strip()}: {error}", f'dbutils.fs.help("{name}")') from None
+            raise ConfigError(
+                f"%fs {line.strip()}: {error}", f'dbutils.fs.help("{name}")', command="fs", line=line.strip()
+            ) from None
         result = method(**arguments)
         if isinstance(result, list):
             self._display(result)
@@ -160,7 +167,11 @@ class Magics:
         command = next((word for word in words if not word.startswith("-")), "")
         if command not in PIP_COMMANDS:
             raise ConfigError(
-                f"%pip {line.strip()} does not run in the workbench", f"one of {', '.join(PIP_COMMANDS)}"
+                f"%pip {line.strip()} does not run in the workbench",
+                f"one of {', '.join(PIP_COMMANDS)}",
+                command="pip",
+                line=line.strip(),
+                allowed=tuple(PIP_COMMANDS),
             )
         with tempfile.NamedTemporaryFile("w", prefix="workbench-pip-", suffix=".txt") as pins:
             if command == "install":
@@ -170,7 +181,10 @@ class Magics:
             status = _run([sys.executable, "-m", "pip", *words])
         if status:
             raise CommandError(
-                f"pip ended with exit code {status}", "another version: what is installed stays"
+                f"pip ended with exit code {status}",
+                "another version: what is installed stays",
+                status=status,
+                command="pip",
             )
         if command == "install":
             sys.stdout.write(

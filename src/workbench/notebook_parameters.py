@@ -53,6 +53,10 @@ def _check_names(source: NotebookSource, values: Mapping[str, str], before: str,
                 f"{where}{source.path.name} has no widget '{name}'; "
                 f"it has {', '.join(sorted(names)) or 'no widgets'}",
                 f"{before}{near[0]}={values[name]}" if near else "one of these names",
+                notebook=source.path.name,
+                widget=name,
+                allowed=tuple(sorted(names)),
+                place=where.removesuffix(": "),
             )
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from topiclake.errors import ConfigError, TopiclakeError
 
@@ -38,6 +39,8 @@ ALONE = frozenset({"run", "fs"})
 
 class NotebookSourceError(TopiclakeError):
     """A notebook file is not in Databricks source format, or holds a cell that cannot run here."""
+
+    id: ClassVar[str] = "TL-NOTEBOOK-001"
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,12 @@ def read_notebook(path: Path) -> NotebookSource:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"notebook {path} cannot be read ({error.strerror})", "another path") from error
+        raise ConfigError(
+            f"notebook {path} cannot be read ({error.strerror})",
+            "another path",
+            notebook=str(path),
+            reason="unreadable",
+        ) from error
     return parse_notebook(path, content)
 
 
@@ -131,7 +139,9 @@ def parse_notebook(path: Path, content: bytes, *, lenient: bool = False) -> Note
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise NotebookSourceError(f"notebook {path} is not UTF-8 text ({error.reason})") from error
+        raise NotebookSourceError(
+            f"notebook {path} is not UTF-8 text ({error.reason})", notebook=str(path), reason="no_text"
+        ) from error
     bare = text.removeprefix("\ufeff")
     newline = "\r\n" if "\r\n" in bare and bare.count("\n") == bare.count("\r\n") else "\n"
     cells = tuple(_cells(path, bare.replace(newline, "\n").split("\n"), lenient))
@@ -155,6 +165,8 @@ def _cells(path: Path, lines: list[str], lenient: bool) -> Iterator[Cell]:
         raise NotebookSourceError(
             f"{path} is not a notebook in Databricks source format: its first line is not '{FIRST_LINE}'",
             "that line on top of the file",
+            notebook=str(path),
+            reason="no_notebook",
         )
     starts = [0, *(at for at, line in enumerate(lines) if SEPARATOR.fullmatch(line)), len(lines)]
     for number, (start, end) in enumerate(itertools.pairwise(starts), 1):
@@ -213,20 +225,37 @@ def _magic(where: str, line: int, lines: list[str]) -> tuple[str, str, list[str]
             raise NotebookSourceError(
                 f"{where}, line {line + at}: a line without '# MAGIC' in a magic cell",
                 "'# MAGIC ' before it, or '# COMMAND ----------' above it",
+                place=where,
+                line=line + at,
+                reason="no_magic",
             )
     first, *rest = [MAGIC.sub("", text, count=1) for text in lines]
     found = LANGUAGE.match(first)
     if found is None:
-        raise NotebookSourceError(f"{where}, line {line}: '# MAGIC' without a magic such as %md or %sql")
+        raise NotebookSourceError(
+            f"{where}, line {line}: '# MAGIC' without a magic such as %md or %sql",
+            place=where,
+            line=line,
+            reason="no_language",
+        )
     language = LANGUAGES.get(found["name"])
     if language is None:
         allowed = ", ".join(f"%{name}" for name in LANGUAGES)
         raise NotebookSourceError(
-            f"{where}, line {line}: %{found['name']} cells do not run in the workbench", f"one of {allowed}"
+            f"{where}, line {line}: %{found['name']} cells do not run in the workbench",
+            f"one of {allowed}",
+            place=where,
+            line=line,
+            language=found["name"],
+            reason="language",
         )
     if language in ALONE and any(text.strip() for text in rest):
         raise NotebookSourceError(
             f"{where}, line {line}: %{language} is not alone in its cell",
             "'# COMMAND ----------' below it",
+            place=where,
+            line=line,
+            language=language,
+            reason="not_alone",
         )
     return language, first if language in COMMANDS else first[found.end() :], rest

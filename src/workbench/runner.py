@@ -113,7 +113,7 @@ def run_notebook(
 
 def _with_page(failure: BaseException, page: Path, console: Console) -> BaseException:
     if isinstance(failure, NotebookRunError):
-        return type(failure)(f"{failure.cause}\n  saved: {page}", failure.remedy)
+        return type(failure)(failure.cause, failure.remedy, **{**failure.fields, "page": str(page)})
     # An interruption has no text, and a job's page links what its task's output names.
     console.print(f"  saved: {page}", markup=False, highlight=False, soft_wrap=True)
     return failure

@@ -175,6 +175,7 @@ def test_what_azure_refuses_is_told_in_a_sentence_and_nothing_is_written(
     assert isinstance(answer, str)
     assert f"/{folder} {sentence}" in answer
     assert "; try: " in answer
+    assert answer.endswith(" [TL-STORAGE-001]")
     assert "\n" not in answer
     assert told.blobs(folder) == []
 
@@ -182,7 +183,7 @@ def test_what_azure_refuses_is_told_in_a_sentence_and_nothing_is_written(
 def test_a_table_that_abfss_wrote_is_not_opened_by_wasbs_and_it_is_told_why(told: Told) -> None:
     answer = told.answers["wasbs on token"]
     assert f"wasbs://{CONTAINER}@{HOST}/token holds a file that is damaged, or that abfss wrote: " in answer
-    assert answer.endswith("; try: storage.source: abfss://…")
+    assert answer.endswith("; try: storage.source: abfss://… [TL-STORAGE-001]")
     assert told.answers["abfss on wasbs key"] == 14, "the other way round it is opened"
 
 

@@ -144,15 +144,17 @@ def test_a_schema_is_shown_before_it_is_registered_and_refused_where_it_is_not_c
     answer.raise_for_status()
     other = out.propose(out.rows("k STRING NOT NULL, n INT, more INT NOT NULL", ("a", 1, 2)))
     assert "not compatible: " in str(other)
-    with pytest.raises(SchemaRegistryError, match=f"not compatible with subject {out.topic}-value"):
+    with pytest.raises(SchemaRegistryError, match="not compatible") as raised:
         other.register()
+    assert raised.value.fields["subject"] == f"{out.topic}-value"
     assert requests.get(subject, timeout=120).json() == [1]
 
 
 def test_a_registry_without_guids_is_told(out):
     proposal = out.propose(out.rows("n INT", (1,)), schema_in="header")
-    with pytest.raises(SchemaRegistryError, match="gives schemas no GUID"):
+    with pytest.raises(SchemaRegistryError) as raised:
         proposal.register()
+    assert raised.value.fields["reason"] == "no_guid"
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,8 @@ def test_a_slot_is_run_while_the_files_are_broken(tmp_path: Path, monkeypatch: p
     scheduler.tick(START + 890)
     scheduler._load = Mock(side_effect=ConfigError("j.job.yml, line 3: not valid YAML"))
     scheduler._reload()
-    assert world.told == ["✗ the jobs stay as they were: j.job.yml, line 3: not valid YAML"]
+    sentence = "j.job.yml, line 3: not valid YAML [TL-CONFIG-001]"
+    assert world.told == [f"✗ the jobs stay as they were: {sentence}"]
     scheduler.tick(START + 905)
     assert world.slots() == [(15.0, 0)]
 

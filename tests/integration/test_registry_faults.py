@@ -158,8 +158,9 @@ def test_a_slow_answer_is_an_answer(make, proxy, schema_id):
 
 def test_another_not_found_than_that_of_schemas_is_no_answer_about_an_id(make, proxy, schema_id):
     proxy.fault("own 404 without subject")
-    with pytest.raises(SchemaRegistryError, match="HTTP 404: Subject not found"):
+    with pytest.raises(SchemaRegistryError, match="Subject not found") as caught:
         make().by_id(schema_id)
+    assert caught.value.fields["status"] == 404
     proxy.heal()
     proxy.fault("own 404 without schema")
     assert make().by_id(schema_id) is None
@@ -170,8 +171,9 @@ def test_impatient_callers_share_the_limit_too(make, proxy, time_, schema_id, su
     registry = make()
     for _ in range(200):
         for ask in (lambda: registry.by_id(schema_id), lambda: registry.versions(subject)):
-            with pytest.raises(SchemaRegistryError, match="HTTP 503"):
+            with pytest.raises(SchemaRegistryError) as caught:
                 ask()
+            assert caught.value.fields["status"] == 503
         time_.sleep(1)
     for path in (f"/ids/{schema_id}", f"/{subject}/versions"):
         assert most_in_a_minute(proxy.times(path)) == 5
@@ -181,12 +183,13 @@ def test_impatient_callers_share_the_limit_too(make, proxy, time_, schema_id, su
 def test_each_wait_is_logged_once_and_no_secret_is_in_it(make, proxy, caplog, schema_id):
     registry = make(patience=20, username="reader", password="Sesam-4711")
     proxy.fault("own 401")
-    with pytest.raises(SchemaRegistryError, match=r"refuses the login \(HTTP 401\)") as caught:
+    with pytest.raises(SchemaRegistryError, match="refuses the login") as caught:
         registry.by_id(schema_id)
+    assert caught.value.fields["status"] == 401
     told = [record.getMessage() for record in caplog.records if record.name == "topiclake.retries"]
     assert len(told) == len(proxy.requests) - 1 >= 3
     assert all("refuses the login" in one and "next try in" in one for one in told)
-    for text in (*told, str(caught.value), repr(registry)):
+    for text in (*told, str(caught.value), str(caught.value.fields), repr(registry)):
         assert "Sesam" not in text
         assert "reader" not in text
     assert "schema_registry.password" in caught.value.remedy
@@ -238,8 +241,9 @@ def test_retry_after_is_honoured_up_to_a_minute(fault, told, least, most, make, 
 
 def test_a_retry_after_beyond_the_patience_is_an_error_at_once(make, proxy, time_, schema_id):
     proxy.fault("429", times=1, retry_after="40")
-    with pytest.raises(SchemaRegistryError, match="HTTP 429"):
+    with pytest.raises(SchemaRegistryError) as caught:
         make(patience=30).by_id(schema_id)
+    assert caught.value.fields["status"] == 429
     assert time_.now == 0
 
 
@@ -333,8 +337,9 @@ def test_a_reference_that_cannot_be_fetched_is_no_schema_without_it(make, proxy,
     schema_id = registry.register(subject, outer, [reference])
     proxy.fault("404", path="-inner/")
     fresh = make()
-    with pytest.raises(SchemaRegistryError, match="HTTP 404"):
+    with pytest.raises(SchemaRegistryError) as caught:
         fresh.by_id(schema_id)
+    assert caught.value.fields["status"] == 404
     proxy.heal()
     found = fresh.by_id(schema_id)
     assert found is not None
@@ -409,8 +414,10 @@ def test_what_it_registered_itself_it_lists_at_once(make, subject):
 def test_a_subject_that_is_not_there_is_named_with_those_that_are(make, subject, schema_id):
     registry = make(patience=300)
     for _ in range(7):
-        with pytest.raises(SubjectNotFoundError, match=rf"nothing-value is not in .* it holds: .*{subject}"):
+        with pytest.raises(SubjectNotFoundError) as caught:
             registry.latest("nothing-value")
+        assert caught.value.fields["subject"] == "nothing-value"
+        assert subject in caught.value.fields["allowed"]
 
 
 def test_a_registration_waits_too_and_a_refused_one_does_not(make, proxy, time_, subject, schema_id):
@@ -419,8 +426,9 @@ def test_a_registration_waits_too_and_a_refused_one_does_not(make, proxy, time_,
     registry.register(subject, schema())
     assert len(proxy.requests) == 4
     waited = time_.now
-    with pytest.raises(SchemaRegistryError, match="HTTP 422"):
+    with pytest.raises(SchemaRegistryError) as caught:
         registry.register(subject, '{"type": "nonsense"}')
+    assert caught.value.fields["status"] == 422
     assert time_.now == waited
 
 

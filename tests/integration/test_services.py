@@ -130,7 +130,7 @@ def test_a_broker_that_cannot_start_is_named_with_its_exit_code_log_and_error(ho
     assert "kafka ended with exit code 1 while it started" in message
     assert "no.such.Reporter" in message
     assert str(home.log("kafka")) in message
-    assert message.endswith("try: python -m workbench logs kafka")
+    assert message.endswith("try: python -m workbench logs kafka [TL-PLATFORM-001]")
     assert home.load().processes == {}
 
 

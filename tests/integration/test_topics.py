@@ -371,15 +371,17 @@ def test_a_registry_that_is_away_pauses_no_topic(world, embedded):
 
 def test_a_listed_topic_that_is_missing_is_named_before_anything_is_written(world):
     world.topic("a")
-    with pytest.raises(TopicNotFoundError, match=f"{world.prefix}-b"):
+    with pytest.raises(TopicNotFoundError) as raised:
         world.run()
+    assert raised.value.fields["topic"] == f"{world.prefix}-b"
     assert not (world.folder / "checkpoint" / "offsets").exists()
 
 
 def test_a_pattern_that_no_topic_matches_is_an_error(world):
     world.parameters = {"topic": "unused", "topic_pattern": f"{world.prefix}-typo.*"}
-    with pytest.raises(TopicNotFoundError, match=rf"no topic on the broker .* matches {world.prefix}-typo"):
+    with pytest.raises(TopicNotFoundError) as raised:
         world.run()
+    assert raised.value.fields["topic_pattern"] == f"{world.prefix}-typo.*"
 
 
 def test_several_topics_need_a_place_each(world):

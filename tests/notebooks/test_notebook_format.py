@@ -90,7 +90,7 @@ def test_a_failure_in_an_included_notebook_is_told_with_both_places(run, write, 
     lines = [line.strip() for line in str(caught.value).split("\n")]
     folder = home.project / "notebooks"
     assert lines[:-1] == [
-        "main.py, cell 2 '%run ./other' failed: ZeroDivisionError: division by zero",
+        "main.py, cell 2 '%run ./other' failed: ZeroDivisionError: division by zero [TL-NOTEBOOK-003]",
         f"{folder}/main.py:6 in <module>",
         "# MAGIC %run ./other",
         f"{folder}/other.py:9 in <module>",

@@ -148,7 +148,8 @@ def test_a_failing_cell_is_named_with_number_title_reason_and_place(run, home, t
         )
     page = saved(home)[1]
     lines = str(caught.value).split("\n")
-    assert lines[0] == "tiny.py, cell 3 'The division' failed: ZeroDivisionError: division by zero"
+    cause = "tiny.py, cell 3 'The division' failed: ZeroDivisionError: division by zero"
+    assert (caught.value.cause, lines[0]) == (cause, f"{cause} [TL-NOTEBOOK-003]")
     assert [line.strip() for line in lines[1:]] == [
         f"{home.project}/notebooks/tiny.py:11 in <module>",
         "divide(0)",
@@ -165,7 +166,7 @@ def test_an_expected_error_is_one_sentence(run):
     with pytest.raises(CellFailedError) as caught:
         run("from topiclake.errors import KafkaError\nraise KafkaError('no broker', 'make services-up')")
     first, second = str(caught.value).split("\n")
-    assert first.endswith("failed: no broker; try: make services-up")
+    assert first.endswith("failed: no broker; try: make services-up [TL-KAFKA-001]")
     assert second.startswith("  saved: ")
 
 

@@ -423,6 +423,14 @@ def test_failfast_names_the_record_and_the_reason(kafka_records, avro_bytes, val
         "query gps met a record that does not decode: "
         f"topic gps, partition 3, offset 2, schema id {schema_id}, reason {reason}"
     )
+    assert error.fields == {
+        "query": "gps",
+        "topic": "gps",
+        "partition": 3,
+        "offset": 2,
+        "schema_id": None if schema_id == "none" else int(schema_id),
+        "reason": reason,
+    }
 
 
 def test_failfast_lets_good_records_pass(kafka_records, avro_bytes):

@@ -120,19 +120,20 @@ def test_a_filter_above_reads_each_value_once(values, kafka_records):
 
 
 @pytest.mark.parametrize(
-    ("ddl", "why"),
+    ("ddl", "fields"),
     [
-        ("id INTEGR", "is no list of columns"),
-        ("INT", "has no columns"),
-        ("", "has no columns"),
-        ("a INT, A STRING", "has the column a twice"),
-        ("a STRUCT<b: TINYINT>", "has a TINYINT"),
-        ("_kafka INT", "a name of Topiclake's own"),
+        ("id INTEGR", {"found": "id INTEGR", "reason": "no_columns"}),
+        ("INT", {"found": "INT", "reason": "empty"}),
+        ("", {"found": "", "reason": "empty"}),
+        ("a INT, A STRING", {"column": "a", "reason": "twice"}),
+        ("a STRUCT<b: TINYINT>", {"reason": "tinyint"}),
+        ("_kafka INT", {"column": "_kafka", "reason": "reserved"}),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_named(spark, ddl, why):
-    with pytest.raises(ConfigError, match=why):
+def test_a_schema_that_cannot_be_used_is_named(spark, ddl, fields):
+    with pytest.raises(ConfigError) as raised:
         parsed(ddl)
+    assert raised.value.fields == {"parameter": "value_schema", **fields}
 
 
 def test_what_spark_reads_is_the_same_with_a_frame_and_without(spark, values, kafka_records):

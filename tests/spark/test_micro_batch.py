@@ -350,8 +350,10 @@ def test_a_registry_that_is_away_is_no_bad_record(spark, target, registry, known
     impatient = replace(target, registry=SchemaRegistry(registry.url, patience=0))
     registry.fault("503", path="/schemas/ids/")
     values = [whole(known, 1), whole(late, 2), None]
-    with pytest.raises(SchemaRegistryError, match="HTTP 503"):
+    with pytest.raises(SchemaRegistryError) as raised:
         micro_batch.write(impatient, kafka_records(values), 0)
+    assert raised.value.fields["status"] == 503
+    assert raised.value.fields["path"].startswith("/schemas/ids/")
     assert places(spark, target) == [(0, "table")]
     registry.heal()
     micro_batch.write(restarted(target), kafka_records(values), 0)
@@ -372,8 +374,9 @@ def test_without_any_version_all_records_are_looked_up_or_quarantined(
 
 def test_a_table_without_any_column_is_refused_with_what_to_set(spark, target, kafka_records):
     target = replace(target, subjects={"value": ()}, layout=Layout(kafka=()))
-    with pytest.raises(IngestError, match="the table would have no columns") as raised:
+    with pytest.raises(IngestError) as raised:
         micro_batch.write(target, kafka_records([None]), 0)
+    assert raised.value.fields == {"subjects": (), "reason": "no_schema"}
     assert "record_names" in raised.value.remedy
     assert not delta.is_table(spark, target.table)
 
@@ -499,10 +502,11 @@ def test_failfast_stops_when_the_registry_does_not_know_a_schema(
     assert places(spark, target) == [(0, "table"), (1, "table")]
     values = [whole(known, 1), frame(2**30, b"\0")]
     for each in (failing, replace(restarted(target), mode="FAILFAST")):
-        with pytest.raises(
-            DecodeError, match=r"partition 3, offset 1, reason unknown_schema_id: the registry"
-        ):
+        with pytest.raises(DecodeError) as raised:
             micro_batch.write(each, kafka_records(values), 1)
+        place = {name: raised.value.fields[name] for name in ("partition", "offset", "reason")}
+        assert place == {"partition": 3, "offset": 1, "reason": "unknown_schema_id"}
+        assert raised.value.fields["detail"].startswith("the registry")
     assert quarantined(spark, target) == []
     micro_batch.write(restarted(target), kafka_records(values), 1)
     assert Counter(places(spark, target)) == Counter(
@@ -742,8 +746,9 @@ def test_without_the_kafka_column_a_version_that_is_gone_stops_the_query(
     records = kafka_records([whole(known, 0), whole(second, 1), whole(late, 2), None])
     crashed(target, records, 0, 1)
     forget(registry, f"{topic}-value", 2, second[0])
-    with pytest.raises(IngestError, match="schemas that the registry no longer knows") as raised:
+    with pytest.raises(IngestError) as raised:
         micro_batch.write(restarted(target), records, 0)
+    assert raised.value.fields["reason"] == "schemas_unknown"
     assert raised.value.remedy.startswith("register the schemas again under their ids")
     assert (table(spark, target, "id"), quarantined(spark, target)) == ([(0,), (1,)], [])
     registry.heal()

@@ -53,10 +53,15 @@ def load(tmp_path):
     return loaded
 
 
-def refused(load, *args, **options):
+def refusal(load, *args, **options):
     with pytest.raises(ConfigError) as raised:
         load(*args, **options)
-    return str(raised.value)
+    assert type(raised.value) is ConfigError
+    return raised.value
+
+
+def refused(load, *args, **options):
+    return str(refusal(load, *args, **options))
 
 
 # Layers
@@ -87,8 +92,10 @@ def test_a_topic_that_is_named_comes_over_the_files_pattern(load):
     named = load(of_file, {"topic": "shop.a"})
     assert named.only_topic().pipeline.quarantine_path == "/mnt/lake/shop.a_quarantine"
     assert load(of_file, {"topic": "shop.a", "topic_pattern": "s.*"}).pipeline.topic_pattern == "s.*"
-    with pytest.raises(ConfigError, match=r"has several topics.*-p topic=<topic>"):
-        load(of_file, {"topic": "shop.a,shop.b"}).only_topic()
+    several = load(of_file, {"topic": "shop.a,shop.b"})
+    with pytest.raises(ConfigError, match=r"has several topics.*-p topic=<topic>") as raised:
+        several.only_topic()
+    assert raised.value.fields == {"pipeline": "gps"}
 
 
 @pytest.mark.parametrize("unset", ["", "from conf"])
@@ -114,14 +121,17 @@ def test_a_list_may_be_given_with_commas_as_a_widget_has_it(load):
     pipeline = load(parameters=given).pipeline
     assert pipeline.kafka_fields == ("partition", "offset", "topic")
     assert pipeline.record_names == ("a.B",)
-    assert "kafka_fields" in refused(load, parameters={"kafka_fields": "partition,line"})
+    wrong = refusal(load, parameters={"kafka_fields": "partition,line"})
+    assert wrong.fields["parameter"].startswith("kafka_fields")
 
 
 def test_values_that_are_no_avro_have_one_topic_and_one_table(load):
     for table_path in ("/mnt/lake/{topic}", "/mnt/lake/t"):
         given = {"value_format": "text", "table_path": table_path, "topic": "a"}
         if "{" in table_path:
-            assert "{topic} in table_path belongs to value_format avro, " in refused(load, parameters=given)
+            error = refusal(load, parameters=given)
+            assert error.fields["reason"] == "wrong"
+            assert "{topic} in table_path belongs to value_format avro, " in error.fields["expected"]
         else:
             assert load(parameters=given).pipeline.value_format == "text"
 
@@ -136,7 +146,9 @@ def require_no_columns(load, registered):
     assert load(parameters=registered).pipeline.subjects("value", topic="a") == ("a-value",)
     wrong = {"value_schema": "id INT", "timestamp_format": "yyyy", "decode_key": "true", "avro_form": "plain"}
     for key, value in wrong.items():
-        assert f"{key} " in refused(load, parameters=registered | {key: value})
+        error = refusal(load, parameters=registered | {key: value})
+        assert error.fields["reason"] == "wrong"
+        assert f"{key} " in error.cause
 
 
 def test_the_state_has_a_section_of_its_own_and_no_other_keys(load):
@@ -144,7 +156,9 @@ def test_the_state_has_a_section_of_its_own_and_no_other_keys(load):
     assert (state.store, state.partitions, state.memory_mb) == ("rocksdb", None, 256)
     assert load("state: {store: memory, partitions: 4}").state.partitions == 4
     for wrong in ("provider: RocksDB", "partitions: 0", "store: leveldb", "memory_mb: 1"):
-        assert f"state.{wrong.split(':')[0]}" in refused(load, f"state: {{{wrong}}}")
+        error = refusal(load, f"state: {{{wrong}}}")
+        assert error.fields["key"] == f"state.{wrong.split(':')[0]}"
+        assert error.fields["reason"] == ("unknown" if wrong.startswith("provider") else "wrong")
 
 
 def test_custom_values_need_a_schema_and_a_deserializer_by_name(load):
@@ -163,9 +177,11 @@ def test_the_parameter_storage_is_the_mounts_source(load):
 
 
 def test_a_wrong_parameter_storage_is_told_as_the_parameter(load):
-    told = refused(load, "", {"storage": "gs://b/x"})
-    assert told.startswith("parameter storage is wrong: must be one of file:///<folder>, ")
-    assert "(found 'gs://b/x'); try: -p storage=<an allowed value>" in told
+    error = refusal(load, "", {"storage": "gs://b/x"})
+    assert error.fields.items() >= {"parameter": "storage", "reason": "wrong", "found": "'gs://b/x'"}.items()
+    assert error.fields["expected"].startswith("must be one of file:///<folder>, ")
+    assert error.cause.startswith("parameter storage ")
+    assert "-p storage=<an allowed value>" in error.remedy
 
 
 def test_the_quarantine_table_stands_beside_the_table(load):
@@ -186,23 +202,30 @@ def test_settings_cannot_be_changed(load):
 
 
 def test_an_unknown_key_is_named_with_its_file_and_those_allowed(load, tmp_path):
-    text = refused(load, "kafka: {bootstrap_server: 'x:1'}")
-    assert "kafka.bootstrap_server in " in text
-    assert str(tmp_path / "base.yaml") in text
-    assert str(tmp_path / "local.yaml") in text
-    assert "unknown; allowed: bootstrap_servers, ca_file, consumer, group_id_prefix, password, " in text
+    error = refusal(load, "kafka: {bootstrap_server: 'x:1'}")
+    allowed = error.fields.pop("allowed")
+    assert error.fields == {
+        "key": "kafka.bootstrap_server",
+        "files": (str(tmp_path / "base.yaml"), str(tmp_path / "local.yaml")),
+        "reason": "unknown",
+    }
+    assert allowed[:5] == ("bootstrap_servers", "ca_file", "consumer", "group_id_prefix", "password")
+    assert ", ".join(allowed) in error.cause
 
 
 def test_an_unknown_section_is_named_with_those_allowed(load):
-    text = refused(load, "kafkaa: {}")
-    assert "kafkaa in " in text
-    assert "allowed: database, kafka, lineage, pipeline" in text
+    error = refusal(load, "kafkaa: {}")
+    assert (error.fields["key"], error.fields["reason"]) == ("kafkaa", "unknown")
+    assert error.fields["allowed"][:4] == ("database", "kafka", "lineage", "pipeline")
 
 
 def test_an_unknown_parameter_is_named_with_those_allowed(load):
-    text = refused(load, "", {"topics": "gps"})
-    assert "parameter topics is unknown; allowed: assign, avro_form, checkpoint_path, " in text
-    assert "topic, topic_pattern, trigger, value_format, value_schema, view" in text
+    error = refusal(load, "", {"topics": "gps"})
+    allowed = error.fields.pop("allowed")
+    assert error.fields == {"parameter": "topics", "reason": "unknown"}
+    assert allowed[:3] == ("assign", "avro_form", "checkpoint_path")
+    assert allowed[-6:] == ("topic", "topic_pattern", "trigger", "value_format", "value_schema", "view")
+    assert ", ".join(allowed) in error.cause
 
 
 @pytest.mark.parametrize(
@@ -214,9 +237,12 @@ def test_an_unknown_parameter_is_named_with_those_allowed(load):
         ("pipeline.topic", BASE.replace("    topic: gps\n", "")),
     ],
 )
-def test_a_missing_key_is_named(load, key, base):
-    assert f"{key} in " in refused(load, base=base)
-    assert " is missing" in refused(load, base=base)
+def test_a_missing_key_is_named(load, key, base, tmp_path):
+    assert refusal(load, base=base).fields == {
+        "key": key,
+        "files": (str(tmp_path / "base.yaml"), str(tmp_path / "local.yaml")),
+        "reason": "missing",
+    }
 
 
 @pytest.mark.parametrize(
@@ -234,33 +260,45 @@ def test_a_missing_key_is_named(load, key, base):
     ],
 )
 def test_a_wrong_value_is_named_with_its_key_and_shown(load, local, key, found):
-    text = refused(load, local)
-    assert f"{key} in " in text
-    assert " is wrong: " in text
-    assert f"(found {found})" in text
+    error = refusal(load, local)
+    assert error.fields.items() >= {"key": key, "reason": "wrong", "found": found}.items()
+    assert f"(found {found})" in error.cause
 
 
 def test_a_wrong_parameter_is_called_a_parameter(load):
-    assert refused(load, "", {"mode": "LOUD"}) == (
-        "parameter mode is wrong: Input should be 'PERMISSIVE' or 'FAILFAST' (found 'LOUD'); "
-        "try: -p mode=<an allowed value>, or leave it empty"
-    )
+    error = refusal(load, "", {"mode": "LOUD"})
+    assert error.fields == {
+        "parameter": "mode",
+        "reason": "wrong",
+        "found": "'LOUD'",
+        "expected": "Input should be 'PERMISSIVE' or 'FAILFAST'",
+    }
+    assert error.cause.startswith("parameter mode ")
+    assert "-p mode=<an allowed value>" in error.remedy
 
 
 def test_an_unknown_environment_names_those_that_exist(load, tmp_path):
     (tmp_path / "azure.yaml").write_text("")
     (tmp_path / "secrets.yaml").write_text("")
-    text = refused(load, "", {"env": "prod"})
-    assert f"{tmp_path / 'prod.yaml'} does not exist; environments here: azure, local" in text
+    error = refusal(load, "", {"env": "prod"})
+    file = str(tmp_path / "prod.yaml")
+    assert error.fields == {"file": file, "reason": "missing", "allowed": ("azure", "local")}
+    assert file in error.cause
+    assert "azure, local" in error.cause
 
 
 def test_an_unknown_pipeline_names_those_that_exist(load, tmp_path):
-    assert f"pipeline 'gsp' is not in {tmp_path}; there are: gps, weather" in refused(load, name="gsp")
+    error = refusal(load, name="gsp")
+    assert error.fields == {"pipeline": "gsp", "reason": "unknown", "allowed": ("gps", "weather")}
+    assert f"'gsp' is not in {tmp_path}" in error.cause
+    assert "gps, weather" in error.cause
 
 
 @pytest.mark.parametrize("base", ["pipelines:\n", "kafka: {}\n", ""])
 def test_files_without_pipelines_say_so(load, base):
-    assert "there are: none" in refused(load, base=base)
+    error = refusal(load, base=base)
+    assert error.fields == {"pipeline": "gps", "reason": "unknown", "allowed": ()}
+    assert "there are: none" in error.cause
 
 
 @pytest.mark.parametrize(
@@ -271,9 +309,10 @@ def test_a_section_without_keys_is_an_error_of_ours(load, section):
 
 
 def test_broken_yaml_names_file_and_line(load, tmp_path):
-    text = refused(load, "kafka:\n  a: 1\n b: 2\n")
-    assert str(tmp_path / "local.yaml") in text
-    assert "line 3" in text
+    error = refusal(load, "kafka:\n  a: 1\n b: 2\n")
+    file = str(tmp_path / "local.yaml")
+    assert error.fields == {"file": file, "line": 3, "reason": "no_yaml"}
+    assert f"{file}, line 3" in error.cause
 
 
 def test_broken_yaml_does_not_show_the_line(load):
@@ -283,7 +322,8 @@ def test_broken_yaml_does_not_show_the_line(load):
 
 
 def test_a_file_that_is_a_list_is_refused(load, tmp_path):
-    assert f"{tmp_path / 'local.yaml'} must hold keys and values, not list" in refused(load, "- a\n")
+    file = str(tmp_path / "local.yaml")
+    assert refusal(load, "- a\n").fields == {"file": file, "reason": "no_mapping", "found": "list"}
 
 
 # Environment variables
@@ -298,10 +338,14 @@ def test_a_variable_is_expanded(load, monkeypatch):
 
 def test_an_unset_variable_is_named_with_key_file_and_remedy(load, tmp_path, monkeypatch):
     monkeypatch.delenv("TL_HOST", raising=False)
-    text = refused(load, "kafka: {bootstrap_servers: '${TL_HOST}'}")
-    assert text.startswith("kafka.bootstrap_servers in ")
-    assert str(tmp_path / "local.yaml") in text
-    assert "needs the environment variable TL_HOST, which is not set; try: export TL_HOST=" in text
+    error = refusal(load, "kafka: {bootstrap_servers: '${TL_HOST}'}")
+    assert error.fields == {
+        "key": "kafka.bootstrap_servers",
+        "files": (str(tmp_path / "base.yaml"), str(tmp_path / "local.yaml")),
+        "variable": "TL_HOST",
+        "reason": "unset_variable",
+    }
+    assert error.remedy.startswith("export TL_HOST=")
 
 
 def test_an_unset_variable_of_the_base_names_that_file(load, tmp_path, monkeypatch):
@@ -375,24 +419,28 @@ def test_a_secret_is_never_shown(load):
     ],
 )
 def test_a_literal_secret_is_refused_and_not_shown(load, local):
-    text = refused(load, local)
-    assert "must be a reference {{secrets/<scope>/<key>}}" in text
-    assert "(found [REDACTED])" in text
-    assert HIDDEN not in text
+    error = refusal(load, local)
+    assert (error.fields["reason"], error.fields["found"]) == ("wrong", "[REDACTED]")
+    assert "must be a reference {{secrets/<scope>/<key>}}" in error.fields["expected"]
+    assert HIDDEN not in f"{error} {error.fields}"
 
 
 def test_a_literal_secret_under_a_wrong_key_is_not_shown(load):
-    assert HIDDEN not in refused(load, f"kafka: {{pasword: {HIDDEN}}}")
+    error = refusal(load, f"kafka: {{pasword: {HIDDEN}}}")
+    assert HIDDEN not in f"{error} {error.fields}"
 
 
 def test_a_secret_from_an_environment_variable_is_refused_too(load, monkeypatch):
     monkeypatch.setenv("TL_PASSWORD", HIDDEN)
-    assert HIDDEN not in refused(load, "kafka: {password: '${TL_PASSWORD}'}")
+    error = refusal(load, "kafka: {password: '${TL_PASSWORD}'}")
+    assert HIDDEN not in f"{error} {error.fields}"
 
 
 def test_a_secret_without_a_reader_says_what_to_pass(load):
-    with pytest.raises(ConfigError, match=r"scope/pass-word .*secrets=dbutils\.secrets\.get"):
-        load(SASL).kafka.password.reveal()
+    password = load(SASL).kafka.password
+    with pytest.raises(ConfigError, match=r"secrets=dbutils\.secrets\.get") as raised:
+        password.reveal()
+    assert raised.value.fields == {"secret": "scope/pass-word"}
 
 
 def test_a_secret_has_a_name():
@@ -425,7 +473,8 @@ def test_starting_offsets_that_are_no_json_show_an_example(load, text):
     "text", ["5", "[]", '{"gps": 1}', '{"gps": {"0": "x"}}', '{"gps": {"0": 1.5}}', "null"]
 )
 def test_starting_offsets_of_another_form_are_refused(load, text):
-    assert refused(load, "", {"starting_offsets": text}).startswith("parameter starting_offsets is wrong: ")
+    error = refusal(load, "", {"starting_offsets": text})
+    assert (error.fields["parameter"], error.fields["reason"]) == ("starting_offsets", "wrong")
 
 
 @pytest.mark.parametrize("text", ['{"tracks": {"0": 1}}', "{}", '{"gps": {"0": 1}, "tracks": {"0": 1}}'])
@@ -447,8 +496,13 @@ def test_a_trigger_is_available_now_or_an_interval(load, trigger):
 
 @pytest.mark.parametrize("trigger", ["availablenow", "10", "10s", "ten seconds", "10 seconds\n", "once"])
 def test_another_trigger_is_refused(load, trigger):
-    text = refused(load, "", {"trigger": trigger})
-    assert "parameter trigger is wrong: must be availableNow or an interval such as '10 seconds'" in text
+    error = refusal(load, "", {"trigger": trigger})
+    assert error.fields == {
+        "parameter": "trigger",
+        "reason": "wrong",
+        "found": repr(trigger),
+        "expected": "must be availableNow or an interval such as '10 seconds'",
+    }
 
 
 # Where the files are
@@ -472,8 +526,9 @@ def test_the_nearest_conf_wins_and_one_without_base_does_not_count(tmp_path):
 
 
 def test_no_conf_anywhere_is_named_with_the_folder(tmp_path):
-    with pytest.raises(ConfigError, match=f"no conf/base.yaml at or above {tmp_path}"):
+    with pytest.raises(ConfigError, match=r"no conf/base\.yaml") as raised:
         find_conf(tmp_path)
+    assert raised.value.fields == {"path": str(tmp_path)}
 
 
 def test_conf_is_found_from_the_working_directory(tmp_path, monkeypatch, load):

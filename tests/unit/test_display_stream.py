@@ -10,7 +10,7 @@ from rich.console import Console
 
 from topiclake.monitoring.charts import BatchPoint, duration_text, html_charts, rate_text, text_charts
 from workbench.display import DisplayError
-from workbench.display_query import QueryOptions, batch_point, below_mounts, failure_cause
+from workbench.display_query import OPTIONS, QueryOptions, batch_point, below_mounts, failure_cause
 from workbench.display_stream import StreamState
 from workbench.display_surfaces import NotebookOutput, TerminalTable
 
@@ -46,17 +46,23 @@ def test_each_stream_without_a_name_gets_one_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "fields", "remedy"),
     [
-        ({"outputMode": "append"}, "display takes no outputMode; try: one of streamName, trigger"),
-        ({"processingTime": 5}, "processingTime=5, not a string"),
-        ({"trigger": 5}, "trigger=5; try"),
-        ({"trigger": "1 second", "processingTime": "1 second"}, "both trigger and processingTime"),
+        ({"outputMode": "append"}, {"options": ("outputMode",), "allowed": OPTIONS}, "one of streamName, tr"),
+        ({"processingTime": 5}, {"option": "processingTime", "found": 5}, "processingTime="),
+        ({"trigger": 5}, {"option": "trigger", "found": 5}, "trigger="),
+        (
+            {"trigger": "1 second", "processingTime": "1 second"},
+            {"options": ("trigger", "processingTime")},
+            "one of them",
+        ),
     ],
 )
-def test_other_options_are_refused_with_what_is_allowed(given, message):
-    with pytest.raises(DisplayError, match=message):
+def test_other_options_are_refused_with_what_is_allowed(given, fields, remedy):
+    with pytest.raises(DisplayError) as raised:
         read(**given)
+    assert raised.value.fields == fields
+    assert raised.value.remedy.startswith(remedy)
 
 
 def test_a_checkpoint_below_a_mount_point_is_where_the_mount_points_to():
@@ -65,8 +71,9 @@ def test_a_checkpoint_below_a_mount_point_is_where_the_mount_points_to():
     assert below_mounts("dbfs:/mnt/local", mounts) == "file:///data"
     assert below_mounts("/mnt/spaced/x", [("/mnt/spaced", "file:///my%20data", "")]) == "file:///my data/x"
     assert below_mounts("/elsewhere/mnt/lake", mounts) == "/elsewhere/mnt/lake"
-    with pytest.raises(DisplayError, match="nothing is mounted at /mnt/lakes/x"):
+    with pytest.raises(DisplayError) as raised:
         below_mounts("/mnt/lakes/x", mounts)
+    assert raised.value.fields == {"path": "/mnt/lakes/x"}
 
 
 def test_rates_that_spark_cannot_tell_are_zero():

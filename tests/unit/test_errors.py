@@ -1,31 +1,115 @@
+import ast
+import importlib
 import inspect
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
 from topiclake import errors
-from topiclake.errors import SubjectNotFoundError, TopiclakeError
+from topiclake.errors import ConfigError, KafkaError, StorageError, SubjectNotFoundError, TopiclakeError
+from workbench.notebook_execution import CellFailedError
 
 CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass)]
+SOURCES = Path(errors.__file__).parents[1]
 
 
-def test_the_text_is_the_cause_and_what_to_try():
+def error_classes():
+    """Return every class in src that is a TopiclakeError, without importing what is none."""
+    found, names = set(), {"TopiclakeError"}
+    bases = {
+        (path, node.name): {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for path in sorted(SOURCES.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+    while new := {place for place, of in bases.items() if of & names} - found:
+        found |= new
+        names |= {name for _, name in new}
+    modules = {(".".join(path.relative_to(SOURCES).with_suffix("").parts), name) for path, name in found}
+    return [
+        TopiclakeError,
+        *(getattr(importlib.import_module(module), name) for module, name in sorted(modules)),
+    ]
+
+
+EVERY = error_classes()
+
+
+def test_the_classes_are_found_wherever_they_are():
+    assert {TopiclakeError, *CLASSES, CellFailedError} < set(EVERY)
+    assert all(issubclass(each, TopiclakeError) for each in EVERY)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_each_class_has_an_id(kind):
+    assert "id" in vars(kind)
+    assert re.fullmatch(r"TL-000" if kind is TopiclakeError else r"TL-[A-Z]+-\d{3}", kind.id)
+
+
+def test_no_two_classes_share_an_id():
+    assert len({each.id for each in EVERY}) == len(EVERY)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("remedy", ["", "make demo"])
+def test_the_text_ends_with_the_id(kind, remedy):
+    text = str(kind("topic gps is missing", remedy, topic="gps"))
+    assert text == f"topic gps is missing{'; try: ' * bool(remedy)}{remedy} [{kind.id}]"
+
+
+def test_the_text_is_the_cause_what_to_try_and_the_id():
     error = TopiclakeError("topic gps is missing", "make demo")
     assert (error.cause, error.remedy) == ("topic gps is missing", "make demo")
-    assert str(error) == "topic gps is missing; try: make demo"
+    assert str(error) == "topic gps is missing; try: make demo [TL-000]"
 
 
-def test_without_a_remedy_the_text_is_the_cause():
-    assert str(TopiclakeError("topic gps is missing")) == "topic gps is missing"
+def test_without_a_remedy_the_text_is_the_cause_and_the_id():
+    assert str(TopiclakeError("topic gps is missing")) == "topic gps is missing [TL-000]"
 
 
-@pytest.mark.parametrize("kind", CLASSES)
-def test_an_error_survives_pickling_with_both_parts(kind):
+def test_an_error_that_ends_with_anothers_text_keeps_its_id():
+    error = ConfigError(f"cell 2 failed: {KafkaError('no broker', 'make services-up')}")
+    assert str(error) == "cell 2 failed: no broker; try: make services-up [TL-KAFKA-001]"
+    assert error.id == "TL-CONFIG-001"
+
+
+def test_an_error_with_a_remedy_of_its_own_has_its_own_id_only():
+    error = ConfigError(
+        f"the job stays ({KafkaError('no broker')}, {StorageError('full')})", "another broker"
+    )
+    assert str(error) == "the job stays (no broker, full); try: another broker [TL-CONFIG-001]"
+
+
+def test_what_a_cause_has_in_brackets_is_no_id():
+    assert str(KafkaError("[KAFKA_DATA_LOSS] of [x]")) == "[KAFKA_DATA_LOSS] of [x] [TL-KAFKA-001]"
+
+
+def test_the_fields_are_what_was_given_by_name():
+    assert KafkaError("topic gps is missing", topic="gps", partition=0).fields == {
+        "topic": "gps",
+        "partition": 0,
+    }
+    assert KafkaError("no broker").fields == {}
+
+
+def test_trace_and_page_of_a_failed_cell_are_below_the_id():
+    error = CellFailedError("cell 2 failed: KeyError: 'x'", trace="\n  a.py:5 in <module>", page="/p.html")
+    assert (
+        str(error) == "cell 2 failed: KeyError: 'x' [TL-NOTEBOOK-003]\n  a.py:5 in <module>\n  saved: /p.html"
+    )
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_error_survives_pickling_with_parts_and_fields(kind):
     """Spark carries errors from its Python workers to the driver as pickles."""
-    copy = pickle.loads(pickle.dumps(kind("cause", "remedy")))
+    error = kind("cause", "remedy", topic="gps", offset=17)
+    copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
-    assert (copy.cause, copy.remedy, str(copy)) == ("cause", "remedy", "cause; try: remedy")
+    assert (copy.cause, copy.remedy) == ("cause", "remedy")
+    assert copy.fields == {"topic": "gps", "offset": 17}
+    assert str(copy) == str(error) == f"cause; try: remedy [{kind.id}]"
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():

@@ -72,14 +72,24 @@ def test_a_server_is_not_asked_sooner_than_it_wants(monkeypatch):
 def test_a_refusal_for_good_is_told_at_once(status):
     with serving(LINES, answers=[status]) as server, pytest.raises(EventStreamError) as raised:
         next(follow(server))
-    assert str(raised.value) == f"{server.url} answered {status}; try: the same again later"
+    assert raised.value.fields == {
+        "url": server.url,
+        "status": status,
+        "reason": "InvalidStatusCodeError",
+        "last_event": None,
+    }
+    assert raised.value.remedy == "the same again later"
     assert len(server.asked) == 1
 
 
 def test_what_is_no_stream_of_events_is_told():
     with serving(LINES, content_type="text/html") as server, pytest.raises(EventStreamError) as raised:
         next(follow(server))
-    assert "sends no events" in raised.value.cause
+    assert raised.value.fields == {
+        "url": server.url,
+        "reason": "InvalidContentTypeError",
+        "last_event": None,
+    }
 
 
 def test_a_server_that_does_not_come_back_is_told_with_where_to_go_on():
@@ -89,6 +99,8 @@ def test_a_server_that_does_not_come_back_is_told_with_where_to_go_on():
         server.answers += [503] * 10_000
         with pytest.raises(EventStreamError) as raised:
             deque(map(seen.append, events))
+    assert raised.value.fields["status"] == 503
+    assert raised.value.fields["last_event"] == seen[-1].id
     assert raised.value.remedy == f"the same again, after={seen[-1].id!r}"
 
 
@@ -106,4 +118,6 @@ def test_what_is_no_utf_8_is_told_with_where_it_stands():
         events, seen = follow(server), []
         with pytest.raises(EventStreamError, match="sends what is no UTF-8") as raised:
             deque(map(seen.append, events))
+    assert raised.value.fields["reason"] == "UnicodeDecodeError"
+    assert raised.value.fields["last_event"] == seen[-1].id
     assert raised.value.remedy == f"the same again, after={seen[-1].id!r}"

@@ -79,18 +79,22 @@ def test_each_event_can_be_written_with_the_registered_schema(tracks):
 )
 def test_a_broken_line_is_named(csv_file, lines, number):
     file = csv_file(HEAD + lines)
-    with pytest.raises(ConfigError, match=f"{file}, line {number} is not a track point"):
+    with pytest.raises(ConfigError, match=f"{file}, line {number} ") as raised:
         gps.read_tracks(file)
+    assert raised.value.fields == {"file": str(file), "line": number, "reason": "line"}
 
 
 def test_a_file_with_other_columns_is_refused(csv_file):
-    with pytest.raises(ConfigError, match=r"line 2 is not a track point \(KeyError\('timestamp_ms'\)\)"):
-        gps.read_tracks(csv_file("a,b\n1,2\n"))
+    file = csv_file("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match=r"\(KeyError\('timestamp_ms'\)\)") as raised:
+        gps.read_tracks(file)
+    assert raised.value.fields == {"file": str(file), "line": 2, "reason": "line"}
 
 
 def test_a_missing_file_names_the_command_that_brings_it_back(tmp_path):
-    with pytest.raises(ConfigError, match="are missing; try: git checkout"):
+    with pytest.raises(ConfigError, match="; try: git checkout") as raised:
         gps.read_tracks(tmp_path / "none.csv")
+    assert raised.value.fields == {"file": str(tmp_path / "none.csv"), "reason": "missing"}
 
 
 # Playing
@@ -163,17 +167,20 @@ def settings(monkeypatch):
 def test_a_number_of_devices_that_makes_no_sense_is_refused(settings, devices):
     with pytest.raises(ConfigError) as raised:
         gps.publish_tracks(settings, TRACKS, devices=devices)
-    assert str(raised.value).startswith(f"devices is {devices!r}; allowed: a ")
-    assert "at least 1" in str(raised.value)
+    assert raised.value.fields == {"parameter": "devices", "found": devices, "minimum": 1}
+    assert f"devices is {devices!r}" in raised.value.cause
+    assert "at least 1" in raised.value.cause
 
 
 @pytest.mark.parametrize("rate", ["abc", "", -1, "-0.5", "nan", "inf"])
 def test_a_rate_that_makes_no_sense_is_refused(settings, rate):
     with pytest.raises(ConfigError) as raised:
         gps.publish_tracks(settings, TRACKS, devices="3", records_per_second=rate)
-    assert raised.value.cause == f"records_per_second is {rate!r}; allowed: a number, at least 0"
+    assert raised.value.fields == {"parameter": "records_per_second", "found": rate, "minimum": 0}
+    assert "a number, at least 0" in raised.value.cause
 
 
 def test_missing_tracks_are_noticed_before_the_broker(settings, tmp_path):
-    with pytest.raises(ConfigError, match="are missing"):
+    with pytest.raises(ConfigError) as raised:
         gps.publish_tracks(settings, tmp_path / "none.csv", devices=3, records_per_second=0)
+    assert raised.value.fields == {"file": str(tmp_path / "none.csv"), "reason": "missing"}

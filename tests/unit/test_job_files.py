@@ -214,6 +214,7 @@ def test_a_mistake_is_named_with_file_and_line(project: Path, mistake: str) -> N
     with pytest.raises(ConfigError) as raised:
         load_bundle(project)
     assert str(raised.value).startswith(f"{path}, line {line}: "), raised.value
+    assert (raised.value.fields["file"], raised.value.fields["line"]) == (str(path), line)
     assert told in str(raised.value)
 
 
@@ -244,11 +245,14 @@ def test_a_mistake_in_the_root_file_is_named(project: Path, before: str, after: 
 def test_a_missing_file_job_or_target_is_named(project: Path) -> None:
     with pytest.raises(ConfigError, match="no target 'prod'; there are: laptop, azure"):
         load_bundle(project, "prod")
-    with pytest.raises(ConfigError, match="no job 'i'; there are: j"):
-        load_bundle(project).job("i")
+    bundle = load_bundle(project)
+    with pytest.raises(ConfigError) as raised:
+        bundle.job("i")
+    assert raised.value.fields == {"job": "i", "allowed": ("j",)}
     (project / "databricks.yml").unlink()
-    with pytest.raises(ConfigError, match=r"databricks\.yml cannot be read"):
+    with pytest.raises(ConfigError) as raised:
         load_bundle(project)
+    assert raised.value.fields == {"file": str(project / "databricks.yml"), "reason": "unreadable"}
 
 
 def test_tasks_in_fully_linked_layers_are_checked_at_once(project: Path) -> None:

@@ -10,6 +10,7 @@ from topiclake.errors import (
     ConfigError,
     DecodeError,
     IngestError,
+    NewSchemaError,
     OffsetsLostError,
     SchemaRegistryError,
     StorageError,
@@ -57,6 +58,14 @@ def test_failfast_becomes_a_decode_error_that_names_the_record():
         "query gps met a record that does not decode: "
         "topic gps, partition 0, offset 17, schema id 7, reason undecodable"
     )
+    assert error.fields == {
+        "query": "gps",
+        "topic": "gps",
+        "partition": 0,
+        "offset": 17,
+        "schema_id": 7,
+        "reason": "undecodable",
+    }
     assert error.remedy.startswith("mode=PERMISSIVE")
 
 
@@ -77,6 +86,45 @@ def test_an_error_of_ours_keeps_its_class_cause_and_remedy():
     assert type(error) is SchemaRegistryError
     assert error.cause == "query gps stopped: the registry at x does not answer"
     assert error.remedy == "check it"
+    assert error.fields == {"query": "gps"}
+
+
+@pytest.mark.parametrize("remedy", ["", "check it"])
+@pytest.mark.parametrize("suffix", ["", " SQLSTATE: 39000", " SQLSTATE: 39000 SQLSTATE: XXKST"])
+def test_the_id_in_the_text_of_an_error_is_not_doubled(remedy, suffix):
+    error = failure(f"topiclake.errors.StorageError: {StorageError('/x is full', remedy)}{suffix}")
+    assert type(error) is StorageError
+    assert (error.cause, error.remedy) == ("query gps stopped: /x is full", remedy)
+    assert str(error).count("[TL-") == 1
+    assert str(error).endswith(" [TL-STORAGE-001]")
+
+
+@pytest.mark.parametrize(
+    ("schema", "fields"),
+    [
+        ("schema id none, reason too_short", {"schema_id": None, "reason": "too_short"}),
+        ("schema id 7, reason key undecodable", {"schema_id": 7, "reason": "key undecodable"}),
+        (f"schema {'0A' * 16}: {progress.NOT_LISTED}", {"schema_id": "0A" * 16}),
+        (f"schema of its key 5: {progress.NOT_LISTED}", {"schema_id": 5}),
+        ("reason bad_magic: no magic byte", {"reason": "bad_magic"}),
+    ],
+)
+def test_the_fields_of_a_refused_record_are_its_place_schema_and_reason(schema, fields):
+    error = failure(f"{CAPTURED}FAILFAST: topic 4.a-b, partition 1, offset 2, {schema} (end of record)")
+    assert error.fields == {"query": "gps", "topic": "4.a-b", "partition": 1, "offset": 2, **fields}
+
+
+def test_the_fields_of_a_record_are_found_in_an_error_of_ours_too():
+    inner = DecodeError("FAILFAST: topic gps, partition 0, offset 3, reason bad_magic: x", "another mode")
+    error = failure(f"topiclake.errors.DecodeError: {inner}")
+    assert type(error) is DecodeError
+    assert error.fields == {
+        "query": "gps",
+        "topic": "gps",
+        "partition": 0,
+        "offset": 3,
+        "reason": "bad_magic",
+    }
 
 
 def test_an_error_of_ours_without_a_remedy_has_none():
@@ -146,7 +194,10 @@ def test_a_record_of_a_schema_that_came_later_says_to_start_the_query_again():
         "gps", f"[USER_RAISED_EXCEPTION] FAILFAST: {record} (end of record) SQLSTATE: P0001"
     )
     assert isinstance(error, IngestError)
-    assert str(error) == f"query gps stopped, with nothing lost: {record}; try: start it again"
+    assert type(error) is NewSchemaError
+    assert error.cause == f"query gps stopped, with nothing lost: {record}"
+    assert error.remedy == "start it again"
+    assert error.fields == {"query": "gps", "topic": "gps", "partition": 0, "offset": 2, "schema_id": 5}
 
 
 @pytest.mark.parametrize(
@@ -158,5 +209,7 @@ def test_a_record_of_a_schema_that_came_later_says_to_start_the_query_again():
 )
 def test_a_second_query_on_a_checkpoint_is_told_of_the_first(said):
     error = progress.failure("gps", f"[STREAM_FAILED] Query [id = 4b90] terminated with exception: {said}")
+    assert type(error) is IngestError
+    assert error.fields == {"query": "gps"}
     assert error.cause.startswith("query gps stopped: another query uses its checkpoint; nothing was lost")
     assert "checkpoint_path" in error.remedy

@@ -152,8 +152,9 @@ def test_of_two_runs_that_mount_at_once_both_go_on():
 
 
 def test_of_two_runs_that_mount_other_sources_at_once_one_is_refused():
-    with pytest.raises(StorageError, match=f"is a mount of file:///other, not of {WASBS}"):
+    with pytest.raises(StorageError, match="is a mount of") as raised:
         storage.mount(MountedMeanwhile("file:///other"), settings(WASBS, token=TOKEN))
+    assert raised.value.fields == {"mount_point": "/mnt/lake", "mounted": "file:///other", "source": WASBS}
 
 
 @pytest.mark.parametrize("mounted", ["file:///lakes", "file:///lake/sub", WASBS])
@@ -161,7 +162,7 @@ def test_a_mount_of_something_else_is_refused_and_left_alone(mounted):
     dbutils = FakeDbutils({"/mnt/lake": mounted})
     with pytest.raises(StorageError) as raised:
         storage.mount(dbutils, settings())
-    assert raised.value.cause == f"/mnt/lake is a mount of {mounted}, not of file:///lake"
+    assert raised.value.fields == {"mount_point": "/mnt/lake", "mounted": mounted, "source": "file:///lake"}
     assert 'dbutils.fs.unmount("/mnt/lake")' in raised.value.remedy
     assert (dbutils.calls, dbutils.mounted) == ([], {"/mnt/lake": mounted})
 
@@ -295,8 +296,9 @@ def test_credentials_that_do_not_open_a_source_are_refused_with_those_that_do(so
 def test_a_container_that_is_mounted_already_needs_no_credential_and_another_one_does(source, given, needed):
     dbutils = FakeDbutils({"/mnt/lake": source})
     assert storage.mount(dbutils, settings(source, **given)) == "/mnt/lake"
-    with pytest.raises(StorageError, match=f"{source} needs .*{needed}"):
+    with pytest.raises(StorageError, match=f"needs .*{needed}") as raised:
         storage.mount(FakeDbutils(), settings(source, **given))
+    assert raised.value.fields == {"source": source}
 
 
 def test_credentials_for_other_sources_are_left_alone():
@@ -417,8 +419,9 @@ def test_a_source_that_is_not_to_be_mounted_is_opened_for_the_session():
     assert spark.given == {SAS_KEY: TOKEN, RENEWED: spark.given[RENEWED]}
     assert dbutils.calls == []
     assert storage.resolve(dbutils, raw, "/mnt/lake/gps") == f"{WASBS}/gps"
-    with pytest.raises(StorageError, match="no session was given"):
+    with pytest.raises(StorageError, match="no session") as raised:
         storage.mount(dbutils, raw)
+    assert raised.value.fields == {"source": WASBS}
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -458,15 +461,17 @@ def test_a_volume_is_never_mounted_and_stands_behind_the_mount_point():
     ["/mnt/data/../x", "s3a://b/../x", "/Volumes/a/b/c/..", "file:///a/../b", "file:///a/.%2E/b"],
 )
 def test_a_path_that_leads_out_of_its_folder_is_refused(path):
-    with pytest.raises(StorageError, match="leads out of its folder"):
+    with pytest.raises(StorageError) as raised:
         storage.resolve(FakeDbutils(MOUNTED), settings(), path)
+    assert raised.value.fields == {"path": path, "reason": "leads_out"}
 
 
 @pytest.mark.parametrize("path", ["s3://b/x", "ftp://h/x", "s3a:///x", "file://host/x", "s3a://id:pw@b/x"])
 def test_an_address_of_another_form_is_refused_with_those_allowed_and_tells_no_login(path):
     with pytest.raises(StorageError) as raised:
         storage.resolve(FakeDbutils(MOUNTED), settings(), path)
-    assert raised.value.cause == f"{path.replace('id:pw', '[REDACTED]')} has a form that is not allowed"
+    assert raised.value.fields == {"path": path.replace("id:pw", "[REDACTED]"), "reason": "form"}
+    assert "id:pw" not in str(raised.value)
     assert "s3a://<bucket>/<folder>" in raised.value.remedy
 
 
@@ -521,8 +526,13 @@ def test_databricks_guards_its_log_by_itself(path, on_databricks):
 @pytest.mark.parametrize("before", ["", "file:"])
 def test_a_local_folder_that_cannot_be_made_is_refused_and_another_one_passes(tmp_path, before):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StorageError, match=f"{tmp_path}/file is not a folder"):
+    with pytest.raises(StorageError) as raised:
         storage.require_writable(f"{before}{tmp_path}/file/table")
+    assert raised.value.fields == {
+        "path": f"{before}{tmp_path}/file/table",
+        "folder": f"{tmp_path}/file",
+        "reason": "no_folder",
+    }
     storage.require_writable(f"{before}{tmp_path}/lake/table")
     storage.require_writable("s3a://b/x")
 
@@ -588,12 +598,14 @@ def test_a_percent_sign_in_a_container_stays():
 def test_a_path_below_no_mount_is_named_with_the_mounts(path):
     with pytest.raises(StorageError) as raised:
         storage.resolve(FakeDbutils(MOUNTED), settings(), path)
-    assert raised.value.cause == (f"{path} is below no mount; mounted: /mnt/azure, /mnt/data, /mnt/datalake")
+    assert raised.value.fields == {"path": path, "mounted": ("/mnt/azure", "/mnt/data", "/mnt/datalake")}
+    assert "/mnt/azure, /mnt/data, /mnt/datalake" in raised.value.cause
 
 
 def test_without_any_mount_the_error_says_nothing_is_mounted():
-    with pytest.raises(StorageError, match="mounted: nothing; try: mount first"):
+    with pytest.raises(StorageError, match="nothing; try: mount first") as raised:
         storage.resolve(FakeDbutils(), settings(), "/mnt/data/x")
+    assert raised.value.fields == {"path": "/mnt/data/x", "mounted": ()}
 
 
 @pytest.mark.usefixtures("on_databricks")

@@ -21,8 +21,14 @@ def settings(source, *names, **values):
     )
 
 
+def refused(storage, text, path=None):
+    error = refusal(storage, path or f"{storage.source}/table", Exception(text))
+    assert type(error) is StorageError
+    return error
+
+
 def told(storage, text, path=None):
-    return str(refusal(storage, path or f"{storage.source}/table", Exception(text)))
+    return str(refused(storage, text, path))
 
 
 def s3_answer(status, code, message="", kind="AWSBadRequestException", place="s3a://b/x/table/_delta_log"):
@@ -58,16 +64,21 @@ https://account.dfs.core.windows.net/raw/gps/table?upn=false&action=getStatus&ti
 )
 def test_a_session_token_that_has_ended_is_told_and_is_no_wrong_region(code, message):
     storage = settings(S3, *KEYS, "session_token")
-    assert told(storage, s3_answer(400, code, message)) == (
-        "s3a://b/x refuses the session token, which has ended or is not that of the key "
-        f"({message} (Service: S3, Status Code: 400, Request ID: [REDACTED])); "
-        "try: renew the secret s/access_key, s/secret_key, s/session_token"
-    )
+    error = refused(storage, s3_answer(400, code, message))
+    assert error.fields == {
+        "source": S3,
+        "path": f"{S3}/table",
+        "reason": "session_token",
+        "detail": f"{message} (Service: S3, Status Code: 400, Request ID: [REDACTED])",
+        "secrets": "s/access_key, s/secret_key, s/session_token",
+    }
+    assert error.remedy == "renew the secret s/access_key, s/secret_key, s/session_token"
 
 
 def test_another_400_is_told_as_what_it_says():
-    said = told(settings(S3, *KEYS), s3_answer(400, "InvalidArgument", "Argument is wrong"))
-    assert said.startswith("s3a://b/x/table cannot be used: Argument is wrong (Service: S3")
+    error = refused(settings(S3, *KEYS), s3_answer(400, "InvalidArgument", "Argument is wrong"))
+    assert (error.fields["path"], error.fields["reason"]) == ("s3a://b/x/table", "unusable")
+    assert error.fields["detail"].startswith("Argument is wrong (Service: S3")
 
 
 @pytest.mark.parametrize(
@@ -79,27 +90,32 @@ def test_another_400_is_told_as_what_it_says():
     ],
 )
 def test_a_400_that_names_the_region_or_nothing_is_told_as_a_wrong_region(code, message):
-    said = told(settings(S3, *KEYS), s3_answer(400, code, message))
-    assert said.startswith("s3a://b/x refuses the region of this machine (")
-    assert said.endswith("; try: mend storage.region")
+    error = refused(settings(S3, *KEYS), s3_answer(400, code, message))
+    assert (error.fields["source"], error.fields["reason"]) == (S3, "region")
+    assert error.remedy == "mend storage.region"
 
 
 def test_a_400_that_names_nothing_may_be_the_session_tokens_where_there_is_one():
-    said = told(settings(S3, *KEYS, "session_token"), s3_answer(400, "null", "Bad Request"))
-    assert said.startswith("s3a://b/x refuses the region of this machine, or the session token (Bad Request")
-    assert said.endswith(
-        "; try: mend storage.region, or renew the secret "
-        + ", ".join(f"s/{name}" for name in (*KEYS, "session_token"))
-    )
+    error = refused(settings(S3, *KEYS, "session_token"), s3_answer(400, "null", "Bad Request"))
+    secrets = ", ".join(f"s/{name}" for name in (*KEYS, "session_token"))
+    assert error.fields["source"] == S3
+    assert error.fields["reason"] == "region_or_session_token"
+    assert error.fields["detail"].startswith("Bad Request")
+    assert error.fields["secrets"] == secrets
+    assert error.remedy == f"mend storage.region, or renew the secret {secrets}"
 
 
 @pytest.mark.parametrize(
     "path", ["s3a://b/x/403/t", "s3a://b/x/401", "s3a://b/x/ReadOnly/t", "s3a://b/x/status 403, b/t"]
 )
 def test_what_a_path_is_called_says_nothing_of_why_it_is_refused(path):
-    assert told(settings(S3, *KEYS), AWAY.format(path=path), path).startswith("s3a://b/x cannot be reached (")
-    refused = s3_answer(403, "null", "Forbidden", "AccessDeniedException", path)
-    assert told(settings(S3, *KEYS), refused, path).startswith("s3a://b/x refuses the access key (Forbidden")
+    away = refused(settings(S3, *KEYS), AWAY.format(path=path), path)
+    assert (away.fields["source"], away.fields["reason"]) == (S3, "unreachable")
+    answer = s3_answer(403, "null", "Forbidden", "AccessDeniedException", path)
+    forbidden = refused(settings(S3, *KEYS), answer, path)
+    assert (forbidden.fields["source"], forbidden.fields["reason"]) == (S3, "credential")
+    assert forbidden.fields["detail"].startswith("Forbidden")
+    assert "the access key" in forbidden.cause
 
 
 @pytest.mark.parametrize(
@@ -113,27 +129,37 @@ def test_what_a_path_is_called_says_nothing_of_why_it_is_refused(path):
     ],
 )
 def test_a_place_that_no_source_may_be_is_told_as_well(path, shown):
-    said = told(settings(S3, *KEYS), f": org.x.UnsupportedException: No FileSystem for {path}", path)
-    assert said == f"{shown} cannot be used: No FileSystem for {shown}; try: mend the storage, or the path"
+    error = refused(settings(S3, *KEYS), f": org.x.UnsupportedException: No FileSystem for {path}", path)
+    assert error.fields == {
+        "path": shown,
+        "reason": "unusable",
+        "detail": f"No FileSystem for {shown}",
+    }
+    assert "pw" not in str(error)
+    assert "p/w" not in str(error)
 
 
 @pytest.mark.parametrize("message", ["Forbidden", "Server failed to authenticate the request. Make sure."])
 def test_of_what_azure_answers_the_message_is_told_and_no_address(message):
-    assert told(settings(ABFSS, "sas_token"), ABFS.format(message)) == (
-        f"{ABFSS} refuses the SAS token ({message.rstrip('.')}, status 403); "
-        "try: renew the secret s/sas_token"
-    )
+    error = refused(settings(ABFSS, "sas_token"), ABFS.format(message))
+    assert error.fields == {
+        "source": ABFSS,
+        "path": f"{ABFSS}/table",
+        "reason": "credential",
+        "detail": f"{message.rstrip('.')}, status 403",
+        "secrets": "s/sas_token",
+    }
+    assert "the SAS token" in error.cause
+    assert "https:" not in str(error)
+    assert error.remedy == "renew the secret s/sas_token"
 
 
 def test_a_clock_that_azure_refuses_is_told_and_is_no_wrong_key():
-    said = told(
-        settings(ABFSS, "account_key"),
-        ABFS.format("Request date header too old: 'Mon, 01 Jan 2024 00:00:00 GMT'"),
-    )
-    assert said.startswith(f"{ABFSS} refuses this machine's clock, ")
-    assert said.endswith(
-        "(Request date header too old: 'Mon, 01 Jan 2024 00:00:00 GMT', status 403); try: set the clock"
-    )
+    answer = "Request date header too old: 'Mon, 01 Jan 2024 00:00:00 GMT'"
+    error = refused(settings(ABFSS, "account_key"), ABFS.format(answer))
+    assert (error.fields["source"], error.fields["reason"]) == (ABFSS, "clock")
+    assert error.fields["detail"] == f"{answer}, status 403"
+    assert error.remedy == "set the clock"
 
 
 #: Hadoop's driver shows the key that it cannot read.
@@ -146,18 +172,19 @@ Invalid configuration value detected for fs.azure.account.key
 
 @pytest.mark.parametrize("key", ["c2Vj!cmV0", 'c2"cmV0', "c2Vj\ncmV0", "=" * 400 + "cmV0"])
 def test_a_key_that_hadoop_shows_is_not_told(key):
-    said = told(settings(ABFSS, "account_key"), WRONG_KEY.format(key))
-    assert said == (
-        f"{ABFSS} cannot be opened: its account key is not base64; try: renew the secret s/account_key"
-    )
+    error = refused(settings(ABFSS, "account_key"), WRONG_KEY.format(key))
+    assert (error.fields["source"], error.fields["reason"]) == (ABFSS, "account_key_form")
+    assert error.remedy == "renew the secret s/account_key"
+    assert "cmV0" not in f"{error} {error.fields}"
     for other in (settings(S3), settings("file:///lake")):
         assert "cmV0" not in told(other, WRONG_KEY.format(key), "/lake/t")
 
 
 def test_a_key_that_there_is_none_of_is_not_said_to_be_wrong():
-    said = told(settings(WASBS, "sas_token"), WRONG_KEY.format("null"), f"{ABFSS}/table")
-    assert said.startswith(f"{ABFSS}/table cannot be used: Failure to initialize")
-    assert 'key ="null"' in said
+    error = refused(settings(WASBS, "sas_token"), WRONG_KEY.format("null"), f"{ABFSS}/table")
+    assert (error.fields["path"], error.fields["reason"]) == (f"{ABFSS}/table", "unusable")
+    assert error.fields["detail"].startswith("Failure to initialize")
+    assert 'key ="null"' in error.fields["detail"]
 
 
 @pytest.mark.parametrize("source", [ABFSS, WASBS])
@@ -165,10 +192,9 @@ def test_a_key_that_there_is_none_of_is_not_said_to_be_wrong():
 def test_a_key_that_is_not_base64_is_refused_before_hadoop_has_it(source, key):
     with pytest.raises(StorageError) as raised:
         hadoop_settings(settings(source, "account_key", account_key=key))
-    assert str(raised.value) == (
-        f"{source} cannot be opened: its account key, the secret s/account_key, is not base64; "
-        "try: put the key into it as Azure shows it"
-    )
+    assert raised.value.fields == {"source": source, "secret": "s/account_key"}
+    assert "is not base64" in raised.value.cause
+    assert not key or key not in f"{raised.value} {raised.value.fields}"
     assert raised.value.__context__ is None or key not in str(raised.value.__context__) or not key
 
 

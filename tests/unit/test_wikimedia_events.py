@@ -86,16 +86,19 @@ def test_what_is_no_event_is_refused_with_its_field(events, change, told):
 def test_a_broken_line_is_named(tmp_path, line):
     file = tmp_path / "events.ndjson"
     file.write_text(f"{json.dumps(LINES[0])}\n{line}\n")
-    with pytest.raises(ConfigError, match=f"{file}, line 2 is no recentchange event"):
+    with pytest.raises(ConfigError, match=f"{file}, line 2 ") as raised:
         wikimedia.read_events(file)
+    assert raised.value.fields == {"file": str(file), "line": 2, "reason": "line"}
 
 
 def test_files_without_events_are_told(tmp_path):
-    with pytest.raises(ConfigError, match="are missing; try: git checkout"):
+    with pytest.raises(ConfigError, match="; try: git checkout") as raised:
         wikimedia.read_events(tmp_path / "none.ndjson")
+    assert raised.value.fields == {"file": str(tmp_path / "none.ndjson"), "reason": "missing"}
     (tmp_path / "empty.ndjson").touch()
-    with pytest.raises(ConfigError, match="are none"):
+    with pytest.raises(ConfigError) as raised:
         wikimedia.read_events(tmp_path / "empty.ndjson")
+    assert raised.value.fields == {"file": str(tmp_path / "empty.ndjson"), "reason": "empty"}
 
 
 def test_made_events_follow_the_recorded_ones_the_same_for_the_same_seed(events):

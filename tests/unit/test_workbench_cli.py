@@ -43,7 +43,7 @@ def test_an_error_ends_in_one_line_on_stderr_and_exit_code_1(
 
     monkeypatch.setattr(services, "up", fail)
     assert cli.main(["up"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "✗ the disk is full; try: make room"
+    assert capsys.readouterr().err.splitlines()[-1] == "✗ the disk is full; try: make room [TL-000]"
 
 
 def test_ctrl_c_ends_with_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:

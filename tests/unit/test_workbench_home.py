@@ -72,13 +72,15 @@ def test_a_lock_that_another_process_holds_is_waited_for_and_then_named(home: Ho
 
 def test_a_folder_that_cannot_be_made_is_named_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"cannot be written .*; try: WORKBENCH_HOME="):
+    with pytest.raises(StorageError, match="; try: WORKBENCH_HOME=") as raised:
         Home(tmp_path / "file" / "home", PROJECT).prepare()
+    assert raised.value.fields == {"folder": str(tmp_path / "file" / "home"), "reason": "not_writable"}
 
 
 def test_a_folder_name_that_kafka_would_split_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="comma"):
+    with pytest.raises(ConfigError, match="comma") as raised:
         Home(tmp_path / "a,b", PROJECT).prepare()
+    assert raised.value.fields == {"folder": str(tmp_path / "a,b"), "reason": "character"}
 
 
 def test_clear_deletes_what_the_workbench_made_and_leaves_what_is_not_its_own(home: Home) -> None:

@@ -61,7 +61,12 @@ def read_tracks(file: Path) -> list[list[GpsEvent]]:
         ConfigError: The file is missing, or a line is not of that form; names the line.
     """
     if not file.is_file():
-        raise ConfigError(f"the tracks {file} are missing", "git checkout -- data/gps_tracks.csv")
+        raise ConfigError(
+            f"the tracks {file} are missing",
+            "git checkout -- data/gps_tracks.csv",
+            file=str(file),
+            reason="missing",
+        )
     tracks: dict[str, list[GpsEvent]] = {}
     with file.open(encoding="utf-8", newline="") as lines:
         rows = csv.DictReader(lines)
@@ -69,7 +74,12 @@ def read_tracks(file: Path) -> list[list[GpsEvent]]:
             try:
                 event = _event(row)
             except (KeyError, TypeError, ValueError) as error:
-                raise ConfigError(f"{file}, line {rows.line_num} is not a track point ({error!r})") from None
+                raise ConfigError(
+                    f"{file}, line {rows.line_num} is not a track point ({error!r})",
+                    file=str(file),
+                    line=rows.line_num,
+                    reason="line",
+                ) from None
             tracks.setdefault(row["track"], []).append(event)
     return list(tracks.values())
 

@@ -123,7 +123,12 @@ def publish_hits(
         for name, value in (("hits", hits), ("seed", seed), ("minutes", minutes), ("damaged", damaged))
     )
     if moment(start) is None:
-        raise ConfigError(f"start is {start!r}, no time with its zone", "-p start=2026-01-02T03:00:00Z")
+        raise ConfigError(
+            f"start is {start!r}, no time with its zone",
+            "-p start=2026-01-02T03:00:00Z",
+            parameter="start",
+            found=start,
+        )
     topic = settings.pipeline.topic
     there = kafka.ensure_topic(settings.kafka, topic, partitions)
     made = _numbered(spark, amount, seeded, start, max(spread, 1))

@@ -79,10 +79,15 @@ def publish_nest_logs(
     numbers = {name: whole_number(name, value) for name, value in given.items()}
     cut, began = whole_number("damaged", damaged), moment(start)
     if began is None:
-        raise ConfigError(f"start is {start!r}, no time with its zone", "-p start=2026-01-02T03:00:00Z")
+        raise ConfigError(
+            f"start is {start!r}, no time with its zone",
+            "-p start=2026-01-02T03:00:00Z",
+            parameter="start",
+            found=start,
+        )
     for name in ("homes", "minutes"):
         if not numbers[name]:
-            raise ConfigError(f"{name} is 0", f"-p {name}=50")
+            raise ConfigError(f"{name} is 0", f"-p {name}=50", parameter=name, found=0)
     made = NestLogs(settings.pipeline, start=began, **numbers)
     topic, of_lines = settings.pipeline.topic, locations.pipeline.topic
     there = kafka.ensure_topic(settings.kafka, topic, partitions)

@@ -43,6 +43,8 @@ def device_locations(spark: SparkSession, settings: Settings, dbutils: Any) -> D
         raise StorageError(
             f"topic {settings.pipeline.topic} has told no location yet: there is no table {place}",
             "python -m workbench run notebooks/nest_publish.py",
+            topic=settings.pipeline.topic,
+            table=place,
         )
     lines = delta.read(spark, place)
     newest = F.max_by(F.struct("device_id", "zip_code", "city"), "_kafka.offset").alias("newest")

@@ -124,7 +124,7 @@ def _send(settings: Settings, records: DataFrame, address: str) -> None:
         if is_kafkas or not isinstance(cause, Exception):
             raise
         refused = refusal(settings.storage, address, cause)
-        raise StorageError(refused.cause, f"{refused.remedy}; {stays}") from None
+        raise StorageError(refused.cause, f"{refused.remedy}; {stays}", **refused.fields) from None
 
 
 def _address(dbutils: Any, lake: StorageSettings, source: str) -> str:  # noqa: ANN401

@@ -89,11 +89,14 @@ def _header(spark: SparkSession, source: str, where: str) -> list[str]:
     except AnalysisException as error:
         if not re.search("PATH_NOT_FOUND|UNABLE_TO_INFER_SCHEMA", str(error)):
             raise
-        raise ConfigError(f"there are no trips at {source}", where) from None
+        raise ConfigError(f"there are no trips at {source}", where, source=source, reason="missing") from None
     if names not in (_COLUMNS, _COLUMNS[:-1]):
         raise ConfigError(
             f"{source} is no file of yellow taxi trips: its columns are {', '.join(names)}",
             f"a file with the columns {', '.join(_COLUMNS)} (the last one may be missing)",
+            source=source,
+            columns=tuple(names),
+            reason="columns",
         )
     return names
 
@@ -121,10 +124,19 @@ def _require_trips(lines: DataFrame, source: str) -> None:
         raise ConfigError(
             f"{other[1] if other else source} has other columns than the first file of {source}",
             "publish files of one form at a time",
+            file=other[1] if other else source,
+            source=source,
+            reason="header",
         ) from None
     if found:
         file, line = found[0]
-        raise ConfigError(f"{file} holds a line that is no trip: {line[:300]}", "mend or remove that line")
+        raise ConfigError(
+            f"{file} holds a line that is no trip: {line[:300]}",
+            "mend or remove that line",
+            file=file,
+            line=line[:300],
+            reason="line",
+        )
 
 
 def generate_trips(trips: DataFrame, count: int, seed: int) -> DataFrame:

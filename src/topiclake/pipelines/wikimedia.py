@@ -90,7 +90,13 @@ def publish_recorded_edits(
     """
     pace, number = at_least(0, "speed", speed), whole_number("events", events)
     if times not in ("recorded", "now"):
-        raise ConfigError(f"times is {times!r}; allowed: recorded, now", "-p times=now")
+        raise ConfigError(
+            f"times is {times!r}; allowed: recorded, now",
+            "-p times=now",
+            parameter="times",
+            found=times,
+            allowed=("recorded", "now"),
+        )
     recorded = read_events(Path(file))
     made = multiplied(recorded, number or len(recorded), whole_number("seed", seed))
     if times == "now":
@@ -136,10 +142,18 @@ def publish_live_edits(
     """
     number = whole_number("events", events)
     if not user_agent.strip():
-        raise ConfigError("user_agent is empty", "-p user_agent='<project>/<version> (<your address>)'")
+        raise ConfigError(
+            "user_agent is empty",
+            "-p user_agent='<project>/<version> (<your address>)'",
+            parameter="user_agent",
+            found=user_agent,
+        )
     if since and moment(since) is None:
         raise ConfigError(
-            f"since is {since!r}; allowed: ISO 8601 with its zone", "-p since=2026-01-02T03:00:00Z"
+            f"since is {since!r}; allowed: ISO 8601 with its zone",
+            "-p since=2026-01-02T03:00:00Z",
+            parameter="since",
+            found=since,
         )
     published, key = _prepared(settings, partitions, schema_in)
     sent = event_stream.follow(

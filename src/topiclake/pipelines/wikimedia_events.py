@@ -116,7 +116,12 @@ def read_events(file: Path) -> list[Event]:
         ConfigError: The file is missing or empty, or a line is no event; names the line.
     """
     if not file.is_file():
-        raise ConfigError(f"the events {file} are missing", f"git checkout -- data/{file.name}")
+        raise ConfigError(
+            f"the events {file} are missing",
+            f"git checkout -- data/{file.name}",
+            file=str(file),
+            reason="missing",
+        )
     events = []
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -125,10 +130,17 @@ def read_events(file: Path) -> list[Event]:
                 as_value(event)
                 moment_of(event)
             except (ValueError, KeyError, TypeError) as error:
-                raise ConfigError(f"{file}, line {number} is no recentchange event ({error})") from None
+                raise ConfigError(
+                    f"{file}, line {number} is no recentchange event ({error})",
+                    file=str(file),
+                    line=number,
+                    reason="line",
+                ) from None
             events.append(event)
     if not events:
-        raise ConfigError(f"the events {file} are none", f"git checkout -- data/{file.name}")
+        raise ConfigError(
+            f"the events {file} are none", f"git checkout -- data/{file.name}", file=str(file), reason="empty"
+        )
     return sorted(events, key=moment_of)
 
 

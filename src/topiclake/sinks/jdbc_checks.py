@@ -28,6 +28,9 @@ def require_fitting(connection: Connection, shape: Shape) -> None:
             f"table {shape.table} has no primary key or unique index over {', '.join(shape.keys)} alone, by "
             "which rows are updated",
             "CREATE UNIQUE INDEX over exactly these, or other keys",
+            table=shape.table,
+            keys=tuple(shape.keys),
+            reason="no_index",
         )
     if shape.kind == "postgresql":
         return
@@ -37,12 +40,19 @@ def require_fitting(connection: Connection, shape: Shape) -> None:
             f"table {shape.table} has another unique index, over {', '.join(sorted(others[0]))}, by which "
             f"{shape.kind} would update another row",
             "keys of that index, or drop it",
+            table=shape.table,
+            columns=tuple(sorted(others[0])),
+            reason="another_index",
         )
     options = found.get_table_options(shape.table)
     engine = str(options.get(f"{shape.kind}_engine") or options.get("mysql_engine"))
     if engine.lower() != "innodb":
         raise ConfigError(
-            f"table {shape.table} has engine {engine}, without transactions", "ALTER TABLE … ENGINE=InnoDB"
+            f"table {shape.table} has engine {engine}, without transactions",
+            "ALTER TABLE … ENGINE=InnoDB",
+            table=shape.table,
+            engine=engine,
+            reason="engine",
         )
 
 
@@ -51,12 +61,19 @@ def _require_columns(columns: Sequence[ReflectedColumn], shape: Shape, same: Cal
     names = {same(name) for name, _ in shape.columns}
     if missing := [name for name, _ in shape.columns if same(name) not in there]:
         raise ConfigError(
-            f"table {shape.table} has no column {missing[0]}", "ALTER TABLE … ADD it, or rows without it"
+            f"table {shape.table} has no column {missing[0]}",
+            "ALTER TABLE … ADD it, or rows without it",
+            table=shape.table,
+            column=missing[0],
+            reason="missing",
         )
     if needed := [one["name"] for name, one in there.items() if name not in names and _needs_value(one)]:
         raise ConfigError(
             f"table {shape.table} needs a value for {needed[0]}, which the rows don't have",
             "a default for it, or the column in the rows",
+            table=shape.table,
+            column=needed[0],
+            reason="no_default",
         )
 
 

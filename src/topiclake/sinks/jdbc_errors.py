@@ -121,4 +121,10 @@ def failed(database: Database, what: str, error: BaseException, patience: float)
     remedy = next(fitting, "the same start again once it is mended: what was not written comes again")
     gave_up = f"; gave up after {patience:.0f} s" if patience and is_transient(error) else ""
     shown = database.without_login(said)[:500] + (f" ({found})" if found else "")
-    return DatabaseError(f"{what}, {database.place}: {shown}{gave_up}", remedy)
+    return DatabaseError(
+        f"{what}, {database.place}: {shown}{gave_up}",
+        remedy,
+        server=database.place,
+        code=found,
+        detail=database.without_login(said)[:500],
+    )

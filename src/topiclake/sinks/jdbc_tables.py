@@ -73,17 +73,34 @@ class Shape:
         for name in (f"{table}{QUARANTINE}", *names):
             _check_name(name)
         if twice := {name for name in names if [one.lower() for one in names].count(name.lower()) > 1}:
-            raise ConfigError(f"the rows have {min(twice)} twice", "select('<each name once>')")
+            raise ConfigError(
+                f"the rows have {min(twice)} twice",
+                "select('<each name once>')",
+                column=min(twice),
+                reason="twice",
+            )
         if not keys or len(set(keys)) < len(keys) or (missing := [key for key in keys if key not in names]):
             wrong = (
                 f"names {missing[0]}, which the rows don't have" if keys and missing else "is empty or twice"
             )
-            raise ConfigError(f"keys {wrong}", f"some of {', '.join(names)}")
+            raise ConfigError(
+                f"keys {wrong}",
+                f"some of {', '.join(names)}",
+                parameter="keys",
+                keys=tuple(keys),
+                allowed=tuple(names),
+            )
         for name, kind_of in columns:
             _type(kind, kind_of, name)
             if name in keys and not isinstance(kind_of, _KEY_TYPES):
                 allowed = "text, whole numbers, decimals, booleans, dates and times"
-                raise ConfigError(f"key {name} is {kind_of.simpleString()}; keys are {allowed}", "a cast")
+                raise ConfigError(
+                    f"key {name} is {kind_of.simpleString()}; keys are {allowed}",
+                    "a cast",
+                    column=name,
+                    found=kind_of.simpleString(),
+                    reason="key_type",
+                )
         return cls(kind, table, columns, tuple(keys))
 
     def plain(self) -> Table:
@@ -113,6 +130,8 @@ def _check_name(name: str) -> None:
         f"{name!r} is no name for a database: 1 to {LONGEST_NAME} bytes, without control characters and "
         "spaces at its ends",
         f"another name; behind a table's comes {QUARANTINE}",
+        name=name,
+        reason="name",
     )
 
 
@@ -141,6 +160,9 @@ def _type(kind: str, of: T.DataType, name: str, length: int | None = None) -> Ty
     raise ConfigError(
         f"column {name} is {of.simpleString()}, for which databases have no type",
         f"a field of it such as F.col('{name}.<field>'), or F.to_json('{name}')",
+        column=name,
+        found=of.simpleString(),
+        reason="type",
     )
 
 

@@ -94,23 +94,41 @@ def _write_all(pipeline: str, sinks: Mapping[str, WriteBatch], batch: DataFrame,
                 write_batch(batch, batch_id)
             except TopiclakeError as error:
                 # Without the first one, which is the one that would be told of both.
-                raise type(error)(f"{place}: {error.cause}", error.remedy or _AGAIN) from None
+                raise type(error)(f"{place}: {error.cause}", error.remedy or _AGAIN, **error.fields) from None
             except PySparkException as error:
                 why = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:300]
-                raise IngestError(f"{place}: {why}", _AGAIN) from error
+                raise IngestError(
+                    f"{place}: {why}", _AGAIN, pipeline=pipeline, sink=name, batch_id=batch_id
+                ) from error
             except Exception as error:
                 # What others' exceptions say is not known, and may hold a secret.
-                raise IngestError(f"{place}: {type(error).__name__}, see the driver's log", _AGAIN) from error
+                raise IngestError(
+                    f"{place}: {type(error).__name__}, see the driver's log",
+                    _AGAIN,
+                    pipeline=pipeline,
+                    sink=name,
+                    batch_id=batch_id,
+                ) from error
 
 
 def _require_apart(sinks: Mapping[str, WriteBatch], location: str) -> None:
     if not sinks:
-        raise ConfigError("there is no sink", "sinks={'table': delta_batches(…)}")
+        raise ConfigError("there is no sink", "sinks={'table': delta_batches(…)}", parameter="sinks")
     places: dict[object, str] = {}
     for name, sink in sinks.items():
         if getattr(sink, "checkpoint", location) != location:
-            raise ConfigError(f"sink {name} was made with another checkpoint_path", "the one of start_sinks")
+            raise ConfigError(
+                f"sink {name} was made with another checkpoint_path",
+                "the one of start_sinks",
+                sink=name,
+                parameter="checkpoint_path",
+            )
         place = getattr(sink, "place", None)
         # The later one's batches would look like the earlier one's.
         if place is not None and (other := places.setdefault(place, name)) != name:
-            raise ConfigError(f"the sinks {other} and {name} both write to {place}", "one of them")
+            raise ConfigError(
+                f"the sinks {other} and {name} both write to {place}",
+                "one of them",
+                sinks=(other, name),
+                place=str(place),
+            )

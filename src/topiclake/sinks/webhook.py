@@ -42,7 +42,9 @@ class Webhook:
         url = found.url.reveal().strip()
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"the secret {found.url.name} is no address", "https://<host>/<path>")
+            raise ConfigError(
+                f"the secret {found.url.name} is no address", "https://<host>/<path>", secret=found.url.name
+            )
         return Webhook(url, str(found.ca_file) if found.ca_file else None, found.retry_seconds)
 
     @property
@@ -69,6 +71,9 @@ class Webhook:
             raise NoticeError(
                 f"the webhook at {self.host} did not take a notice {waited}: {error}",
                 "start it again when the webhook answers: the notice is sent then",
+                server=self.host,
+                reason="busy",
+                detail=str(error),
             ) from None
 
     def _send_once(self, message: Mapping[str, object]) -> None:
@@ -83,7 +88,10 @@ class Webhook:
             )
         except requests.exceptions.SSLError:
             raise NoticeError(
-                f"no TLS connection to the webhook at {self.host}", "check webhook.ca_file"
+                f"no TLS connection to the webhook at {self.host}",
+                "check webhook.ca_file",
+                server=self.host,
+                reason="tls",
             ) from None
         except requests.RequestException as error:
             raise _NotNowError(type(error).__name__) from None
@@ -93,6 +101,9 @@ class Webhook:
             raise NoticeError(
                 f"the webhook at {self.host} refuses notices: HTTP {answer.status_code}",
                 "check the secret webhook.url",
+                server=self.host,
+                reason="refused",
+                status=answer.status_code,
             )
 
 

@@ -78,7 +78,7 @@ def open_table(path: str) -> DeltaTable:
         return DeltaTable(path, storage_options=_PATIENCE)
     if unquote(folder) != folder:
         # deltalake would look into the folder that this one's name means in an address.
-        raise _refused(path, "its name has a % before two digits, which deltalake does not read")
+        raise _refused(path, "its name has a % before two digits, which deltalake does not read", "name")
     return DeltaTable(folder)
 
 
@@ -109,15 +109,19 @@ def named_refusals(path: str) -> Iterator[None]:
         yield
     except TableNotFoundError as error:
         if "Unknown scheme" in str(error):
-            raise _refused(path, f"deltalake does not know {path.partition(':')[0]}:") from None
-        raise _refused(path, "there is no Delta table any more, or none that this process may see") from None
+            raise _refused(path, f"deltalake does not know {path.partition(':')[0]}:", "scheme") from None
+        why = "there is no Delta table any more, or none that this process may see"
+        raise _refused(path, why, "missing") from None
     except (DeltaError, OSError, ValueError) as error:
-        raise _refused(path, _told(error)) from None
+        raise _refused(path, _told(error), "unreadable") from None
 
 
-def _refused(path: str, why: str) -> StorageError:
+def _refused(path: str, why: str, reason: str) -> StorageError:
     return StorageError(
-        f"it cannot be read from here: {why}", f"in a notebook: DESCRIBE DETAIL {_sql_name(path)}"
+        f"it cannot be read from here: {why}",
+        f"in a notebook: DESCRIBE DETAIL {_sql_name(path)}",
+        reason=reason,
+        detail=why,
     )
 
 

@@ -54,7 +54,11 @@ def _since(files: Any, budget: int) -> tuple[datetime | None, bool]:  # noqa: AN
     if (pc.sum(files["size_bytes"]).as_py() or 0) <= budget:
         return None, True
     if f"max.{_WHEN}" not in files.column_names or files[f"max.{_WHEN}"].null_count:
-        raise StorageError("it is too large to look through from here", "python -m workbench quarantine show")
+        raise StorageError(
+            "it is too large to look through from here",
+            "python -m workbench quarantine show",
+            reason="too_large",
+        )
     newest = files.sort_by([(f"max.{_WHEN}", "descending")])
     taken = max(1, pc.sum(pc.less_equal(pc.cumulative_sum(newest["size_bytes"]), budget)).as_py())
     return (newest[f"max.{_WHEN}"][taken].as_py(), False) if taken < newest.num_rows else (None, True)

@@ -136,7 +136,7 @@ class FileSystem(Documented):
         """
         target = self._resolve(file)
         if target.exists() and not overwrite:
-            raise StorageError(f"{file} exists already", "overwrite=True")
+            raise StorageError(f"{file} exists already", "overwrite=True", path=file, reason="exists")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(contents, encoding="utf-8")
         return True
@@ -149,7 +149,9 @@ class FileSystem(Documented):
         """
         target = self._resolve(dir)
         if target == Path(target.anchor) or _plain(dir) in (one.mountPoint for one in self.mounts()):
-            raise StorageError(f"{dir} is the root of a file system and stays", "a path inside it")
+            raise StorageError(
+                f"{dir} is the root of a file system and stays", "a path inside it", path=dir, reason="root"
+            )
         if not target.exists() and not target.is_symlink():
             return False
         # Of a link the link itself, never what it leads to.
@@ -158,7 +160,9 @@ class FileSystem(Documented):
         elif recurse:
             shutil.rmtree(target)
         elif any(target.iterdir()):
-            raise StorageError(f"{dir} is a folder that is not empty", "recurse=True")
+            raise StorageError(
+                f"{dir} is a folder that is not empty", "recurse=True", path=dir, reason="not_empty"
+            )
         else:
             target.rmdir()
         return True
@@ -203,7 +207,7 @@ class FileSystem(Documented):
     def _both(self, source: str, dest: str, recurse: bool) -> tuple[Path, Path]:
         found, target = self._existing(source), self._resolve(dest)
         if found.is_dir() and not recurse:
-            raise StorageError(f"{source} is a folder", "recurse=True")
+            raise StorageError(f"{source} is a folder", "recurse=True", path=source, reason="folder")
         if target.is_dir() and found.is_file():
             target = target / found.name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -212,7 +216,7 @@ class FileSystem(Documented):
     def _existing(self, path: str) -> Path:
         target = self._resolve(path)
         if not target.exists():
-            raise StorageError(f"{path} does not exist")
+            raise StorageError(f"{path} does not exist", path=path, reason="missing")
         return target
 
     def _scheme(self, path: str) -> str:
@@ -242,7 +246,12 @@ class FileSystem(Documented):
 
 
 def _refuse(path: str, why: str) -> NoReturn:
-    raise StorageError(f"{shown(path)} cannot be used: {why}", "spark.read, or a mounted local folder")
+    raise StorageError(
+        f"{shown(path)} cannot be used: {why}",
+        "spark.read, or a mounted local folder",
+        path=shown(path),
+        reason=why,
+    )
 
 
 def _plain(path: str) -> str:

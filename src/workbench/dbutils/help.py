@@ -50,7 +50,10 @@ def method_of(part: Documented, name: str) -> Callable[..., object]:
         known += [found for found, below in vars(part).items() if isinstance(below, Documented)]
         near = difflib.get_close_matches(name, known, n=1)
         raise ConfigError(
-            f"there is no method '{name}'; there are {', '.join(known)}", "".join(near) or known[0]
+            f"there is no method '{name}'; there are {', '.join(known)}",
+            "".join(near) or known[0],
+            method=name,
+            allowed=tuple(known),
         )
     found: Callable[..., object] = getattr(part, name)
     return found

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from topiclake.errors import ConfigError
 from workbench.dbutils.help import Documented
@@ -26,9 +26,13 @@ TASK_KEY = re.compile(r"[\w-]+")
 class TaskValueError(ConfigError, ValueError):
     """A task or a key is unknown, or a value cannot be kept; a ValueError, as on Databricks."""
 
+    id: ClassVar[str] = "TL-JOB-001"
+
 
 class OutsideJobError(ConfigError, TypeError):
     """A task value is read outside a job run; a TypeError, as on Databricks."""
+
+    id: ClassVar[str] = "TL-JOB-002"
 
 
 class TaskValues(Documented):
@@ -48,15 +52,23 @@ class TaskValues(Documented):
             TaskValueError: The key is no string, or the value is too large or nothing that JSON can express.
         """
         if not isinstance(key, str):
-            raise TaskValueError(f"the key {key!r} of a task value is not a string", f"'{key}'")
+            raise TaskValueError(
+                f"the key {key!r} of a task value is not a string", f"'{key}'", key=key, reason="no_string"
+            )
         try:
             text = json.dumps(value)
         except (TypeError, ValueError) as error:
-            raise TaskValueError(f"task value '{key}' cannot be written as JSON ({error})") from None
+            raise TaskValueError(
+                f"task value '{key}' cannot be written as JSON ({error})", key=key, reason="no_json"
+            ) from None
         size = len(text.encode())
         if size > MAX_BYTES:
             raise TaskValueError(
-                f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}", "a table"
+                f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}",
+                "a table",
+                key=key,
+                bytes=size,
+                reason="size",
             )
         folder, task = os.environ.get(FOLDER_VARIABLE), os.environ.get(KEY_VARIABLE)
         if folder and task:
@@ -91,6 +103,8 @@ class TaskValues(Documented):
                 raise OutsideJobError(
                     f"task value '{key}' of task '{taskKey}' is there in a job run only",
                     "debugValue=<a value>",
+                    task=taskKey,
+                    key=key,
                 )
             return debugValue
         file = values_file(folder, taskKey)
@@ -100,7 +114,11 @@ class TaskValues(Documented):
         if key not in values and default is None:
             known = ", ".join(f"'{one}'" for one in sorted(values)) or "nothing"
             raise TaskValueError(
-                f"task '{taskKey}' has set no value '{key}'; it has set {known}", "default=<a value>"
+                f"task '{taskKey}' has set no value '{key}'; it has set {known}",
+                "default=<a value>",
+                task=taskKey,
+                key=key,
+                allowed=tuple(sorted(values)),
             )
         return values.get(key, default)
 
@@ -119,7 +137,9 @@ def values_file(folder: str, task: str) -> Path:
         TaskValueError: No task can be called so.
     """
     if not TASK_KEY.fullmatch(task):
-        raise TaskValueError(f"'{task}' is no key of a task", "letters, digits, '-' and '_'")
+        raise TaskValueError(
+            f"'{task}' is no key of a task", "letters, digits, '-' and '_'", task=task, reason="form"
+        )
     return Path(folder) / f"{task}.json"
 
 
@@ -142,5 +162,10 @@ def _read(file: Path) -> dict[str, Any]:
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        raise TaskValueError(f"the task values in {file} are damaged", "another run of the job")
+        raise TaskValueError(
+            f"the task values in {file} are damaged",
+            "another run of the job",
+            file=str(file),
+            reason="damaged",
+        )
     return values

@@ -78,7 +78,9 @@ class MountTable:
             mounts = [Mount(**entry) for entry in json.loads(self._file.read_text(encoding="utf-8"))]
         except (ValueError, TypeError):
             raise StorageError(
-                f"the mount table {self._file} is damaged", f"rm {self._file}, then mount again"
+                f"the mount table {self._file} is damaged",
+                f"rm {self._file}, then mount again",
+                file=str(self._file),
             ) from None
         for mount in mounts:
             self._remember(mount)
@@ -111,6 +113,9 @@ class MountTable:
                     f"Directory already mounted: {mount.mount_point} (to {shown(taken.source)}; "
                     f"asked for {shown(mount.source)})",
                     f"dbutils.fs.unmount('{mount.mount_point}') first",
+                    mount_point=mount.mount_point,
+                    mounted=shown(taken.source),
+                    source=shown(mount.source),
                 )
             _check_nesting(mount.mount_point, others)
             if taken is None or not _is_of_one_store(taken, mount):
@@ -129,7 +134,11 @@ class MountTable:
             left = [mount for mount in mounts if mount.mount_point != mount_point]
             if len(left) == len(mounts):
                 known = ", ".join(mount.mount_point for mount in mounts) or "none"
-                raise StorageError(f"Directory not mounted: {mount_point}; mounted are {known}")
+                raise StorageError(
+                    f"Directory not mounted: {mount_point}; mounted are {known}",
+                    mount_point=mount_point,
+                    mounted=tuple(mount.mount_point for mount in mounts),
+                )
             self._write(left)
 
     def _remember(self, mount: Mount) -> None:
@@ -178,7 +187,12 @@ def has_login(source: str) -> bool:
 def require_inside(path: str) -> None:
     """Raise a StorageError for a path with `..`, written out or as an address may have it (`%2E%2E`)."""
     if ".." in unquote(path).split("/"):
-        raise StorageError(f"{shown(path)} holds `..`, which leads out of its folder", "a path without it")
+        raise StorageError(
+            f"{shown(path)} holds `..`, which leads out of its folder",
+            "a path without it",
+            path=shown(path),
+            reason="leads_out",
+        )
 
 
 def _is_credential(setting: str) -> bool:
@@ -199,6 +213,9 @@ def _check_credential(mount: Mount, others: list[Mount]) -> None:
                 f"{mount.mount_point} has another credential than {other.mount_point}, a mount of the same "
                 "store, and Hadoop would take one of them for both",
                 f"the same extra_configs, or dbutils.fs.unmount('{other.mount_point}') first",
+                mount_point=mount.mount_point,
+                other=other.mount_point,
+                reason="credential",
             )
 
 
@@ -216,13 +233,23 @@ def _with_settings_of(mount: Mount, other: Mount) -> Mount:
 def _check_mount_point(mount_point: str) -> None:
     is_path = re.fullmatch(r"(/[^/]+)+", mount_point)
     if not is_path or mount_point == MOUNTS or ".." in unquote(mount_point).split("/"):
-        raise StorageError(f"'{mount_point}' is not a mount point", "a path such as /mnt/datalake")
+        raise StorageError(
+            f"'{mount_point}' is not a mount point",
+            "a path such as /mnt/datalake",
+            mount_point=mount_point,
+            reason="form",
+        )
 
 
 def _check_nesting(mount_point: str, others: list[Mount]) -> None:
     for other in others:
         if lies_in(mount_point, other.mount_point) or lies_in(other.mount_point, mount_point):
-            raise StorageError(f"{mount_point} and {other.mount_point}, which is mounted, lie in each other")
+            raise StorageError(
+                f"{mount_point} and {other.mount_point}, which is mounted, lie in each other",
+                mount_point=mount_point,
+                other=other.mount_point,
+                reason="nested",
+            )
 
 
 def _check_source(mount: Mount) -> None:
@@ -231,10 +258,17 @@ def _check_source(mount: Mount) -> None:
         raise StorageError(
             f"{source} holds a credential; a source is shown, and so are the settings that name it",
             "extra_configs, with dbutils.secrets.get",
+            source=source,
+            reason="login",
         )
     require_inside(mount.source)
     if mount.folder is None and not _REMOTE.fullmatch(mount.source):
-        raise StorageError(f"{source} cannot be mounted: it is none of {_ALLOWED}", "one of these")
+        raise StorageError(
+            f"{source} cannot be mounted: it is none of {_ALLOWED}",
+            "one of these",
+            source=source,
+            reason="form",
+        )
 
 
 def _check_account_key(mount: Mount) -> None:
@@ -242,7 +276,11 @@ def _check_account_key(mount: Mount) -> None:
         if setting.startswith("fs.azure.account.key.") and not _BASE64.fullmatch(value):
             # Hadoop shows one that it cannot read, in its error and in Spark's log.
             raise StorageError(
-                f"{setting} of {mount.mount_point} is not base64", "the key as Azure shows it, in a secret"
+                f"{setting} of {mount.mount_point} is not base64",
+                "the key as Azure shows it, in a secret",
+                setting=setting,
+                mount_point=mount.mount_point,
+                reason="account_key_form",
             )
 
 
@@ -257,4 +295,7 @@ def _make_folder(mount: Mount) -> None:
             f"folder {folder} cannot be mounted at {mount.mount_point}: "
             f"it is not writable ({error.strerror or error})",
             "another folder, or chmod u+rwx on it",
+            folder=str(folder),
+            mount_point=mount.mount_point,
+            reason="not_writable",
         ) from error

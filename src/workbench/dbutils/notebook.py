@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from topiclake.errors import ConfigError, TopiclakeError
 from workbench.dbutils.help import Documented
@@ -31,6 +31,8 @@ class NotebookExit(BaseException):
 
 class WorkflowException(TopiclakeError):  # noqa: N818 - Databricks' name
     """The run of another notebook failed, or took too long."""
+
+    id: ClassVar[str] = "TL-NOTEBOOK-005"
 
 
 class Notebook(Documented):
@@ -70,7 +72,13 @@ class Notebook(Documented):
         given = dict(arguments or {})
         for name, value in given.items():
             if not isinstance(value, str):
-                raise ConfigError(f"argument '{name}' of {path} is {value!r}, not a string", f"'{value}'")
+                raise ConfigError(
+                    f"argument '{name}' of {path} is {value!r}, not a string",
+                    f"'{value}'",
+                    notebook=path,
+                    argument=name,
+                    found=value,
+                )
         notebook = find_notebook(path, self._folder())
         asked = {
             "notebook": str(notebook),
@@ -102,6 +110,8 @@ def _execute(file: Path, notebook: Path, timeout_seconds: float) -> None:
         raise WorkflowException(
             f"{notebook.name} did not end within {timeout_seconds} s and was stopped",
             "a larger timeout_seconds",
+            notebook=notebook.name,
+            seconds=timeout_seconds,
         ) from None
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -109,4 +119,6 @@ def _execute(file: Path, notebook: Path, timeout_seconds: float) -> None:
         process.kill()
         process.wait()
     if status:
-        raise WorkflowException(f"the run of {notebook.name} ended with exit code {status}")
+        raise WorkflowException(
+            f"the run of {notebook.name} ended with exit code {status}", notebook=notebook.name, status=status
+        )

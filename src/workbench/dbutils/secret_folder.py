@@ -44,13 +44,25 @@ class SecretFolder:
             return None
         # The group may: what Kubernetes mounts with an fsGroup is always readable by it.
         if stat.S_IMODE(file.stat().st_mode) & stat.S_IRWXO:
-            raise ConfigError(f"{file} can be read by other users", f"chmod o= {file}, or defaultMode: 0440")
+            raise ConfigError(
+                f"{file} can be read by other users",
+                f"chmod o= {file}, or defaultMode: 0440",
+                file=str(file),
+                reason="readable",
+            )
         try:
             return file.read_bytes().decode("utf-8").removesuffix("\n")
         except OSError as error:
-            raise ConfigError(f"{file} cannot be read ({error.strerror})", f"ls -lL {file}") from None
+            raise ConfigError(
+                f"{file} cannot be read ({error.strerror})",
+                f"ls -lL {file}",
+                file=str(file),
+                reason="unreadable",
+            ) from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{file} is not UTF-8 text", "the secret in base64") from None
+            raise ConfigError(
+                f"{file} is not UTF-8 text", "the secret in base64", file=str(file), reason="no_text"
+            ) from None
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -68,6 +68,11 @@ class Secrets(Documented):
                 f"secret '{key}' of scope '{scope}' exists neither as environment variable {variable} "
                 f"nor in {self._folder} nor in {self._file}",
                 f"export {variable}=<value>",
+                scope=scope,
+                key=key,
+                variable=variable,
+                folder=str(self._folder),
+                file=str(self._file),
             )
         self._redactor.remember(value)
         return value
@@ -87,6 +92,9 @@ class Secrets(Documented):
                 f"secret scope '{scope}' exists neither in the environment ({prefix}<KEY>) "
                 f"nor in {self._folder} nor in {self._file}",
                 f"export {prefix}<KEY>=<value>",
+                scope=scope,
+                folder=str(self._folder),
+                file=str(self._file),
             )
         keys |= {name.lower() for name in variables - {_upper(key) for key in keys}}
         return [SecretMetadata(key) for key in sorted(keys)]
@@ -106,16 +114,32 @@ class Secrets(Documented):
         if not self._file.exists():
             return {}
         if stat.S_IMODE(self._file.stat().st_mode) & 0o077:
-            raise ConfigError(f"{self._file} can be read by other users", f"chmod 600 {self._file}")
+            raise ConfigError(
+                f"{self._file} can be read by other users",
+                f"chmod 600 {self._file}",
+                file=str(self._file),
+                reason="readable",
+            )
         try:
             scopes = yaml.safe_load(self._file.read_text(encoding="utf-8")) or {}
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark else ""
             # Not the parser's own text: it quotes the line, and the line may hold a secret.
-            raise ConfigError(f"{self._file}{line} is not valid YAML", "scope: {key: value}") from None
+            raise ConfigError(
+                f"{self._file}{line} is not valid YAML",
+                "scope: {key: value}",
+                file=str(self._file),
+                line=mark.line + 1 if mark else None,
+                reason="no_yaml",
+            ) from None
         if not isinstance(scopes, dict) or not all(isinstance(keys, dict) for keys in scopes.values()):
-            raise ConfigError(f"{self._file} does not hold scopes with keys", "scope: {key: value}")
+            raise ConfigError(
+                f"{self._file} does not hold scopes with keys",
+                "scope: {key: value}",
+                file=str(self._file),
+                reason="no_mapping",
+            )
         return {str(scope): {str(k): str(v) for k, v in keys.items()} for scope, keys in scopes.items()}
 
 

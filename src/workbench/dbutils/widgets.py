@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from topiclake.errors import ConfigError
 from workbench.dbutils.help import Documented
@@ -14,15 +15,19 @@ from workbench.dbutils.help import Documented
 class InputWidgetNotDefined(ConfigError):  # noqa: N818 - Databricks' name
     """A widget is read or removed that no cell has defined."""
 
-    def __init__(self, cause: str, remedy: str = "") -> None:
-        super().__init__(cause, remedy)
+    id: ClassVar[str] = "TL-WIDGET-001"
 
     @classmethod
     def of(cls, name: str, defined: Sequence[str]) -> InputWidgetNotDefined:
         """Name the widget, and those that exist."""
         near = difflib.get_close_matches(name, defined, n=1)
         remedy = f"'{near[0]}'" if near else f"dbutils.widgets.text('{name}', '<default>') in a cell above"
-        return cls(f"no input widget named '{name}' is defined; defined are {_listed(defined)}", remedy)
+        return cls(
+            f"no input widget named '{name}' is defined; defined are {_listed(defined)}",
+            remedy,
+            widget=name,
+            allowed=tuple(defined),
+        )
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,13 @@ class Widgets(Documented):
     def _define(self, kind: str, name: str, default: str, choices: Sequence[str], label: str | None) -> None:
         for what, value in (("name", name), ("default", default), *(("choice", item) for item in choices)):
             if not isinstance(value, str):
-                raise ConfigError(f"widget '{name}': its {what} {value!r} is not a string", f"'{value}'")
+                raise ConfigError(
+                    f"widget '{name}': its {what} {value!r} is not a string",
+                    f"'{value}'",
+                    widget=name,
+                    part=what,
+                    found=repr(value),
+                )
         if kind in ("dropdown", "multiselect"):
             _check_choice(name, "default", kind, default, choices)
         value = self._parameters.get(name, default)
@@ -164,6 +175,10 @@ def _check_choice(name: str, what: str, kind: str, value: str, choices: Sequence
             raise ConfigError(
                 f"widget '{name}': {what} '{one}' is not one of its choices {_listed(choices)}",
                 f"'{near[0]}'" if near else "a list of choices",
+                widget=name,
+                part=what,
+                found=one,
+                allowed=tuple(choices),
             )
 
 

@@ -50,6 +50,8 @@ class Bundle:
             raise ConfigError(
                 f"there is no job '{key}'; there are: {', '.join(sorted(self.jobs)) or 'none'}",
                 near[0] if near else "python -m workbench job list",
+                job=key,
+                allowed=tuple(sorted(self.jobs)),
             )
         return self.jobs[key]
 

@@ -153,7 +153,9 @@ def logs(run: int, task: str | None) -> None:
     kept = History(open_store(home))
     keys = [key for key in kept.task_states(kept.run(run).id) if task in (None, key)]
     if task and not keys:
-        raise ConfigError(f"run {run} has no task '{task}'", f"python -m workbench job logs {run}")
+        raise ConfigError(
+            f"run {run} has no task '{task}'", f"python -m workbench job logs {run}", run=run, task=task
+        )
     for key in keys:
         path = run_folder(home.jobs, run) / f"{key}.log"
         for line in path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []:
@@ -171,7 +173,11 @@ def check_given(key: str, found: Job, parameters: Mapping[str, str]) -> None:
             near = difflib.get_close_matches(name, found.defaults, n=1)
             known = ", ".join(sorted(found.defaults)) or "none"
             raise ConfigError(
-                f"job {key} has no parameter '{name}'; it has {known}", f"-p {near[0]}=…" if near else ""
+                f"job {key} has no parameter '{name}'; it has {known}",
+                f"-p {near[0]}=…" if near else "",
+                job=key,
+                parameter=name,
+                allowed=tuple(sorted(found.defaults)),
             )
         # As for the defaults in a file: what is known when the run begins, before tasks and parameters are.
         for reference in references(value):
@@ -179,6 +185,9 @@ def check_given(key: str, found: Job, parameters: Mapping[str, str]) -> None:
                 raise ConfigError(
                     f"parameter '{name}' of job {key}: {shown(reference)} has no value when a run begins",
                     "plain text, or one that has, such as {{job.start_time.iso_date}}",
+                    job=key,
+                    parameter=name,
+                    reference=shown(reference),
                 )
 
 

@@ -177,10 +177,15 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigError(f"'{name}' is not a time zone", "UTC, or one such as Europe/Warsaw") from None
+        raise ConfigError(
+            f"'{name}' is not a time zone", "UTC, or one such as Europe/Warsaw", timezone_id=name
+        ) from None
 
 
 def _invalid(expression: str, why: str) -> ConfigError:
     return ConfigError(
-        f"'{expression}' is not a Quartz cron expression: {why}", "0 0/15 * * * ? every quarter"
+        f"'{expression}' is not a Quartz cron expression: {why}",
+        "0 0/15 * * * ? every quarter",
+        expression=expression,
+        detail=why,
     )

@@ -98,7 +98,7 @@ def shown(name: Name) -> str:
 def unresolved(name: Name, why: str) -> ConfigError:
     """Return the error for a reference without a value."""
     remedy = f"dbutils.jobs.taskValues.set('{name[-1]}', …) in task '{name[1]}'" if name[0] == "tasks" else ""
-    return ConfigError(f"{shown(name)} has no value: {why}", remedy)
+    return ConfigError(f"{shown(name)} has no value: {why}", remedy, reference=shown(name))
 
 
 def _parts(text: str) -> Name | None:

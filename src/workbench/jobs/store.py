@@ -158,7 +158,9 @@ class Store:
 
 
 def _unusable(file: Path, error: sqlite3.Error) -> StorageError:
-    return StorageError(f"{file} cannot be used ({error})", "python -m workbench reset, which deletes it")
+    return StorageError(
+        f"{file} cannot be used ({error})", "python -m workbench reset, which deletes it", file=str(file)
+    )
 
 
 def _insert(
@@ -228,5 +230,5 @@ def run_row(database: sqlite3.Connection, run: int) -> Run:
     """
     row = database.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
-        raise ConfigError(f"there is no run {run}", "python -m workbench job history")
+        raise ConfigError(f"there is no run {run}", "python -m workbench job history", run=run)
     return Run(**row)

@@ -30,7 +30,12 @@ class YamlFile:
 
     def error(self, where: KeyPath, what: str, remedy: str = "") -> ConfigError:
         """Return an error that names file and line."""
-        return ConfigError(f"{self.path}, line {self.line(where)}: {what}", remedy)
+        return ConfigError(
+            f"{self.path}, line {self.line(where)}: {what}",
+            remedy,
+            file=str(self.path),
+            line=self.line(where),
+        )
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,13 +64,25 @@ def read_yaml(path: Path) -> YamlFile:
         content = loader.construct_document(node) if node else {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}, line {line}: not valid YAML ({error.problem})") from None
+        raise ConfigError(
+            f"{path}, line {line}: not valid YAML ({error.problem})",
+            file=str(path),
+            line=line,
+            reason="no_yaml",
+        ) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         told = f"character #x{error.character:02x} is not allowed"
-        raise ConfigError(f"{path}, line {line}: not valid YAML ({told})") from None
+        raise ConfigError(
+            f"{path}, line {line}: not valid YAML ({told})", file=str(path), line=line, reason="no_yaml"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}, line {loader.line + 1}: not valid YAML ({error})") from None
+        raise ConfigError(
+            f"{path}, line {loader.line + 1}: not valid YAML ({error})",
+            file=str(path),
+            line=loader.line + 1,
+            reason="no_yaml",
+        ) from None
     return YamlFile(path, content, lines)
 
 
@@ -73,16 +90,25 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror})", "another path") from error
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror})", "another path", file=str(path), reason="unreadable"
+        ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text ({error.reason})") from error
+        raise ConfigError(
+            f"{path} is not UTF-8 text ({error.reason})", file=str(path), reason="no_text"
+        ) from error
 
 
 def _lines(
     path: Path, node: yaml.Node, where: KeyPath, above: tuple[int, ...] = ()
 ) -> Iterator[tuple[KeyPath, int]]:
     if id(node) in above:
-        raise ConfigError(f"{path}, line {node.start_mark.line + 1}: an alias stands inside its own anchor")
+        raise ConfigError(
+            f"{path}, line {node.start_mark.line + 1}: an alias stands inside its own anchor",
+            file=str(path),
+            line=node.start_mark.line + 1,
+            reason="alias",
+        )
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -90,7 +116,12 @@ def _lines(
             name = str(key.value)
             if name in seen:
                 raise ConfigError(
-                    f"{path}, line {line}: key '{name}' stands here a second time", "one of them"
+                    f"{path}, line {line}: key '{name}' stands here a second time",
+                    "one of them",
+                    file=str(path),
+                    line=line,
+                    key=name,
+                    reason="twice",
                 )
             seen.add(name)
             yield (*where, name), line
