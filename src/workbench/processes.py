@@ -6,8 +6,9 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -60,7 +61,15 @@ def start(
             start_new_session=True,
         )
         _children[process.pid] = process
+        _await_arguments(process)
     return record_of(process.pid)
+
+
+def _await_arguments(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a process shows its marks: the kernel publishes them a moment after Popen returns."""
+    with suppress(psutil.Error):
+        while process.poll() is None and not Process(process.pid).cmdline():
+            time.sleep(0.001)
 
 
 def record_of(pid: int) -> ProcessRecord:
