@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from delta.tables import DeltaTable
 
+import topiclake as tl
 from tests.environment import succeeded, without_workbench
 
 PROJECT = Path(__file__).parents[2]
@@ -52,9 +53,13 @@ def workbench(embedded, warm_jvm) -> Workbench:
 
 
 @pytest.fixture(scope="module")
-def ingested(workbench):
+def ingested(workbench, embedded):
     """993 points and a record that is no Avro; the exit value of the notebook that ingested them."""
-    assert workbench("run", "notebooks/gps_publish.py", topic=TOPIC).returncode == 0
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in embedded[1].environment().items():
+            environment.setenv(name, value)
+        settings = tl.load_settings("gps", {"topic": TOPIC}, conf=PROJECT / "conf")
+    tl.publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=3)
     producer = Producer({"bootstrap.servers": workbench.environment["WORKBENCH_KAFKA"]})
     producer.produce(TOPIC, value=b"{}", partition=0)
     assert producer.flush(120) == 0

@@ -7,10 +7,11 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -71,11 +72,6 @@ class Notebooks:
         done = self.run(notebook, **parameters)
         return json.loads(re.search(r"^exit value +(.*)$", succeeded(done), re.MULTILINE)[1])
 
-    def publish(self, devices: int = 3) -> None:
-        """Do what gps_publish does, without a process of its own."""
-        settings = load_settings("gps", {"topic": self.topic}, conf=PROJECT / "conf")
-        tl.publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=devices)
-
     def ingest(self, **parameters: str):
         return self.result("gps_ingest", **(self.ingest_parameters | parameters))
 
@@ -116,6 +112,37 @@ def notebooks(embedded, warm_jvm, request, tmp_path, monkeypatch) -> Notebooks:
     )
 
 
+@dataclass(frozen=True)
+class Cells:
+    """The calls of the notebooks' cells in the session of the tests, which starts nothing."""
+
+    notebooks: Notebooks
+    spark: SparkSession
+    dbutils: DBUtils
+
+    def settings(self, **parameters: str) -> Settings:
+        return load_settings("gps", self.notebooks.ingest_parameters | parameters, conf=PROJECT / "conf")
+
+    def publish(self, devices: object = 3) -> None:
+        tl.publish_tracks(self.settings(), PROJECT / "data" / "gps_tracks.csv", devices=devices)
+
+    def ingest(self, **parameters: str) -> dict[str, Any]:
+        settings = self.settings(**parameters)
+        registry = SchemaRegistry.from_settings(settings.schema_registry)
+        registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
+        tl.mount(self.dbutils, settings.storage, self.spark)
+        query = tl.start_ingest(self.spark, settings, self.dbutils)
+        tl.await_caught_up(query, settings.pipeline.trigger)
+        return asdict(tl.summarize(self.spark, settings, self.dbutils, query))
+
+
+@pytest.fixture
+def cells(notebooks, spark, tmp_path) -> Iterator[Cells]:
+    yield Cells(notebooks, spark, DBUtils(tmp_path / "home", PROJECT))
+    for query in spark.streams.active:
+        query.stop()
+
+
 def recorded_points() -> list[tuple[object, ...]]:
     with (PROJECT / "data" / "gps_tracks.csv").open(encoding="utf-8") as lines:
         return sorted(
@@ -131,10 +158,10 @@ def recorded_points() -> list[tuple[object, ...]]:
         )
 
 
-@pytest.mark.slow("six notebooks")
 def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(notebooks, spark) -> None:
-    published = notebooks.result("gps_publish", topic=notebooks.topic)
-    assert (published["topic"], published["records"], published["devices"]) == (notebooks.topic, 993, 3)
+    # The first run is that of the command line; the others find what it left.
+    cells = Cells(notebooks, spark, DBUtils(Path(notebooks.environment["WORKBENCH_HOME"]), PROJECT))
+    cells.publish()
     first = notebooks.ingest()
     assert (first["rows_written"], first["quarantined"], first["table"]["rows"]) == (993, {}, 993)
     shown = first["preview"][0]
@@ -152,22 +179,21 @@ def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(noteboo
     assert sorted(tuple(row) for row in rows.collect()) == recorded_points()
     assert table.select("_kafka").distinct().count() == 993
 
-    notebooks.result("gps_publish", topic=notebooks.topic, devices="4")
-    second = notebooks.ingest()
+    cells.publish(4)
+    second = cells.ingest()
     assert (second["rows_written"], second["table"]["rows"]) == (1177, 993 + 1177)
     assert second["query_id"] == first["query_id"]
-    third = notebooks.ingest()
+    third = cells.ingest()
     assert (third["rows_written"], third["table"]["version"]) == (0, second["table"]["version"])
-    then = notebooks.result("gps_query", table_path=notebooks.ingest_parameters["table_path"], version="1")
-    assert then == 993
+    then = spark.read.format("delta").option("versionAsOf", 1).load(first["table"]["path"])
+    assert then.count() == 993
 
 
-@pytest.mark.thorough("quarantine is tested in test_micro_batch")
-def test_values_that_are_not_confluent_avro_are_counted_and_kept(notebooks, spark) -> None:
-    notebooks.publish()
-    notebooks.produce(list(NOT_CONFLUENT_AVRO), partition=1)
+def test_values_that_are_not_confluent_avro_are_counted_and_kept(cells, spark) -> None:
+    cells.publish()
+    cells.notebooks.produce(list(NOT_CONFLUENT_AVRO), partition=1)
     # An interval ends with what was there.
-    summary = notebooks.ingest(trigger="1 second")
+    summary = cells.ingest(trigger="1 second")
     assert summary["rows_written"] == 993
     assert summary["quarantined"] == {
         "bad_magic": 1,
@@ -180,8 +206,8 @@ def test_values_that_are_not_confluent_avro_are_counted_and_kept(notebooks, spar
     assert found == [*NOT_CONFLUENT_AVRO.items()]
 
 
-def test_failfast_names_topic_partition_and_offset_and_writes_nothing(notebooks, spark) -> None:
-    notebooks.publish()
+def test_failfast_names_topic_partition_and_offset_and_writes_nothing(notebooks, cells, spark) -> None:
+    cells.publish()
     notebooks.produce([b"not Avro"], partition=3)
     sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters, mode="FAILFAST")
     found = re.search(r"topic (\S+), partition (\d+), offset (\d+), schema id (\S+), reason (\w+)", sentence)
@@ -193,59 +219,31 @@ def test_failfast_names_topic_partition_and_offset_and_writes_nothing(notebooks,
     assert spark.read.format("delta").load(str(table)).count() == 0
 
 
-@pytest.mark.thorough("starting offsets are tested in test_kafka_source")
-@pytest.mark.slow("two ingests")
-def test_offsets_for_each_partition_are_obeyed(notebooks) -> None:
+def test_offsets_for_each_partition_are_obeyed(cells) -> None:
+    notebooks = cells.notebooks
     kafka.ensure_topic(notebooks.kafka, notebooks.topic, 2)
-    notebooks.publish()
+    cells.publish()
     in_first = Consumer(kafka.client_settings(notebooks.kafka) | {"group.id": notebooks.topic})
     _, end = in_first.get_watermark_offsets(TopicPartition(notebooks.topic, 0), timeout=120)
     in_first.close()
     offsets = json.dumps({notebooks.topic: {"0": 3, "1": -1}})
-    later = notebooks.ingest(starting_offsets=offsets)
+    later = cells.ingest(starting_offsets=offsets)
     elsewhere = {name: f"{notebooks.ingest_parameters[name]}-2" for name in ("table_path", "checkpoint_path")}
-    latest = notebooks.ingest(**elsewhere, starting_offsets="latest")
+    latest = cells.ingest(**elsewhere, starting_offsets="latest")
     assert later["rows_written"] == end - 3 > 0
     assert latest["rows_written"] == 0
 
 
-@pytest.mark.thorough("an empty topic of another pipeline is in make test")
-def test_an_empty_topic_gives_an_empty_table(notebooks) -> None:
+def test_an_empty_topic_gives_an_empty_table(cells) -> None:
+    notebooks = cells.notebooks
     kafka.ensure_topic(notebooks.kafka, notebooks.topic, 1)
     schema = (PROJECT / "tests" / "notebooks" / "gps.avsc").read_text("utf-8")
     notebooks.registry.register(f"{notebooks.topic}-value", schema)
-    empty = notebooks.ingest()
+    empty = cells.ingest()
     assert (empty["rows_written"], empty["table"]["rows"], empty["preview"]) == (0, 0, [])
 
 
 # Refusals of the notebooks, by the calls of their cells. FAILFAST, above, comes through the command line.
-
-
-@dataclass(frozen=True)
-class Cells:
-    """The calls of the notebooks' cells, up to the stream, in the session of the tests."""
-
-    notebooks: Notebooks
-    spark: SparkSession
-    dbutils: DBUtils
-
-    def settings(self, **parameters: str) -> Settings:
-        return load_settings("gps", self.notebooks.ingest_parameters | parameters, conf=PROJECT / "conf")
-
-    def publish(self, devices: object = 1) -> None:
-        tl.publish_tracks(self.settings(), PROJECT / "data" / "gps_tracks.csv", devices=devices)
-
-    def ingest(self, **parameters: str) -> None:
-        settings = self.settings(**parameters)
-        registry = SchemaRegistry.from_settings(settings.schema_registry)
-        registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
-        tl.mount(self.dbutils, settings.storage, self.spark)
-        tl.await_caught_up(tl.start_ingest(self.spark, settings, self.dbutils), "availableNow")
-
-
-@pytest.fixture
-def cells(notebooks, spark, tmp_path) -> Cells:
-    return Cells(notebooks, spark, DBUtils(tmp_path / "home", PROJECT))
 
 
 def refused(error: type[TopiclakeError], call: Callable[..., None], **given: object) -> str:
