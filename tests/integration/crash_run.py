@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from bench.drain import Mounts
 from tests.environment import quiet_conf
@@ -49,10 +49,9 @@ class Ingest:
     folder: Path
 
     def start(self, trigger: str = "1 second", step: str = "") -> subprocess.Popen[str]:
-        """Start it in a group of its own."""
-        pipeline = self.settings.pipeline.model_copy(update={"trigger": trigger})
-        told = self.settings.model_copy(update={"pipeline": pipeline}).model_dump_json()
-        command = [sys.executable, "-m", "tests.integration.crash_run", told, str(self.folder), step]
+        """Start it in a separate process group."""
+        settings = self._with(trigger).model_dump_json()
+        command = [sys.executable, "-m", "tests.integration.crash_run", settings, str(self.folder), step]
         with self.log.open("a") as log:
             return subprocess.Popen(
                 command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
@@ -86,6 +85,15 @@ class Ingest:
     def drain(self) -> None:
         """Start it, and wait until it has processed everything."""
         assert self._ended(self.start("availableNow"), 3 * PATIENCE_SECONDS) == 0, self.tail()
+
+    def drain_in(self, spark: SparkSession) -> None:
+        """Process everything in a session that is warm."""
+        query = ingest.start_ingest(spark, self._with("availableNow"), Mounts(self.folder))
+        progress.await_caught_up(query, "availableNow")
+
+    def _with(self, trigger: str) -> Settings:
+        pipeline = self.settings.pipeline.model_copy(update={"trigger": trigger})
+        return self.settings.model_copy(update={"pipeline": pipeline})
 
     def _ended(self, process: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> int:
         """Wait until it ends, and return how; one that does not is killed."""

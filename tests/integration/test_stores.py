@@ -26,6 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import topiclake as tl
 from bench import drain, s3_calls, writers
 from bench.gps_ingest import TOPIC, preload
 from tests.environment import succeeded
@@ -151,6 +152,15 @@ class Lake:
         (line,) = [line for line in told.splitlines() if line.startswith("exit value")]
         return json.loads(line.removeprefix("exit value"))
 
+    def publish(self, *parameters: str) -> None:
+        """Do what gps_publish does, without a process."""
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in self.addresses.environment().items():
+                environment.setenv(name, value)
+            given = dict(parameter.split("=", 1) for parameter in parameters)
+            settings = tl.load_settings("gps", given, secrets=environment_secret, conf=REPOSITORY / "conf")
+        tl.publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)
+
     def storage(self, bucket: str, **more: object) -> StorageSettings:
         key = self.addresses.extras
         values = {
@@ -171,6 +181,11 @@ class Lake:
         return StorageSettings.model_validate(told | more, context={"secrets": lambda _, name: values[name]})
 
 
+def environment_secret(scope: str, key: str) -> str:
+    """Read a secret as the workbench's dbutils does."""
+    return os.environ[f"TOPICLAKE_SECRET_{scope}_{key}".upper().replace("-", "_")]
+
+
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Lake]:
     home = Home(tmp_path_factory.mktemp("s3"), REPOSITORY)
@@ -188,18 +203,19 @@ def lake(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
     ("store", "secret"),
     [
         ("s3", "TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"),
-        ("wasbs", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"),
-        pytest.param(
-            "abfss",
-            "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS",
-            marks=pytest.mark.thorough("the other driver of the same store"),
+        *(
+            pytest.param(
+                driver,
+                "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS",
+                marks=pytest.mark.thorough("the same kill on the other store"),
+            )
+            for driver in ("wasbs", "abfss")
         ),
     ],
 )
 def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, store: str, secret: str) -> None:
     given = lake.parameters(store)
-    published = lake.run("notebooks/gps_publish.py", *given[:2])
-    assert published["records"] == RECORDS
+    lake.publish(*given[:2])
 
     # Killed between the commit of Delta's table and that of Spark's checkpoint; or a moment later, which is
     # undone: that batch is repeated in any case.
@@ -209,7 +225,7 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     assert process.wait(120) == -signal.SIGKILL
     lake.forget(store, "checkpoints/gps/commits/0")
 
-    lake.run("notebooks/gps_publish.py", *given[:2])
+    lake.publish(*given[:2])
     again = lake.run("notebooks/gps_ingest.py", *given)
     assert (again["table"]["rows"], again["quarantined"], again["audit"]["ok"]) == (2 * RECORDS, {}, True)
 
@@ -228,6 +244,16 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     ours = [file for file in files if not file.is_relative_to(lake.home.data)]
     assert ours
     assert [file for file in ours if value in file.read_bytes()] == []
+
+
+def test_an_ingest_lands_on_azure_and_a_second_one_adds_what_is_new(lake: Lake) -> None:
+    given = lake.parameters("wasbs")
+    given = (given[0], "topic=gps_twice", f"{given[2]}_twice")
+    for rows in (RECORDS, 2 * RECORDS):
+        lake.publish(*given[:2])
+        ingested = lake.run("notebooks/gps_ingest.py", *given)
+        assert (ingested["table"]["rows"], ingested["audit"]["ok"]) == (rows, True)
+    assert lake.holds("wasbs_twice", "checkpoints/gps/commits/1")
 
 
 @pytest.mark.thorough("seven writers for seconds")
