@@ -90,6 +90,7 @@ def test_a_group_that_consumers_use_is_left_alone_and_the_ingest_goes_on(grouped
     assert "another consumer_group" in caplog.text
 
 
+@pytest.mark.thorough("real waiting for a broker that is away")
 def test_batches_are_written_while_the_group_cannot_be_and_it_is_told_once(grouped, monkeypatch, caplog):
     schema_id = grouped.register("a")
     monkeypatch.setattr(consumer_groups, "TIMEOUT_SECONDS", 1)

@@ -118,7 +118,13 @@ def test_failfast_names_the_record_and_writes_nothing_of_its_batch(hits):
     assert hits.quarantined() == Counter()
 
 
-@pytest.mark.parametrize("killed", ["before the quarantine", "after it"])
+@pytest.mark.parametrize(
+    "killed",
+    [
+        "before the quarantine",
+        pytest.param("after it", marks=pytest.mark.thorough("the other side of the same commit")),
+    ],
+)
 def test_a_batch_that_is_repeated_after_a_crash_lands_once(hits, monkeypatch, killed):
     right = b'{"ip":"192.0.2.1","hittime":"2026-01-02T03:04:05Z"}'
     records = hits.records(right, *BAD, right)

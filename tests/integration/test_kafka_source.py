@@ -345,6 +345,7 @@ def test_nothing_is_written_for_a_topic_without_a_subject(world):
     assert list(world.folder.iterdir()) == []
 
 
+@pytest.mark.thorough("a further moment of a start")
 def test_a_start_that_fails_at_its_table_keeps_no_id_of_a_topic_that_was_made_anew(world):
     world.publish(1, 2)
     world.stream()

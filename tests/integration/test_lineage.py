@@ -123,6 +123,7 @@ def test_a_batch_that_a_crash_cut_off_is_told_again_as_the_same_run_with_the_sam
     assert delta.read(told.spark, f"{told.folder}/table").count() == 3
 
 
+@pytest.mark.thorough("a further event of the same form")
 def test_values_that_are_json_are_told_too_and_again_behind_a_crash(told):
     schema = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
     told.send("a", b'{"n": 1}', b'{"n": "x"}', b"{")
@@ -137,6 +138,7 @@ def test_values_that_are_json_are_told_too_and_again_behind_a_crash(told):
     assert "topiclake_schemas" not in first["inputs"][0]["facets"]
 
 
+@pytest.mark.thorough("a further event of the same form")
 def test_each_of_several_topics_is_told_by_itself_a_paused_one_once_it_is_written(told):
     told.topic("b")
     of_a = told.register("a")
@@ -225,6 +227,7 @@ def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, s
     assert API_KEY not in caplog.text
 
 
+@pytest.mark.thorough("a further event of the same form")
 def test_an_event_that_the_server_refuses_holds_up_no_other(told, server, caplog):
     schema_id = told.register("a")
     to = LineageSettings(url=server.url)
@@ -239,6 +242,7 @@ def test_an_event_that_the_server_refuses_holds_up_no_other(told, server, caplog
     assert "the server refuses (422)" in caplog.text
 
 
+@pytest.mark.thorough("a further event of the same form")
 def test_a_server_that_is_away_at_the_end_is_told_in_the_log(told, server, caplog):
     schema_id = told.register("a")
     server.status = 401

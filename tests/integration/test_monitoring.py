@@ -101,7 +101,16 @@ def watching(made):
     assert not batch_counts.are_wanted()
 
 
-@pytest.mark.parametrize("schema", [{}, {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        pytest.param(
+            {"value_format": "json", "value_schema": "n BIGINT NOT NULL"},
+            marks=pytest.mark.thorough("the same counts of JSON"),
+        ),
+    ],
+)
 def test_what_a_crash_cut_off_is_counted_once_when_it_is_repeated(unwatched, schema):
     checkpoint = Path(unwatched.settings.pipeline.checkpoint_path)
     unwatched.send(*((b'{"n": 1}', b'{"n": 2}') if schema else map(unwatched.right, range(2))), b"{}", None)

@@ -163,6 +163,7 @@ def stop_all(spark):
         query.stop()
 
 
+@pytest.mark.thorough("the end of the patience of an outage")
 def test_an_outage_that_lasts_too_long_ends_the_query_and_loses_nothing(stream):
     stream, proxy = stream
     registry = stream.settings.schema_registry.model_copy(update={"retry_seconds": 2.0})

@@ -489,11 +489,17 @@ def test_settings_and_what_is_made_of_them_show_no_secret(
     ] == []
 
 
+@pytest.mark.thorough(
+    "the library's refusals of a login are in make test; here they come through the command line"
+)
 def test_a_wrong_broker_password_ends_the_notebook_with_one_sentence(secure: Secure, tmp_path: Path) -> None:
     wrong = make_project(tmp_path / "p", secure, kafka_password=str(SAS_TOKEN))
     assert_refused(wrong, r"the broker at localhost:\d+ refuses the login \(PLAIN\)", r"kafka\.password")
 
 
+@pytest.mark.thorough(
+    "the library's refusals of a login are in make test; here they come through the command line"
+)
 def test_a_wrong_registry_password_ends_the_notebook_with_one_sentence(
     secure: Secure, tmp_path: Path
 ) -> None:

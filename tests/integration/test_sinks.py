@@ -119,6 +119,7 @@ def test_a_filter_reads_only_the_files_of_its_partitions(hits, table_name):
     assert [row["ip"] for row in table.where("zip IS NULL").collect()] == ["192.0.2.9"]
 
 
+@pytest.mark.thorough("kills of drivers are tested in test_crashes and test_jdbc")
 @pytest.mark.timeout(500)
 def test_files_hold_each_hit_once_after_a_driver_was_killed_within_a_batch(hits, table_name):
     hits.publish(400, minutes=3 * 24 * 60)
@@ -135,9 +136,10 @@ def test_files_hold_each_hit_once_after_a_driver_was_killed_within_a_batch(hits,
     assert counted(hits.spark.table(table_name)) == expected(hits, days=True)
 
 
+@pytest.mark.thorough("kills of drivers are tested in test_crashes and test_jdbc")
 @pytest.mark.timeout(500)
 @pytest.mark.slow("a cold driver is killed and repeated")
-@pytest.mark.parametrize("batch", [1, pytest.param(3, marks=pytest.mark.thorough("a later batch"))])
+@pytest.mark.parametrize("batch", [1, 3])
 def test_a_table_and_a_topic_have_each_count_once_after_a_driver_was_killed_within_a_batch(hits, batch):
     hits.publish(400)
     topic = f"{hits.topic}-per-zip"
@@ -260,7 +262,9 @@ def undo_commit(hits, name):
         crc.unlink()
 
 
-@pytest.mark.parametrize("mode", ["update", "complete"])
+@pytest.mark.parametrize(
+    "mode", ["update", pytest.param("complete", marks=pytest.mark.thorough("the other output mode"))]
+)
 def test_a_topic_has_the_counts_of_a_batch_and_repeated_ones_can_be_told(hits, mode):
     hits.publish(300)
     hits.send(one_hit(None))
@@ -328,8 +332,15 @@ class Sinks:
 
 @pytest.mark.parametrize(
     ("table", "output_mode"),
-    [({"mode": "merge", "keys": ["zip"]}, "update"), ({"mode": "replace"}, "complete")],
-    ids=["update", "complete"],
+    [
+        pytest.param({"mode": "merge", "keys": ["zip"]}, "update", id="update"),
+        pytest.param(
+            {"mode": "replace"},
+            "complete",
+            id="complete",
+            marks=pytest.mark.thorough("the other output mode"),
+        ),
+    ],
 )
 def test_several_sinks_have_the_counts_of_a_batch_from_one_read(hits, table, output_mode):
     hits.publish(300)

@@ -166,7 +166,9 @@ def test_an_archive_whose_store_refused_it_goes_on_once_the_credential_was_renew
 WRONG = {"confluent": ("plain", "plain Avro of schema"), "plain": ("confluent", "Confluent's header")}
 
 
-@pytest.mark.parametrize("read_as", WRONG)
+@pytest.mark.parametrize(
+    "read_as", ["confluent", pytest.param("plain", marks=pytest.mark.thorough("the other form of Avro"))]
+)
 def test_the_other_form_is_named_and_nothing_of_it_is_archived(taxi, read_as):
     written_as, told = WRONG[read_as]
     taxi.publish(0, 50, avro_form=written_as)
@@ -220,6 +222,7 @@ def test_a_record_that_does_not_decode_ends_the_stream_named_and_nothing_moves_o
     assert archive.rows().count() == 10
 
 
+@pytest.mark.thorough("a further refusal of an archive")
 def test_a_new_checkpoint_does_not_write_into_an_old_folder(taxi):
     taxi.publish(0, 10)
     taxi.archive()

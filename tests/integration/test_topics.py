@@ -332,6 +332,7 @@ def test_a_topic_whose_table_would_be_anothers_quarantine_is_paused(world):
     assert f"would be the quarantine of topic {world.prefix}-a" in why
 
 
+@pytest.mark.thorough("the further moment of a crash while a topic is resumed")
 def test_a_crash_between_a_resumed_batch_and_its_mark_doubles_nothing(world, monkeypatch):
     of_a = world.pause_b()
     world.register("b")

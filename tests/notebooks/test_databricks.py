@@ -49,7 +49,7 @@ def test_the_stand_in_has_only_documented_names(stub) -> None:
 
 
 @pytest.mark.slow("sixteen notebooks")
-def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> None:
+def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_path) -> None:
     _, addresses = embedded
     ingest = {
         "topic": "stand-in",
@@ -99,7 +99,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, tmp_path) -> N
     assert sorted(name for name, _ in asked) == sorted(
         path.name for path in (PROJECT / "notebooks").glob("*.py")
     )
-    done = stand_in(PROJECT, asked, addresses.environment())
+    done = stand_in(PROJECT, asked, addresses.environment() | warm_jvm.environment())
     results = json.loads(succeeded(done).splitlines()[-1])
     exits = {name: json.loads(result["exit"]) for name, result in results.items()}
     assert exits["gps_publish.py"]["records"] == exits["gps_ingest.py"]["rows_written"] == 993

@@ -111,6 +111,7 @@ def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_
     assert left_behind(before) == set()
 
 
+@pytest.mark.thorough("the archive only makes a start faster")
 def test_spark_starts_with_the_archive_of_its_classes_and_the_options_of_the_environment(run):
     result = run(
         "from pyspark import SparkContext\nspark.range(1).count()\n"
@@ -355,6 +356,7 @@ def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, te
     assert "did not end within 3 s" in saved(home)[1].read_text()
 
 
+@pytest.mark.thorough("a further way to end a run")
 @pytest.mark.usefixtures("only_the_last_cell_has_a_limit")
 def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
     write, home, tmp_path, monkeypatch, capsys
@@ -379,6 +381,7 @@ def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
     assert len(list(out.glob("*.parquet"))) == written > 0
 
 
+@pytest.mark.thorough("a further way to end a run")
 def test_sigterm_ends_a_cell_that_ignores_interrupts(start, home):
     runner, processes = start(
         "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -398,6 +401,7 @@ def test_a_kernel_does_not_outlive_a_killed_runner(start):
     assert alive == []
 
 
+@pytest.mark.thorough("a further way to end a run")
 def test_output_appears_while_the_cell_runs(start):
     runner, _ = start("import time\nprint('ready')\ntime.sleep(600)")
     assert runner.poll() is None

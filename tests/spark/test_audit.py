@@ -213,7 +213,13 @@ def test_a_batch_that_was_not_committed_is_in_flight(lake) -> None:
     assert [(one.committed, one.in_flight) for one in lake.audit().partitions] == [(0, 199), (0, 0), (0, 0)]
 
 
-@pytest.mark.parametrize(("isolation", "held"), [("read_committed", 20), ("read_uncommitted", 30)])
+@pytest.mark.parametrize(
+    ("isolation", "held"),
+    [
+        ("read_committed", 20),
+        pytest.param("read_uncommitted", 30, marks=pytest.mark.thorough("the other isolation level")),
+    ],
+)
 def test_the_gaps_of_transactions_are_right(make, isolation, held) -> None:
     lake = make()
     producer = Producer(kafka.client_settings(lake.settings.kafka) | {"transactional.id": f"{lake.topic}"})
@@ -234,6 +240,7 @@ def test_the_gaps_of_transactions_are_right(make, isolation, held) -> None:
     assert lake.named() == [(0, 10, "unknown")]
 
 
+@pytest.mark.thorough("real waiting for the broker's compaction")
 def test_records_that_kafka_compacted_away_are_right(make) -> None:
     fast = {"segment.ms": "100", "max.compaction.lag.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
     lake = make(**{"cleanup.policy": "compact"} | fast)
@@ -265,6 +272,7 @@ def await_compaction(lake: Lake) -> None:
     raise AssertionError("the broker does not compact")
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 def test_what_kafka_deleted_is_aged_out_and_cannot_be_checked(make) -> None:
     lake = make()
     lake.produce(lake.good(150))
@@ -313,11 +321,13 @@ def test_a_row_that_was_deleted_is_missing(lake) -> None:
     assert str(lake.audit()) == "✗ topic audited, partition 0: 4 missing"
 
 
+@pytest.mark.thorough("a further way to be wrong of the same count")
 def test_a_record_that_left_the_quarantine_is_missing(lake) -> None:
     lake.delete(lake.quarantine, "partition = 1 AND offset = 2")
     assert lake.named() == [(1, 2, "missing")]
 
 
+@pytest.mark.thorough("a further way to be wrong of the same count")
 def test_a_quarantine_that_is_gone_is_missed(lake) -> None:
     shutil.rmtree(lake.quarantine)
     assert lake.faults() == {(0, "missing"): 1, (1, "missing"): 3}
@@ -331,6 +341,7 @@ def test_a_row_that_was_appended_again_is_doubled(lake) -> None:
     assert lake.faults() == {(0, "doubled"): 3}
 
 
+@pytest.mark.thorough("a further way to be wrong of the same count")
 def test_a_record_that_is_twice_in_quarantine_is_doubled(lake) -> None:
     lake.append("SELECT * FROM {bad} WHERE partition = 1 AND offset = 0")
     assert lake.named() == [(1, 0, "doubled")]
@@ -344,6 +355,7 @@ def test_a_row_that_is_in_quarantine_too_is_in_both(lake) -> None:
     assert lake.named() == [(0, 70, "in_both")]
 
 
+@pytest.mark.thorough("a further way to be wrong of the same count")
 def test_a_row_of_a_partition_that_the_checkpoint_does_not_know_is_unknown(lake) -> None:
     lake.append("SELECT id, named_struct('partition', 9, 'offset', 65L) AS _kafka FROM {events} LIMIT 1")
     assert lake.named() == [(9, 65, "unknown")]
@@ -370,6 +382,7 @@ def test_several_faults_are_all_counted_and_at_most_a_hundred_are_listed(lake) -
     ]
 
 
+@pytest.mark.thorough("a further way to be wrong of the same count")
 def test_a_table_filled_twice_by_two_checkpoints_is_doubled(lake) -> None:
     shutil.rmtree(lake.folder / "checkpoint")
     lake.ingest()
@@ -391,6 +404,7 @@ def land(lake: Lake, offset: int) -> None:
     lake.append(f"SELECT 7 AS id, named_struct('partition', 1, 'offset', {offset}L) AS _kafka")
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 def test_a_replayed_record_is_right_in_the_table_and_missing_when_it_is_not_there(lake) -> None:
     assert lake.faults() == {}
     mark(lake, 0, ended=True)
@@ -407,6 +421,7 @@ def test_a_quarantine_from_before_there_was_a_replay_is_right(lake) -> None:
     assert lake.faults() == {}
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 def test_a_claimed_record_may_be_in_the_table_already(lake) -> None:
     mark(lake, 1, ended=False)
     assert lake.faults() == {}
@@ -418,6 +433,7 @@ def test_a_claimed_record_may_be_in_the_table_already(lake) -> None:
     assert lake.named() == [(1, 2, "in_both")]
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 def test_tombstones_may_be_nowhere_only_when_they_are_skipped(lake) -> None:
     lake.delete(lake.quarantine, "reason = 'tombstone'")
     assert lake.faults() == {(0, "missing"): 1, (1, "missing"): 1}
@@ -428,6 +444,7 @@ def test_tombstones_may_be_nowhere_only_when_they_are_skipped(lake) -> None:
     assert skipping.faults() == {(1, "missing"): 1}
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 def test_topics_that_share_a_table_are_kept_apart(lake) -> None:
     rows = lake.spark.read.format("delta").load(lake.table)
     struct = "named_struct('topic', '{}', 'partition', _kafka.partition, 'offset', _kafka.offset) AS _kafka"
@@ -446,6 +463,7 @@ def test_topics_that_share_a_table_are_kept_apart(lake) -> None:
     assert shared_lake.named() == [(0, 3, "missing")]
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 def test_each_of_several_topics_is_audited_and_a_paused_one_waits(make) -> None:
     lake = make()
     one, other = lake.topic, f"{lake.topic}-other"

@@ -175,6 +175,7 @@ def test_a_second_replay_changes_neither_table_nor_quarantine(spark, settings, w
     assert [delta.latest_version(spark, path) for path in paths] == before
 
 
+@pytest.mark.thorough("a further moment of a crash of a replay")
 def test_a_crash_after_the_claim_is_finished_by_the_next_replay(
     spark, settings, waiting, replayed, monkeypatch
 ):
@@ -205,6 +206,7 @@ def test_a_crash_between_append_and_mark_doubles_nothing(spark, settings, waitin
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
 
 
+@pytest.mark.thorough("a further moment of a crash of a replay")
 def test_a_crash_while_marking_leaves_what_is_marked(spark, settings, waiting, replayed, monkeypatch):
     mark = replay._Replay._mark
 
@@ -221,6 +223,7 @@ def test_a_crash_while_marking_leaves_what_is_marked(spark, settings, waiting, r
     assert offsets(spark, settings) == ALL
 
 
+@pytest.mark.thorough("replays at once are tested by their claims")
 def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, replayed, monkeypatch):
     """Both have judged before one claims, and both append before one marks."""
     barriers, update = {"replay": Barrier(2), "replayed_at": Barrier(2)}, replay._Replay._update
@@ -267,6 +270,7 @@ def test_a_replay_takes_nothing_that_another_one_claimed_meanwhile(
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
 
 
+@pytest.mark.thorough("a further content of a quarantine")
 def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, replayed, registry):
     pipeline = settings.pipeline.model_copy(update={"topic": f"{settings.pipeline.topic}-other"})
     other = settings.model_copy(update={"pipeline": pipeline})
@@ -304,6 +308,7 @@ def test_without_a_quarantine_table_there_is_nothing_to_do(spark, settings, repl
     assert quarantine_rows(spark, settings, None).count() == 0
 
 
+@pytest.mark.thorough("a further content of a quarantine")
 def test_an_incompatible_record_lands_when_its_table_was_mended(
     spark, settings, written, replayed, avro_bytes, topic, registry
 ):
@@ -321,6 +326,7 @@ def test_an_incompatible_record_lands_when_its_table_was_mended(
     assert [row["id"] for row in table(spark, settings).collect()] == [7]
 
 
+@pytest.mark.thorough("a further content of a quarantine")
 def test_a_schema_is_found_behind_many_ids_that_are_noise(
     spark, settings, written, replayed, registry, topic
 ):
@@ -336,6 +342,7 @@ def test_a_schema_is_found_behind_many_ids_that_are_noise(
     assert [row["id"] for row in table(spark, settings).collect()] == [7]
 
 
+@pytest.mark.thorough("a further content of a quarantine")
 def test_a_record_that_a_new_checkpoint_quarantined_again_lands_once(spark, settings, waiting, replayed):
     path = settings.pipeline.quarantine_path
     delta.read(spark, path).write.format("delta").mode("append").save(path)
@@ -354,6 +361,7 @@ def test_a_claim_whose_schema_is_gone_is_named_and_nothing_is_lost(spark, settin
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE | {5: (True, False)})
 
 
+@pytest.mark.thorough("a further moment of a crash of a replay")
 def test_a_claim_in_the_table_is_marked_even_if_its_schema_is_gone(spark, settings, waiting, replayed):
     path, pipeline = settings.pipeline.quarantine_path, settings.pipeline
     replay.DeltaTable.forPath(spark, path).update("offset = 5", {"replay": F.lit("c")})
@@ -363,6 +371,7 @@ def test_a_claim_in_the_table_is_marked_even_if_its_schema_is_gone(spark, settin
     assert marks(spark, settings)[5] == (True, True)
 
 
+@pytest.mark.thorough("a further content of a quarantine")
 def test_a_quarantine_table_from_before_there_was_a_replay_gets_its_columns(
     spark, settings, waiting, replayed
 ):
@@ -378,6 +387,7 @@ def quarantine_columns(spark):
     return spark.createDataFrame([], quarantine.SCHEMA).columns
 
 
+@pytest.mark.thorough("a further content of a quarantine")
 def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     spark, settings, kafka_records, registry, topic, avro_bytes, replayed
 ):
