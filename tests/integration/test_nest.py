@@ -239,6 +239,7 @@ def test_the_archive_holds_each_camera_of_each_log_once_by_day(nest):
         assert days == {(2026, 1, 31), (2026, 2, 1)}
 
 
+@pytest.mark.thorough("a further notice of the same webhook")
 def test_a_camera_that_goes_offline_is_told_once_and_once_more_when_it_is_back(nest, chat, caplog):
     nest.publish(60, offline=2)
     offline = ["home-0000-camera-1", "home-0001-camera-1"]

@@ -297,6 +297,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
         assert topic.quarantined() == Counter(undecodable=1, unknown_schema_id=1, tombstone=1)
 
 
+@pytest.mark.thorough("several topics and archives are tested with Avro")
 def test_a_table_for_each_topic_and_parquet_files_take_them_too(connected, tmp_path):
     topic = Registered(connected, tmp_path, "json_schema")
     schema, value = simple("json_schema", a=1)

@@ -258,6 +258,7 @@ def test_a_new_version_starts_the_stream_again_at_once_with_its_windows_as_they_
     assert query.restarts == 1
 
 
+@pytest.mark.thorough("kills of drivers are tested in test_crashes and test_jdbc")
 def test_windows_are_whole_and_once_when_the_driver_is_killed_while_it_starts_again(edits):
     events = varied(300)
     edits.send(events[:150])

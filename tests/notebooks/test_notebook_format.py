@@ -148,7 +148,16 @@ run_notebook(Path({notebook!r}), {{}}, Home(Path({folder!r}), Path({project!r}))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(
+            pytest.param(number, marks=pytest.mark.thorough("another signal"))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        ),
+        signal.SIGKILL,
+    ],
+)
 def test_what_stops_a_run_stops_the_notebook_that_it_runs_too(write, home, number):
     write("other", "import time\nprint('ready')\ntime.sleep(60)")
     notebook = write("main", "dbutils.notebook.run('other', 0)")
@@ -184,6 +193,7 @@ def test_a_marker_without_a_widget_is_named(run):
         run("# MAGIC %sql\n# MAGIC SELECT :who")
 
 
+@pytest.mark.thorough("a session that starts late is tested in test_runner")
 def test_an_included_notebook_that_needs_spark_starts_it_for_both(run, write):
     write("other", "spark.range(4).createOrReplaceTempView('rows')")
     result = run("# MAGIC %run ./other", "dbutils.notebook.exit(str(spark.table('rows').count()))")
