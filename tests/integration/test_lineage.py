@@ -110,6 +110,7 @@ def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_mad
     assert not batch_counts.are_wanted()
 
 
+@pytest.mark.thorough("repeated batches of JSON and counts are in make test")
 def test_a_batch_that_a_crash_cut_off_is_told_again_as_the_same_run_with_the_same_versions(told):
     schema_id = told.register("a")
     told.send("a", right(schema_id, 1), right(schema_id, 2), b"{}")

@@ -179,6 +179,7 @@ def reported(records):
     )
 
 
+@pytest.mark.thorough("the notebook is run in test_databricks")
 @pytest.mark.slow("three streams")
 def test_sightings_are_those_of_plain_python_and_the_report_knows_the_newest_count_only(nest):
     assert nest.publish(150, damaged=4).cameras == 12

@@ -18,7 +18,9 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 
+import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from tests.integration.fault_proxy import FaultProxy
 from topiclake import ingest, kafka
@@ -281,6 +283,26 @@ def ingested(project: Project, published: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------- what is proven
 
 
+def test_records_are_published_and_ingested_with_sasl_ssl_and_a_registry_behind_basic_auth(
+    secure: Secure, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_project(tmp_path / "p", secure)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    given = {"env": "azure", "topic": "gps_in_process"}
+    settings = load_settings("gps", given, secrets=read_secret, conf=made.folder / "conf")
+    tl.publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=3)
+    dbutils = DBUtils(made.home, made.folder)
+    mount(dbutils, settings.storage, spark)
+    query = start_ingest(spark, settings, dbutils)
+    await_caught_up(query, settings.pipeline.trigger)
+    summary = tl.summarize(spark, settings, dbutils, query)
+    assert (summary.rows_written, summary.quarantined) == (RECORDS, {})
+    assert tl.audit_ingest(spark, settings, dbutils).ok
+    assert leaks(made.folder, list(SECRETS.values())) == []
+
+
+@pytest.mark.thorough("the same logins by the command line, in cold drivers")
 @pytest.mark.slow("cold drivers")
 def test_the_notebooks_publish_and_ingest_with_sasl_ssl_and_a_registry_behind_basic_auth(
     published: dict[str, Any], ingested: dict[str, Any]
@@ -290,6 +312,7 @@ def test_the_notebooks_publish_and_ingest_with_sasl_ssl_and_a_registry_behind_ba
     assert (ingested["table"]["rows"], ingested["quarantine"]["rows"]) == (RECORDS, 0)
 
 
+@pytest.mark.thorough("the same logins by the command line, in cold drivers")
 @pytest.mark.usefixtures("published")
 def test_javas_console_consumer_has_the_same_logins_and_certificates(project: Project) -> None:
     options = ("--avro", "--from-beginning", "--max-messages", str(RECORDS))
@@ -308,6 +331,7 @@ def test_a_registry_that_wants_a_login_says_so(secure: Secure) -> None:
         anonymous.subjects()
 
 
+@pytest.mark.thorough("the same logins by the command line, in cold drivers")
 @pytest.mark.usefixtures("ingested")
 def test_no_secret_is_in_what_the_runs_showed_and_left(project: Project, secure: Secure) -> None:
     left = [file.relative_to(project.folder).as_posix() for file in project.folder.rglob("*")]

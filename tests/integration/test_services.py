@@ -86,6 +86,7 @@ def test_the_registry_speaks_confluents_api_and_up_is_idempotent(home: Home) -> 
     assert client.get_subjects() == ["events-value", "others-value"]
 
 
+@pytest.mark.thorough("two workers of this suite have two homes")
 def test_two_homes_side_by_side_do_not_collide(home: Home, tmp_path: Path) -> None:
     other = Home(tmp_path / "other", PROJECT)
     try:

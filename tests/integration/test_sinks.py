@@ -330,17 +330,11 @@ class Sinks:
         return Counter({row["zip"]: row["count"] for row in table.collect()})
 
 
+@pytest.mark.thorough("the notebook of these sinks is run in test_databricks")
 @pytest.mark.parametrize(
     ("table", "output_mode"),
-    [
-        pytest.param({"mode": "merge", "keys": ["zip"]}, "update", id="update"),
-        pytest.param(
-            {"mode": "replace"},
-            "complete",
-            id="complete",
-            marks=pytest.mark.thorough("the other output mode"),
-        ),
-    ],
+    [({"mode": "merge", "keys": ["zip"]}, "update"), ({"mode": "replace"}, "complete")],
+    ids=["update", "complete"],
 )
 def test_several_sinks_have_the_counts_of_a_batch_from_one_read(hits, table, output_mode):
     hits.publish(300)

@@ -325,6 +325,7 @@ def elsewhere(spark: SparkSession, settings: StorageSettings) -> Iterator[Any]:
     other.close()
 
 
+@pytest.mark.thorough("caches of a start on S3")
 def test_a_table_that_was_made_anew_elsewhere_is_read_anew(lake: Lake, spark: SparkSession) -> None:
     (lake.gateway.folder / "buckets" / "anew").mkdir()
     settings = lake.storage("anew")
@@ -342,6 +343,7 @@ def test_a_table_that_was_made_anew_elsewhere_is_read_anew(lake: Lake, spark: Sp
     assert delta.read(spark, f"{settings.source}/first").count() == 5
 
 
+@pytest.mark.thorough("caches of a start on S3")
 def test_a_users_folder_that_is_named_like_a_checkpoints_is_read_whole(
     lake: Lake, spark: SparkSession
 ) -> None:
@@ -443,6 +445,7 @@ def look_while_others_change(
     assert checkpoint.end_of(spark, path, 2) == {"gps": {0: 9}}
 
 
+@pytest.mark.thorough("caches of a start on S3")
 def test_what_stood_in_a_checkpoint_is_told_again_only_while_it_is_the_same(
     lake: Lake, spark: SparkSession
 ) -> None:
@@ -687,6 +690,7 @@ dbutils.notebook.exit(json.dumps(told))
 """
 
 
+@pytest.mark.thorough("a further refusal of the Azure store")
 def test_a_missing_container_is_not_made_by_an_account_key(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

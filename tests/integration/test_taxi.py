@@ -104,10 +104,9 @@ def test_each_trip_of_the_csv_is_in_both_archives_once_and_a_second_run_adds_not
     assert tl.audit_ingest(taxi.spark, taxi.settings("taxi_delta"), Unmounted()).ok
 
 
+@pytest.mark.thorough("new versions while a query runs are tested in test_micro_batch")
 @pytest.mark.slow("two streams run while a version is registered")
-@pytest.mark.parametrize(
-    "avro_form", ["confluent", pytest.param("plain", marks=pytest.mark.thorough("the other form of Avro"))]
-)
+@pytest.mark.parametrize("avro_form", ["confluent", "plain"])
 def test_the_18th_column_arrives_while_both_streams_run(taxi, avro_form):
     taxi.publish(0, 300, avro_form=avro_form)
     given = {"avro_form": avro_form, "trigger": "1 second"}

@@ -74,6 +74,7 @@ def test_the_ingest_audits_at_its_end(ingested) -> None:
     assert sum(partition["held"] for partition in ingested["audit"]["partitions"]) == 994
 
 
+@pytest.mark.thorough("the library's audit is tested in test_audit of Spark")
 @pytest.mark.slow("an ingest and two audits by the command line")
 def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingested, spark) -> None:
     right = workbench("audit", "--json", **PARAMETERS)

@@ -133,6 +133,7 @@ except Exception as error:
     print(type(error))"""
 
 
+@pytest.mark.thorough("progress is drawn in test_display_stream of Spark")
 def test_progress_is_drawn_in_place_and_each_end_is_told(run, tmp_path):
     written = io.StringIO()
     terminal = Console(file=written, force_terminal=True, width=200, height=70)

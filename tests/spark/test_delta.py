@@ -188,6 +188,7 @@ def test_files_that_are_no_table_are_refused(spark, rows, path):
     assert raised.value.fields == {"table": path, "reason": "files"}
 
 
+@pytest.mark.thorough("real concurrency of two writers and an optimization")
 def test_the_version_of_a_batch_is_that_of_its_writer_whatever_came_behind_it(spark, rows, path):
     for batch_id, writer in ((0, "gps/1"), (0, "gps/2"), (1, "gps/1")):
         delta.append_once(rows, path, writer=writer, batch_id=batch_id, commit={})

@@ -12,7 +12,11 @@ V2 = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"
 @pytest.mark.parametrize(
     ("properties", "changes"),
     [
-        ("'delta.checkpointInterval' = '2'", ["UPDATE {} SET t = 'y' WHERE n = 1", "OPTIMIZE {}"]),
+        pytest.param(
+            "'delta.checkpointInterval' = '2'",
+            ["UPDATE {} SET t = 'y' WHERE n = 1", "OPTIMIZE {}"],
+            marks=pytest.mark.thorough("the newer form of checkpoints is in make test"),
+        ),
         ("'delta.enableDeletionVectors' = 'true'", ["DELETE FROM {} WHERE n = 1"]),
         (
             "'delta.columnMapping.mode' = 'name'",

@@ -267,6 +267,7 @@ def test_a_field_called_as_topiclakes_own_is_refused(
     assert table(spark, target, "id") == [(2,)]
 
 
+@pytest.mark.thorough("a layout without `_kafka` is tested in test_tables")
 def test_without_the_kafka_column_a_field_may_be_called_so(
     spark, target, event, register, kafka_records, avro_bytes, topic
 ):
@@ -710,12 +711,13 @@ def test_what_is_in_quarantine_stays_there_when_its_schema_becomes_known(
     assert places(spark, target) == [(0, "table"), (1, "unknown_schema_id")]
 
 
+@pytest.mark.thorough("a further way for a schema to change after a crash")
 @pytest.mark.parametrize(
     ("commit", "expected"),
     [
-        pytest.param(1, "unknown_schema_id", marks=ANOTHER_CUT),
+        (1, "unknown_schema_id"),
         (2, "table"),
-        pytest.param(3, "table", marks=ANOTHER_CUT),
+        (3, "table"),
     ],
 )
 def test_a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing(

@@ -62,6 +62,7 @@ def test_a_jvm_without_the_limits_is_refused_with_what_to_set(tmp_path):
     assert "spark-defaults.conf or --conf" in said
 
 
+@pytest.mark.thorough("a further list of the same limits")
 def test_a_jvm_is_told_the_limits_that_it_lacks_and_those_that_bound_nothing(tmp_path):
     """Avro ignores what is no number or below 0."""
     good, below, no_number, absent = AVRO_LIMITS

@@ -419,6 +419,7 @@ def test_the_reasons_are_counted_with_an_example(spark, settings, waiting, repla
     assert all(row["first"] == row["last"] for row in found.collect())
 
 
+@pytest.mark.thorough("a further view of the same rows")
 def test_a_row_is_shown_with_its_bytes_and_its_key(spark, settings, waiting, replayed):
     (shown,) = quarantine_rows(spark, settings, None, "bad_magic").collect()
     assert (shown["partition"], shown["offset"], shown["length"]) == (3, 3, 6)
@@ -444,6 +445,7 @@ def test_a_pipeline_of_several_topics_says_how_to_name_one(spark, settings, repl
         replayed(of=several)
 
 
+@pytest.mark.thorough("a further view of the same rows")
 def test_the_summary_is_the_exit_value_of_a_notebook(spark, settings, waiting, replayed):
     report = replayed()
     value = json.loads(replay.quarantine_summary(spark, settings, None, "tombstone", report))

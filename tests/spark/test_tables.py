@@ -117,6 +117,7 @@ def restarted(target):
     return replace(target, start=uuid4().hex, registry=SchemaRegistry(target.registry.url))
 
 
+@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
 def test_a_batch_that_is_repeated_changes_nothing(spark, target, kafka_records, mixed):
     micro_batch.write(target, kafka_records(mixed), 0)
     before = versions(spark, target)
@@ -146,6 +147,7 @@ def test_the_next_batch_is_appended(spark, target, kafka_records, mixed):
     assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
 
 
+@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
 def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_records, mixed, tmp_path):
     micro_batch.write(target, kafka_records(mixed), 0)
     new_checkpoint(tmp_path / "second", "22222222-bbbb")
@@ -206,6 +208,7 @@ def test_tables_that_were_created_take_batches(spark, target, kafka_records, mix
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
 
 
+@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
 def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
     target.schemas().current(spark)
     other = StructType.fromDDL("id MAP<STRING, INT>")
