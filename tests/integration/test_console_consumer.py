@@ -115,6 +115,7 @@ def test_records_of_several_schemas_are_json_in_avros_own_encoding(topic, consum
     assert shown[1].startswith(f'Offset:1|h:1,i:2|"b\\n"\t{key}|')
 
 
+@pytest.mark.thorough("a further header of the same records")
 def test_schemas_may_be_named_in_a_header_by_id_or_guid(topic, consume, embedded):
     (v1, _), guid = topic.register_hits(), str(UUID(int=7))
     payload = avro(FIRST, hit(3))
@@ -162,6 +163,7 @@ def test_what_is_no_avro_is_named_and_ends_it_or_is_left_out(topic, consume):
         assert re.search(f"offset {offset} is not shown: .*{why}", line)
 
 
+@pytest.mark.thorough("waiting is tested in test_registry_faults")
 def test_a_registry_that_is_away_is_waited_for(topic, consume, embedded):
     v1, _ = topic.register_hits()
     topic.send((frame(v1, avro(FIRST, hit(1))), {}))

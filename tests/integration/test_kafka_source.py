@@ -264,6 +264,7 @@ def test_records_that_are_deleted_while_a_query_runs_are_told(world, monkeypatch
         world.stream()
 
 
+@pytest.mark.thorough("a further loss of records")
 def test_a_running_query_goes_past_deleted_records_and_lists_them(world, monkeypatch):
     """They are deleted when the batch's offsets are fixed, and before it is read."""
     world.publish(0)
@@ -295,6 +296,7 @@ def test_a_topic_that_was_created_again_and_is_shorter_is_told(world):
     assert world.lost() == [(0, 0, 1, 1, "recreated")]
 
 
+@pytest.mark.thorough("a further loss of records")
 def test_a_topic_that_was_created_again_and_is_longer_is_told(world):
     """Offsets alone don't tell it, nor does Spark: it goes on in the middle of the new topic."""
     world.publish(0, 1)

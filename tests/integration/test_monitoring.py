@@ -211,6 +211,7 @@ def look_at_the_tables(watched, page, paths):
         page.go_back()
 
 
+@pytest.mark.thorough("the counts of batches are tested in test_lineage and test_tables")
 def test_values_that_are_json_are_counted_too(watched):
     watched.send(b'{"n": 1}', b'{"n": 2}', b'{"n": "x"}', b"{", None)
     schema = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}

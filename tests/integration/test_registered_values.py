@@ -89,6 +89,7 @@ def person_schema(**properties):
     return json.dumps({"type": "object", "title": "Person", "properties": known, "required": ["id", "name"]})
 
 
+@pytest.mark.thorough("JSON Schema is tested in test_json_schema and by a stream next to it")
 def test_json_of_confluents_serializer_with_new_versions_and_bad_records(connected, tmp_path):
     topic = Registered(connected, tmp_path, "json_schema")
     first = JSONSerializer(person_schema(), topic.registry)
@@ -259,10 +260,8 @@ def simple(value_format, **fields):
     return Schema(schema, "PROTOBUF"), b"\0" + message_class(schema, "Simple")(**fields).SerializeToString()
 
 
-@pytest.mark.parametrize(
-    "value_format",
-    ["json_schema", pytest.param("protobuf", marks=pytest.mark.thorough("the other registered format"))],
-)
+@pytest.mark.thorough("repeated batches of Avro are tested in test_micro_batch")
+@pytest.mark.parametrize("value_format", ["json_schema", "protobuf"])
 def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     connected, tmp_path, monkeypatch, value_format, free_port
 ):

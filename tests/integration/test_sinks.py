@@ -367,6 +367,7 @@ def test_several_sinks_have_the_counts_of_a_batch_from_one_read(hits, table, out
     assert len(sent) == len(records(hits, "several")) + len(sinks.seen), "sent twice, and told apart"
 
 
+@pytest.mark.thorough("the notebook of these sinks is run in test_databricks")
 def test_rows_are_appended_once_and_a_sink_tells_what_it_is(hits):
     hits.publish(100)
     hits.send(one_hit(None))

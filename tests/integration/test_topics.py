@@ -121,6 +121,7 @@ def test_each_topic_has_a_table_of_its_own(world):
     assert world.paused() == {}
 
 
+@pytest.mark.thorough("a further list of topics")
 def test_a_new_topic_that_matches_the_pattern_gets_a_table(world):
     world.parameters = {"topic": "unused", "topic_pattern": f"{world.prefix}-.*"}
     world.topic("a")
@@ -305,6 +306,7 @@ def test_one_topic_has_a_place_of_its_own_as_well(world):
     assert (world.rows("a"), world.rows("b")) == ([1], [1])
 
 
+@pytest.mark.thorough("a further list of topics")
 def test_each_topic_has_some_of_the_records_that_are_listed_for_all(world):
     world.parameters |= {"subject_strategy": "topic_record_name", "record_names": ("E", "O")}
     for name, record, schema in (("a", "E", V1), ("b", "O", OTHER)):

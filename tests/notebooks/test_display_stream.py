@@ -54,6 +54,7 @@ def outputs(folder):
     return plain, saved.with_suffix(".html").read_text()
 
 
+@pytest.mark.thorough("the state of a stream is drawn in test_display_stream of Spark")
 def test_a_run_leaves_the_last_state_of_each_stream_that_it_showed(run, tmp_path):
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "1.json").write_text("\n".join(json.dumps({"id": n}) for n in range(130)))

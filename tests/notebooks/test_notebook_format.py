@@ -125,6 +125,7 @@ def test_what_cannot_run_is_refused_before_anything_runs(run, home, cells, kind,
     assert not home.runs.exists()
 
 
+@pytest.mark.thorough("notebooks that run others are tested in test_notebook_child")
 def test_a_notebook_runs_another_one_and_shows_its_progress(run, write, terminal):
     write("lib/inner", "dbutils.notebook.exit(dbutils.notebook.run('../third', 60))")
     write(
@@ -174,6 +175,7 @@ def test_what_stops_a_run_stops_the_notebook_that_it_runs_too(write, home, numbe
     assert "interrupted" in next(home.runs.glob("*-other-*/other.html")).read_text()
 
 
+@pytest.mark.thorough("SQL cells are tested in test_notebook_magics")
 def test_sql_takes_widgets_as_parameters_and_names(run):
     result = run(
         "dbutils.widgets.text('table', '')\ndbutils.widgets.text('least', '1')\n"
@@ -188,6 +190,7 @@ def test_sql_takes_widgets_as_parameters_and_names(run):
     assert result.exit_value == "2 1"
 
 
+@pytest.mark.thorough("SQL cells are tested in test_notebook_magics")
 def test_a_marker_without_a_widget_is_named(run):
     with pytest.raises(CellFailedError, match=r"UNBOUND_SQL_PARAMETER.*`?who"):
         run("# MAGIC %sql\n# MAGIC SELECT :who")

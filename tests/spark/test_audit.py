@@ -213,6 +213,7 @@ def test_a_batch_that_was_not_committed_is_in_flight(lake) -> None:
     assert [(one.committed, one.in_flight) for one in lake.audit().partitions] == [(0, 199), (0, 0), (0, 0)]
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 @pytest.mark.parametrize(
     ("isolation", "held"),
     [
@@ -370,6 +371,7 @@ def test_a_row_that_does_not_say_where_it_came_from_is_unknown(lake) -> None:
     assert lake.faults() == {(None, "unknown"): 2, (0, "unknown"): 1}
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 def test_several_faults_are_all_counted_and_at_most_a_hundred_are_listed(lake) -> None:
     lake.delete(lake.table, "_kafka.offset >= 20 AND _kafka.offset < 180")
     lake.append("SELECT * FROM {events} WHERE _kafka.offset < 3")

@@ -15,7 +15,7 @@ V2 = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"
         pytest.param(
             "'delta.checkpointInterval' = '2'",
             ["UPDATE {} SET t = 'y' WHERE n = 1", "OPTIMIZE {}"],
-            marks=pytest.mark.thorough("the newer form of checkpoints is in make test"),
+            marks=pytest.mark.thorough("a further form of the log"),
         ),
         ("'delta.enableDeletionVectors' = 'true'", ["DELETE FROM {} WHERE n = 1"]),
         (
@@ -23,7 +23,11 @@ V2 = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"
             ["ALTER TABLE {} RENAME COLUMN t TO `a b`", "DELETE FROM {}"],
         ),
         ("'delta.enableTypeWidening' = 'true'", ["ALTER TABLE {} ALTER COLUMN n TYPE BIGINT"]),
-        (V2, ["INSERT OVERWRITE {} VALUES (1, 'a')", "RESTORE {} TO VERSION AS OF 2"]),
+        pytest.param(
+            V2,
+            ["INSERT OVERWRITE {} VALUES (1, 'a')", "RESTORE {} TO VERSION AS OF 2"],
+            marks=pytest.mark.thorough("a further form of the log"),
+        ),
         (
             "'delta.enableInCommitTimestamps' = 'true', 'delta.enableChangeDataFeed' = 'true'",
             ["MERGE INTO {} t USING (SELECT 1 AS m) s ON t.n = s.m WHEN MATCHED THEN DELETE"],

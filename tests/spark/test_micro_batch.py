@@ -348,6 +348,7 @@ def test_ten_thousand_unknown_ids_cost_five_requests(spark, target, registry, kn
     assert table(spark, target, "id") == [(1,)]
 
 
+@pytest.mark.thorough("an unavailable registry is tested in test_registry_outage")
 def test_a_registry_that_is_away_is_no_bad_record(spark, target, registry, known, late, whole, kafka_records):
     impatient = replace(target, registry=SchemaRegistry(registry.url, patience=0))
     registry.fault("503", path="/schemas/ids/")
@@ -681,7 +682,11 @@ def test_several_batches_that_were_written_before_do_not_wait_for_ever(spark, ta
 
 @pytest.mark.parametrize(
     ("commit", "expected"),
-    [(1, "table"), (2, "unknown_schema_id"), pytest.param(3, "unknown_schema_id", marks=ANOTHER_CUT)],
+    [
+        pytest.param(1, "table", marks=ANOTHER_CUT),
+        (2, "unknown_schema_id"),
+        pytest.param(3, "unknown_schema_id", marks=ANOTHER_CUT),
+    ],
 )
 def test_a_schema_that_becomes_known_after_a_crash_doubles_nothing(
     spark, target, registry, event, register, mixed, avro_bytes, crashed, topic, commit, expected

@@ -287,6 +287,7 @@ def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, replayed
     assert replayed(of=other).replayed == 1
 
 
+@pytest.mark.thorough("a further content of a quarantine")
 def test_only_the_reasons_that_are_asked_for_are_claimed(spark, settings, waiting, replayed):
     assert replayed("tombstone", "undecodable").left == {"tombstone": 1, "undecodable": 1}
     assert offsets(spark, settings) == [0]

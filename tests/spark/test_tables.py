@@ -141,6 +141,7 @@ def test_an_empty_batch_writes_no_rows(spark, target, kafka_records):
     assert offsets(spark, target) == ([], [])
 
 
+@pytest.mark.thorough("appends are tested in test_delta")
 def test_the_next_batch_is_appended(spark, target, kafka_records, mixed):
     micro_batch.write(target, kafka_records(mixed), 0)
     micro_batch.write(target, kafka_records(mixed), 1)
