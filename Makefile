@@ -48,10 +48,10 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup  ## the tests that every change must pass (about twelve minutes on two cores)
+test: setup  ## the tests that every change must pass (about twenty minutes on two cores)
 	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
 
-test-all: setup chromium databases prometheus  ## every test (about forty minutes; takes Debian packages as root)
+test-all: setup chromium databases prometheus  ## every test (over an hour on two cores; takes Debian packages as root)
 	$(PYTEST) --junitxml=$(TIMES)/test-all.xml
 
 test-times: setup  ## the tests of the last run above 20 s, with the reason of each

@@ -187,6 +187,7 @@ def test_an_empty_topic_is_ok(make) -> None:
     assert lake.faults() == {}
 
 
+@pytest.mark.thorough("a further range of offsets")
 def test_what_lies_before_the_first_offset_is_not_asked_for(make) -> None:
     lake = make(2)
     lake.produce(lake.good(5))

@@ -145,6 +145,7 @@ CLAIMED = DONE | {2: (True, False), 4: (True, False)}
 LEFT = {"bad_magic": 1, "tombstone": 1, "undecodable": 1}
 
 
+@pytest.mark.thorough("the same replay is run by the tests next to it")
 def test_records_whose_schema_came_later_land_in_the_table_with_their_place(
     spark, settings, waiting, replayed
 ):
