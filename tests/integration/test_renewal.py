@@ -260,6 +260,7 @@ def users(tmp_path: Path, free_port: int) -> Iterator[Users]:
     process.wait(120)
 
 
+@pytest.mark.slow("broker, registry and store start for this file")
 @pytest.mark.thorough("a broker, a registry and a store for a key that changes")
 def test_a_stream_goes_on_with_another_key_of_s3(
     running: tuple[Home, Addresses],

@@ -246,6 +246,7 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     assert [file for file in ours if value in file.read_bytes()] == []
 
 
+@pytest.mark.slow("broker, registry and both stores start for this file")
 def test_an_ingest_lands_on_azure(lake: Lake) -> None:
     given = lake.parameters("wasbs")
     given = (given[0], "topic=gps_once", f"{given[2]}_once")

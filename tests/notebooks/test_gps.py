@@ -158,6 +158,7 @@ def recorded_points() -> list[tuple[object, ...]]:
         )
 
 
+@pytest.mark.slow("a notebook by the command line and two ingests")
 def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(notebooks, spark) -> None:
     # The first run is that of the command line; the others find what it left.
     cells = Cells(notebooks, spark, DBUtils(Path(notebooks.environment["WORKBENCH_HOME"]), PROJECT))

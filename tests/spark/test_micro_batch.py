@@ -124,6 +124,7 @@ def kafka_rows(spark, rows):
 # Versions
 
 
+@pytest.mark.slow("the first micro-batch of a session")
 def test_versions_that_are_mixed_land_in_one_commit(
     spark, target, event, register, kafka_records, avro_bytes, topic
 ):
@@ -800,6 +801,7 @@ def test_pinned_schemas_tell_what_was_written_without_the_kafka_column(
     assert [offset for offset, _, _ in quarantined(spark, target)] == [2]
 
 
+@pytest.mark.slow("three micro-batches")
 def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, mixed, tmp_path):
     micro_batch.write(target, mixed, 0)
     (tmp_path / "second").mkdir()

@@ -145,6 +145,7 @@ CLAIMED = DONE | {2: (True, False), 4: (True, False)}
 LEFT = {"bad_magic": 1, "tombstone": 1, "undecodable": 1}
 
 
+@pytest.mark.slow("a replay makes three commits")
 @pytest.mark.thorough("the same replay is run by the tests next to it")
 def test_records_whose_schema_came_later_land_in_the_table_with_their_place(
     spark, settings, waiting, replayed
@@ -167,6 +168,7 @@ def quarantined(spark, settings):
     return delta.read(spark, settings.pipeline.quarantine_path).collect()
 
 
+@pytest.mark.slow("a replay makes three commits")
 def test_a_second_replay_changes_neither_table_nor_quarantine(spark, settings, waiting, replayed):
     replayed()
     paths = settings.pipeline.table_path, settings.pipeline.quarantine_path
@@ -194,6 +196,7 @@ def test_a_crash_after_the_claim_is_finished_by_the_next_replay(
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
 
 
+@pytest.mark.slow("a replay makes three commits")
 def test_a_crash_between_append_and_mark_doubles_nothing(spark, settings, waiting, replayed, monkeypatch):
     def crash(*_):
         raise Crashed
