@@ -452,7 +452,7 @@ def _login_lost(spark: Any, settings: Settings) -> str:
     return "never"
 
 
-@pytest.mark.thorough("secrets in what runs leave are tested next to it")
+@pytest.mark.thorough("secrets in what an ingest leaves are tested next to it")
 @pytest.mark.slow("a cold driver with every log open")
 @pytest.mark.usefixtures("published")
 def test_no_secret_is_in_plans_progress_settings_ui_and_logs_of_spark(project: Project) -> None:

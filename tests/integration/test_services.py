@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     assert processes.marked(home) == []
 
 
-@pytest.mark.thorough("a restart without a crash is in make test")
+@pytest.mark.thorough("crashes of services are no part of a pipeline")
 @pytest.mark.slow("broker and registry start twice")
 def test_services_survive_a_crash_with_their_ports_records_and_schema_ids(home: Home) -> None:
     assert addresses(home) is None
