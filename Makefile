@@ -85,7 +85,7 @@ prometheus:
 	  mv .cache/prometheus.new .cache/prometheus || { \
 	  echo "prometheus is missing; try: sudo apt-get update, and this again; or put prometheus and promtool on the PATH"; exit 1; }; }
 
-test-unit: setup  ## the quick tests: no JVM, under 30 seconds
+test-unit: setup  ## the quick tests: no JVM, about half a minute
 	$(PY) -m pytest -n 2 $(QUICK) tests/unit
 
 check: setup  ## ruff, strict types, tests
@@ -120,7 +120,7 @@ torture: setup  ## kill an ingest 32 times while records flow; seven writers on 
 torture-short:  ## the same with 15 kills and a minute for each way to write (about 20 minutes)
 	@$(MAKE) torture RECORDS=60000 KILLS=8 WRITE_SECONDS=60
 
-faults: setup  ## break each guard once, and see its test fail (about 15 minutes)
+faults: setup  ## break each guard once, and see its test fail (half an hour at most)
 	$(PY) -m bench.plant_faults
 
 screenshots: setup chromium  ## the README's pictures of the dashboard, of real streams (about two minutes)
