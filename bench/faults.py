@@ -84,7 +84,7 @@ FAULTS = (
         '.option("txnAppId", writer)',
         '.option("txnAppId", writer + __import__("uuid").uuid4().hex)',
         _MICRO_BATCH,
-        "a_batch_that_is_repeated_changes_nothing",
+        "a_batch_is_written_once_for_each_checkpoint_and_topic",
     ),
     Fault(
         "a new checkpoint is a new writer",
@@ -92,7 +92,7 @@ FAULTS = (
         "[target.pipeline, checkpoint.query_id(spark, target.checkpoint, target.start), target.topic]",
         "[target.pipeline, target.topic]",
         _MICRO_BATCH,
-        "a_new_checkpoint_never_looks_like_the_old_one",
+        "a_batch_is_written_once_for_each_checkpoint_and_topic",
     ),
     Fault(
         "each topic of a query is a writer",
@@ -100,7 +100,7 @@ FAULTS = (
         "checkpoint.query_id(spark, target.checkpoint, target.start), target.topic]",
         "checkpoint.query_id(spark, target.checkpoint, target.start)]",
         _MICRO_BATCH,
-        "two_topics_of_one_query_are_two_writers",
+        "a_batch_is_written_once_for_each_checkpoint_and_topic",
     ),
     Fault(
         "verdicts are pinned by the schemas of commit 1",
@@ -265,7 +265,7 @@ FAULTS = (
         'f"{same} AND row.replay IS NULL"',
         "same",
         _REPLAY,
-        "a_replay_takes_nothing_that_another_one_claimed_meanwhile",
+        "replays_beside_and_after_one_that_crashed_land_each_record_once",
     ),
     Fault(
         "a claim is appended once",
@@ -273,7 +273,7 @@ FAULTS = (
         'writer = f"{self.target.pipeline}/replay/{claim}"',
         'writer = f"{self.target.pipeline}/replay/{uuid4().hex}"',
         _REPLAY,
-        "a_crash_between_append_and_mark_doubles_nothing",
+        "replays_beside_and_after_one_that_crashed_land_each_record_once",
     ),
     Fault(
         "a replayed row is marked",
@@ -281,7 +281,7 @@ FAULTS = (
         "return self._mark(claim)",
         "return claimed.count()",
         _REPLAY,
-        "a_second_replay_changes_neither_table_nor_quarantine",
+        "replays_beside_and_after_one_that_crashed_land_each_record_once",
     ),
     Fault(
         "a registry that is away pauses no topic",
@@ -340,7 +340,7 @@ FAULTS = (
         'f"bit_count({expected} & {nowhere})"',
         '"0"',
         _AUDIT,
-        "a_row_that_was_deleted_is_missing",
+        "each_fault_is_counted_and_named",
     ),
     Fault(
         "the audit counts what is double",
@@ -348,7 +348,7 @@ FAULTS = (
         '"copies - bit_count(rows) - bit_count(waiting | claimed)"',
         '"0"',
         _AUDIT,
-        "a_row_that_was_appended_again_is_doubled",
+        "each_fault_is_counted_and_named",
     ),
     Fault(
         "the audit counts what is in both places",
@@ -356,7 +356,7 @@ FAULTS = (
         '"bit_count(rows & waiting)"',
         '"0"',
         _AUDIT,
-        "a_row_that_is_in_quarantine_too_is_in_both",
+        "each_fault_is_counted_and_named",
     ),
     Fault(
         "the audit counts rows that Kafka has no record of",
@@ -364,6 +364,6 @@ FAULTS = (
         'f"bit_count({unknown}) + untraced"',
         '"0"',
         _AUDIT,
-        "a_row_that_does_not_say_where_it_came_from_is_unknown",
+        "each_fault_is_counted_and_named",
     ),
 )

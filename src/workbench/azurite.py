@@ -30,7 +30,6 @@ ACCOUNT = "topiclake"
 #: Names below `localhost` never leave the machine, so that no token can.
 HOST = f"{ACCOUNT}.blob.localhost"
 CONTAINER = "lake"
-CERTIFICATE_DAYS = 365
 #: The JVM's options that make Hadoop's driver find the store and trust it.
 JAVA_OPTIONS_VARIABLE = "WORKBENCH_AZURE_JAVA_OPTIONS"
 
@@ -75,7 +74,7 @@ class Azurite:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._key_file.exists():
             replace_private(self._key_file, base64.b64encode(os.urandom(64)))
-        trust_store(self.folder, make_certificate(self.folder, HOST, LOOPBACK, days=CERTIFICATE_DAYS))
+        trust_store(self.folder, make_certificate(self.folder, HOST, LOOPBACK))
         resolved = {"host": json.dumps(HOST), "address": json.dumps(LOOPBACK)}
         (self.folder / "resolver.js").write_text(RESOLVER % resolved, encoding="utf-8")
         (self.folder / "hosts").write_text(hosts_file({HOST: LOOPBACK}), encoding="utf-8")

@@ -218,6 +218,7 @@ EXECUTOR = """\
 """
 
 
+@pytest.mark.thorough("kills at random moments")
 def test_killed_at_random_moments_it_runs_each_slot_once_and_loses_none(tmp_path: Path) -> None:
     every_second = QUARTERS | {"quartz_cron_expression": "* * * * * ?"}
     (tmp_path / "job.json").write_text(job(schedule=every_second, max_concurrent_runs=99).model_dump_json())

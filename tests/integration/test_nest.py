@@ -221,6 +221,7 @@ def test_the_newest_record_of_a_key_counts_and_a_deleted_key_is_gone(nest):
     }
 
 
+@pytest.mark.thorough("test_databricks runs the notebook on other logs")
 def test_the_archive_holds_each_camera_of_each_log_once_by_day(nest):
     nest.publish(60, start="2026-01-31T23:00:00Z", minutes=120, damaged=3)
     dated = tl.dated_cameras(nest.cameras())

@@ -99,6 +99,7 @@ def test_files_hold_each_hit_and_an_open_table_shows_new_partitions(hits, table_
     assert counted(files_table(hits, table_name)) == whole
 
 
+@pytest.mark.thorough("Spark's own partition pruning")
 def test_a_filter_reads_only_the_files_of_its_partitions(hits, table_name):
     hits.publish(200)
     hits.publish(200, start=f"{DAYS[1]}T03:00:00Z")
@@ -447,6 +448,7 @@ def test_the_console_prints_each_batch_and_no_more_rows_than_asked(hits, capsys)
         tl.start_console(counts, "zips", most_rows=0)
 
 
+@pytest.mark.thorough("an empty topic is tested in test_json")
 def test_an_empty_topic_leaves_nothing_behind(hits, table_name):
     hits.publish(0)
     write_files(hits)

@@ -292,6 +292,7 @@ def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(e
         query.await_caught_up(edits.settings.pipeline.trigger)
 
 
+@pytest.mark.thorough("test_databricks runs the notebook on other edits")
 def test_closed_windows_go_back_to_kafka_as_a_batch_computation_has_them(edits, messages, consume):
     events = list(wikimedia_events.multiplied(wikimedia_events.read_events(RECORDED), 300, 2))
     edits.send(events)

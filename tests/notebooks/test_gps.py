@@ -190,6 +190,7 @@ def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(noteboo
     assert then.count() == 993
 
 
+@pytest.mark.thorough("each reason is tested in test_micro_batch")
 def test_values_that_are_not_confluent_avro_are_counted_and_kept(cells, spark) -> None:
     cells.publish()
     cells.notebooks.produce(list(NOT_CONFLUENT_AVRO), partition=1)
@@ -220,6 +221,7 @@ def test_failfast_names_topic_partition_and_offset_and_writes_nothing(notebooks,
     assert spark.read.format("delta").load(str(table)).count() == 0
 
 
+@pytest.mark.thorough("where a query starts and ends is tested in test_kafka_source")
 def test_offsets_for_each_partition_are_obeyed(cells) -> None:
     notebooks = cells.notebooks
     kafka.ensure_topic(notebooks.kafka, notebooks.topic, 2)
@@ -235,6 +237,7 @@ def test_offsets_for_each_partition_are_obeyed(cells) -> None:
     assert latest["rows_written"] == 0
 
 
+@pytest.mark.thorough("an empty batch is tested in test_tables")
 def test_an_empty_topic_gives_an_empty_table(cells) -> None:
     notebooks = cells.notebooks
     kafka.ensure_topic(notebooks.kafka, notebooks.topic, 1)

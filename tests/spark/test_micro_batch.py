@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from uuid import UUID, uuid4
 
 import pytest
@@ -22,8 +23,13 @@ from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame, identifier
 
-JSON_SCHEMA = '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "title": "T"}'
-PROTOBUF_SCHEMA = 'syntax = "proto3"; message M { int32 id = 1; }'
+#: Schemas that are not Avro, by their type; `%s` is a name that makes them new.
+OTHER_TYPES = {
+    "JSON": '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "title": "%s"}',
+    "PROTOBUF": 'syntax = "proto3"; message %s { int32 id = 1; }',
+}
+OWN_NAMES = ("_kafka", "_topiclake_end", "_Topiclake_Prefix")
+SENT = datetime(2026, 1, 2, 3, 4, 5, 678000)
 GONE = "own 404 without schema"
 ANOTHER_CUT = pytest.mark.thorough("another cut between the same commits")
 
@@ -117,7 +123,7 @@ def asked(registry, part):
 
 def kafka_rows(spark, rows):
     """Records from `(key, value, headers)`; offsets count from 0."""
-    whole = [("t", 0, offset, None, key, value, headers) for offset, (key, value, headers) in enumerate(rows)]
+    whole = [("t", 0, offset, SENT, key, value, headers) for offset, (key, value, headers) in enumerate(rows)]
     return spark.createDataFrame(whole, RECORD_SCHEMA)
 
 
@@ -125,22 +131,47 @@ def kafka_rows(spark, rows):
 
 
 @pytest.mark.slow("the first micro-batch of a session")
-def test_versions_that_are_mixed_land_in_one_commit(
+def test_mixed_versions_land_in_one_commit_and_other_schemas_are_quarantined(
     spark, target, event, register, kafka_records, avro_bytes, topic
 ):
     old, new = event(("id", "int")), event(("id", "long"), ("note", "string", "-"))
-    ids = [register(f"{topic}-value", each) for each in (old, new)]
+    others = [event(("id", "boolean")), *(event(("id", "int"), (name, "string", "")) for name in OWN_NAMES)]
+    ids = [register(f"{topic}-value", each) for each in (old, new, *others)]
+    # Of each other type one schema is known at the start, and one is looked up by its id.
+    kinds = [
+        (register(f"{moment}{kind}{topic}", schema % f"{moment}{topic}", kind), kind)
+        for moment in ("Known", "Late")
+        for kind, schema in OTHER_TYPES.items()
+    ]
+    subjects = (f"{topic}-value", *(f"Known{kind}{topic}" for kind in OTHER_TYPES))
+    target = replace(target, subjects={"value": subjects})
     values = [
         frame(ids[0], avro_bytes(old, {"id": 1})),
         frame(ids[1], avro_bytes(new, {"id": 2**40, "note": "n"})),
         frame(ids[0], avro_bytes(old, {"id": -3})),
+        frame(ids[2], avro_bytes(others[0], {"id": True})),
+        *(
+            frame(number, avro_bytes(schema, {"id": 1, name: "x"}))
+            for number, schema, name in zip(ids[3:], others[1:], OWN_NAMES, strict=True)
+        ),
+        *(frame(number, b"\0") for number, _ in kinds),
     ]
     micro_batch.write(target, kafka_records(values), 0)
     assert table(spark, target, "id", "note") == [(-3, "-"), (1, "-"), (2**40, "n")]
     assert commits(spark, target) == 1
-    assert quarantined(spark, target) == []
     commit = delta.commit_of(spark, target.table, writer="gps/11111111-aaaa", batch_id=0)
-    assert (commit["schemas"], commit["pipeline"], commit["run"]) == ({"value": ids}, "gps", "run-1")
+    assert (commit["schemas"], commit["pipeline"], commit["run"]) == ({"value": ids[:2]}, "gps", "run-1")
+    assert quarantined(spark, target) == [
+        (3, "incompatible_schema", "field id: boolean cannot be read as long"),
+        *(
+            (offset, "incompatible_schema", f"a field is called {name}, which is a name of Topiclake's own")
+            for offset, name in enumerate(OWN_NAMES, 4)
+        ),
+        *(
+            (offset, "wrong_schema_type", f"schema {number} is {kind}, not AVRO")
+            for offset, (number, kind) in enumerate(kinds, 7)
+        ),
+    ]
 
 
 @pytest.fixture
@@ -149,51 +180,36 @@ def clock():
     return [0.0]
 
 
-def test_a_new_version_between_batches_adds_its_column_to_the_table(
+def test_a_new_version_between_batches_adds_its_column_and_widens_the_others(
     spark, target, registry, event, register, kafka_records, avro_bytes, topic, clock
 ):
     patient = SchemaRegistry(registry.url, clock=Clock(now=lambda: clock[0] * 60))
     target = replace(target, registry=patient)
-    old, new = (
-        event(("id", "int"), ("gone", "string")),
-        event(("id", "int"), ("note", ["null", "string"], None)),
-    )
+    inner = [
+        {"type": "record", "name": "I", "fields": [{"name": "x", "type": each}]} for each in ("int", "double")
+    ]
+    old = event(("id", "int"), ("gone", "string"), ("inner", inner[0]))
+    new = event(("id", "long"), ("note", ["null", "string"], None), ("inner", inner[1]))
     first = register(f"{topic}-value", old)
-    micro_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"id": 1, "gone": "g"}))]), 0)
+    one = frame(first, avro_bytes(old, {"id": 1, "gone": "g", "inner": {"x": 1}}))
+    micro_batch.write(target, kafka_records([one]), 0)
 
-    second = register(f"{topic}-value", new)
-    clock[0] += 2
-    micro_batch.write(target, kafka_records([frame(second, avro_bytes(new, {"id": 2, "note": "n"}))]), 1)
-    micro_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"id": 3, "gone": "h"}))]), 2)
-
-    assert table(spark, target, "id", "gone", "note") == [(1, "g", None), (2, None, "n"), (3, "h", None)]
-    assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (3, 0)
-
-
-def test_a_promoted_field_widens_the_table(
-    spark, target, registry, event, register, kafka_records, avro_bytes, topic, clock
-):
-    patient = SchemaRegistry(registry.url, clock=Clock(now=lambda: clock[0] * 60))
-    target = replace(target, registry=patient)
-    old, new = (
-        event(
-            ("id", "int"), ("inner", {"type": "record", "name": "I", "fields": [{"name": "x", "type": each}]})
-        )
-        for each in ("int", "double")
-    )
-    new = new.replace('"name": "id", "type": "int"', '"name": "id", "type": "long"')
-    first = register(f"{topic}-value", old)
-    micro_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"id": 1, "inner": {"x": 1}}))]), 0)
     second = register(f"{topic}-value", new)
     clock[0] += 2
     values = [
-        frame(second, avro_bytes(new, {"id": 2**40, "inner": {"x": 0.5}})),
-        frame(first, avro_bytes(old, {"id": 3, "inner": {"x": 3}})),
+        frame(second, avro_bytes(new, {"id": 2**40, "note": "n", "inner": {"x": 0.5}})),
+        frame(first, avro_bytes(old, {"id": 3, "gone": "h", "inner": {"x": 3}})),
     ]
     micro_batch.write(target, kafka_records(values), 1)
-    assert table(spark, target, "id", "inner.x") == [(1, 1.0), (2**40, 0.5), (3, 3.0)]
+
+    assert table(spark, target, "id", "gone", "note", "inner.x") == [
+        (1, "g", None, 1.0),
+        (2**40, None, "n", 0.5),
+        (3, "h", None, 3.0),
+    ]
     assert delta.columns(spark, target.table)["id"].dataType.simpleString() == "bigint"
     assert quarantined(spark, target) == []
+    assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (2, 0)
 
 
 @pytest.mark.thorough("a further mix of versions")
@@ -209,65 +225,6 @@ def test_a_start_with_older_schemas_fits_a_table_that_is_wider(
     assert table(spark, target, "id", "note") == [(1, None), (2**40, "n")]
 
 
-def test_an_incompatible_version_is_quarantined_and_the_others_flow(
-    spark, target, event, register, kafka_records, avro_bytes, topic
-):
-    versions = [event(("id", "int")), event(("id", "boolean")), event(("id", "long"))]
-    ids = [register(f"{topic}-value", each) for each in versions]
-    values = [
-        frame(number, avro_bytes(schema, {"id": value}))
-        for number, schema, value in zip(ids, versions, (1, True, 3), strict=True)
-    ]
-    micro_batch.write(target, kafka_records(values), 0)
-    assert table(spark, target, "id") == [(1,), (3,)]
-    assert quarantined(spark, target) == [
-        (1, "incompatible_schema", "field id: boolean cannot be read as int")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("kind", "schema", "is_late"),
-    [
-        ("JSON", JSON_SCHEMA, False),
-        ("PROTOBUF", PROTOBUF_SCHEMA, True),
-        pytest.param("JSON", JSON_SCHEMA, True, marks=pytest.mark.thorough("late is tested with Protobuf")),
-        pytest.param(
-            "PROTOBUF", PROTOBUF_SCHEMA, False, marks=pytest.mark.thorough("known is tested with JSON")
-        ),
-    ],
-)
-def test_a_schema_that_is_not_avro_is_the_wrong_type(
-    spark, target, event, register, kafka_records, avro_bytes, topic, kind, schema, is_late
-):
-    avro = event(("id", "int"))
-    good = register(f"{topic}-value", avro)
-    other = register(f"n.Other{topic}", schema, kind)
-    if not is_late:
-        target = replace(target, subjects={"value": (f"{topic}-value", f"n.Other{topic}")})
-    values = [frame(other, b"\0"), frame(good, avro_bytes(avro, {"id": 1}))]
-    micro_batch.write(target, kafka_records(values), 0)
-    assert quarantined(spark, target) == [(0, "wrong_schema_type", f"schema {other} is {kind}, not AVRO")]
-    assert table(spark, target, "id") == [(1,)]
-
-
-def test_a_field_called_as_topiclakes_own_is_refused(
-    spark, target, event, register, kafka_records, avro_bytes, topic
-):
-    good, names = event(("id", "int")), ("_kafka", "_topiclake_end", "_Topiclake_Prefix")
-    right = frame(register(f"{topic}-value", good), avro_bytes(good, {"id": 2}))
-    bad = [event(("id", "int"), (name, "string", "")) for name in names]
-    wrong = [
-        frame(register(f"{topic}-value", schema), avro_bytes(schema, {"id": 1, name: "x"}))
-        for schema, name in zip(bad, names, strict=True)
-    ]
-    micro_batch.write(target, kafka_records([*wrong, right]), 0)
-    assert quarantined(spark, target) == [
-        (offset, "incompatible_schema", f"a field is called {name}, which is a name of Topiclake's own")
-        for offset, name in enumerate(names)
-    ]
-    assert table(spark, target, "id") == [(2,)]
-
-
 @pytest.mark.thorough("a layout without `_kafka` is tested in test_tables")
 def test_without_the_kafka_column_a_field_may_be_called_so(
     spark, target, event, register, kafka_records, avro_bytes, topic
@@ -278,18 +235,6 @@ def test_without_the_kafka_column_a_field_may_be_called_so(
     micro_batch.write(target, kafka_records([frame(number, avro_bytes(schema, {"_kafka": "x"})), None]), 0)
     assert table(spark, target, "*") == [("x",)]
     assert [reason for _, reason, _ in quarantined(spark, target)] == ["tombstone"]
-
-
-def test_the_kafka_column_holds_what_the_layout_asks_for(
-    spark, target, event, register, kafka_records, avro_bytes, topic
-):
-    schema = event(("id", "int"))
-    number = register(f"{topic}-value", schema)
-    target = replace(target, layout=Layout(kafka=("partition", "offset", "topic", "timestamp")))
-    records = kafka_records([frame(number, avro_bytes(schema, {"id": 1}))], topic="gps")
-    micro_batch.write(target, records, 0)
-    (expected,) = records.select("partition", "offset", "topic", "timestamp").collect()
-    assert table(spark, target, "_kafka.*") == [tuple(expected)]
 
 
 # Schemas that are known by their ids only
@@ -403,28 +348,30 @@ def test_records_of_several_types_share_a_topic_by_their_names(
 # Keys, headers, tombstones
 
 
-def test_keys_are_decoded_and_a_bad_key_is_quarantined(
+def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
     spark, target, event, register, known, whole, avro_bytes, topic
 ):
     of_key = event(("device", "string"), name=f"K{topic}")
     late_key = event(("device", "string"), ("fleet", "string", "-"), name=f"K{topic}")
     key, later = register(f"{topic}-key", of_key), register(f"{topic}-other", late_key)
-    target = replace(target, subjects=target.subjects | {"key": (f"{topic}-key",)}, layout=Layout(key=True))
+    layout = Layout(key=True, headers=True, kafka=("partition", "offset", "topic", "timestamp"))
+    target = replace(target, subjects=target.subjects | {"key": (f"{topic}-key",)}, layout=layout)
     good = frame(key, avro_bytes(of_key, {"device": "d"}))
+    headers = [("a", b"1"), ("a", None), ("b", b"")]
     rows = [
-        (good, whole(known, 0), None),
+        (good, whole(known, 0), headers),
         (None, whole(known, 1), None),
         (b"text", whole(known, 2), None),
         (good + b"\0", whole(known, 3), None),
         (frame(2**30, b"\0"), whole(known, 4), None),
         (frame(later, avro_bytes(late_key, {"device": "e", "fleet": "f"})), whole(known, 5), None),
-        (b"text", None, None),
+        (b"text", None, headers),
     ]
     micro_batch.write(target, kafka_rows(spark, rows), 0)
-    assert table(spark, target, "id", "_key.device", "_key.fleet") == [
-        (0, "d", None),
-        (1, None, None),
-        (5, "e", "f"),
+    assert table(spark, target, "id", "_key.device", "_key.fleet", "_headers", "_kafka") == [
+        (0, "d", None, headers, (0, 0, "t", SENT)),
+        (1, None, None, None, (0, 1, "t", SENT)),
+        (5, "e", "f", None, (0, 5, "t", SENT)),
     ]
     assert quarantined(spark, target) == [
         (2, "too_short", "key: 4 bytes, fewer than the header's 5"),
@@ -437,32 +384,14 @@ def test_keys_are_decoded_and_a_bad_key_is_quarantined(
         (4, "unknown_schema_id", f"key: the registry does not know schema id {2**30}"),
         (6, "tombstone", "the value is null"),
     ]
+    bad = delta.read(spark, target.quarantine).where("offset = 6").select("headers").collect()
+    assert [tuple(row) for row in bad] == [(headers,)]
 
 
-def test_headers_are_kept(spark, target, known, whole):
-    target = replace(target, layout=Layout(headers=True))
-    headers = [("a", b"1"), ("a", None), ("b", b"")]
-    rows = [(None, whole(known, 1), headers), (None, whole(known, 2), None), (None, None, headers)]
-    micro_batch.write(target, kafka_rows(spark, rows), 0)
-    found = delta.read(spark, target.table).orderBy("id").select("_headers").collect()
-    assert [each[0] if each[0] is None else [tuple(header) for header in each[0]] for each in found] == [
-        headers,
-        None,
-    ]
-    (bad,) = delta.read(spark, target.quarantine).select("headers").collect()
-    assert [tuple(header) for header in bad[0]] == headers
-
-
-def test_tombstones_are_quarantined_or_skipped(spark, target, known, whole, kafka_records):
-    values = [None, whole(known, 1), None, b""]
-    micro_batch.write(target, kafka_records(values), 0)
-    assert places(spark, target) == [(0, "tombstone"), (1, "table"), (2, "tombstone"), (3, "too_short")]
-    skipping = replace(restarted(target), layout=Layout(skips_tombstones=True))
-    micro_batch.write(skipping, kafka_records(values), 1)
-    again = [(1, "table"), (3, "too_short")]
-    assert places(spark, target) == sorted(
-        [(0, "tombstone"), (1, "table"), (2, "tombstone"), *again, again[1]]
-    )
+def test_tombstones_are_skipped_where_the_layout_says_so(spark, target, known, whole, kafka_records):
+    target = replace(target, layout=Layout(skips_tombstones=True))
+    micro_batch.write(target, kafka_records([None, whole(known, 1), None, b""]), 0)
+    assert places(spark, target) == [(1, "table"), (3, "too_short")]
 
 
 def test_schemas_may_be_named_in_headers_by_id_and_by_guid(
@@ -605,12 +534,22 @@ def versions(spark, target):
     return delta.latest_version(spark, target.table), delta.latest_version(spark, target.quarantine)
 
 
-def test_a_batch_that_is_repeated_changes_nothing(spark, target, mixed):
+@pytest.mark.slow("four micro-batches")
+def test_a_batch_is_written_once_for_each_checkpoint_and_topic(spark, target, mixed, tmp_path):
     micro_batch.write(target, mixed, 0)
     before = versions(spark, target)
     micro_batch.write(restarted(target), mixed, 0)
     assert versions(spark, target) == before
     assert places(spark, target) == EXPECTED
+
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "metadata").write_text(json.dumps({"id": "22222222-bbbb"}))
+    micro_batch.write(replace(restarted(target), checkpoint=str(tmp_path / "second")), mixed, 0)
+    assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
+    micro_batch.write(replace(restarted(target), topic="one"), mixed, 0)
+    assert Counter(places(spark, target)) == Counter(EXPECTED * 3)
+    micro_batch.write(replace(restarted(target), topic="two"), mixed, 0)
+    assert Counter(places(spark, target)) == Counter(EXPECTED * 4)
 
 
 @pytest.mark.parametrize(
@@ -799,21 +738,6 @@ def test_pinned_schemas_tell_what_was_written_without_the_kafka_column(
         micro_batch.write(later, records, 0)
     assert table(spark, target, "id") == [(0,), (1,)]
     assert [offset for offset, _, _ in quarantined(spark, target)] == [2]
-
-
-@pytest.mark.slow("three micro-batches")
-def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, mixed, tmp_path):
-    micro_batch.write(target, mixed, 0)
-    (tmp_path / "second").mkdir()
-    (tmp_path / "second" / "metadata").write_text(json.dumps({"id": "22222222-bbbb"}))
-    micro_batch.write(replace(restarted(target), checkpoint=str(tmp_path / "second")), mixed, 0)
-    assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
-
-
-def test_two_topics_of_one_query_are_two_writers(spark, target, mixed):
-    for topic in ("one", "two"):
-        micro_batch.write(replace(target, topic=topic), mixed, 0)
-    assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
 
 
 # Others write to the table at the same time
