@@ -5,6 +5,7 @@ import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -145,14 +146,46 @@ CLAIMED = DONE | {2: (True, False), 4: (True, False)}
 LEFT = {"bad_magic": 1, "tombstone": 1, "undecodable": 1}
 
 
-@pytest.mark.slow("a replay makes three commits")
-@pytest.mark.thorough("the same replay is run by the tests next to it")
-def test_records_whose_schema_came_later_land_in_the_table_with_their_place(
-    spark, settings, waiting, replayed
+@pytest.mark.slow("three replays, of which two make commits")
+def test_replays_beside_and_after_one_that_crashed_land_each_record_once(
+    spark, settings, waiting, replayed, monkeypatch
 ):
-    before = {row["offset"]: row["reason"] for row in quarantined(spark, settings)}
+    overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch)
     report = replayed()
     assert (report.looked_at, report.replayed, report.left, len(report.claims)) == (5, 2, LEFT, 1)
+    assert json.loads(report.to_json()) == asdict(report)
+    require_landed_once(spark, settings)
+    require_counted_with_examples(spark, settings, waiting)
+
+    before = commits(settings)
+    again = replayed()
+    assert (again.looked_at, again.replayed, again.left, again.claims) == (3, 0, LEFT, [])
+    assert commits(settings) == before
+
+
+def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
+    """When the next replay has judged the rows, let another one claim and append them, and crash."""
+    update, append = replay._Replay._update, delta.append_once
+
+    def append_and_crash(*args, **named):
+        append(*args, **named)
+        raise Crashed
+
+    def overtaken(self, found, condition, column, value):
+        # Delta reads a table when it is asked for rows, not before.
+        seen = spark.createDataFrame(found.collect(), found.schema)
+        monkeypatch.setattr(replay._Replay, "_update", update)
+        with monkeypatch.context() as patched:
+            patched.setattr(replay.delta, "append_once", append_and_crash)
+            with pytest.raises(Crashed):
+                replayed()
+        assert (offsets(spark, settings), marks(spark, settings)) == (ALL, CLAIMED)
+        return update(self, seen, condition, column, value)
+
+    monkeypatch.setattr(replay._Replay, "_update", overtaken)
+
+
+def require_landed_once(spark, settings):
     expected = spark.createDataFrame(
         [(0, None, (3, 0)), (2, "n2", (3, 2)), (4, "n4", (3, 4))],
         "id INT, note STRING, _kafka STRUCT<partition INT, offset BIGINT>",
@@ -160,22 +193,24 @@ def test_records_whose_schema_came_later_land_in_the_table_with_their_place(
     found = table(spark, settings).select("id", "note", "_kafka")
     assertDataFrameEqual(found, expected, rtol=0, atol=0)
     assert marks(spark, settings) == DONE
-    assert {row["offset"]: row["reason"] for row in quarantined(spark, settings)} == before
-    assert json.loads(report.to_json()) == asdict(report)
 
 
-def quarantined(spark, settings):
-    return delta.read(spark, settings.pipeline.quarantine_path).collect()
+def require_counted_with_examples(spark, settings, later):
+    found = quarantine_reasons(spark, settings, None).collect()
+    rows = [(row["reason"], row["waiting"], row["replayed"], row["example"]) for row in found]
+    assert rows == [
+        ("bad_magic", 1, 0, "byte 0 is 0x7B, not 0x00"),
+        ("tombstone", 1, 0, "the value is null"),
+        ("undecodable", 1, 0, rows[2][3]),
+        ("unknown_schema_id", 0, 2, f"the registry does not know schema id {later}"),
+    ]
+    assert all(row["first"] == row["last"] for row in found)
 
 
-@pytest.mark.slow("a replay makes three commits")
-def test_a_second_replay_changes_neither_table_nor_quarantine(spark, settings, waiting, replayed):
-    replayed()
+def commits(settings):
+    """The names of the commits of the table and of its quarantine."""
     paths = settings.pipeline.table_path, settings.pipeline.quarantine_path
-    before = [delta.latest_version(spark, path) for path in paths]
-    again = replayed()
-    assert (again.looked_at, again.replayed, again.left, again.claims) == (3, 0, LEFT, [])
-    assert [delta.latest_version(spark, path) for path in paths] == before
+    return [sorted(file.name for file in Path(path, "_delta_log").glob("*.json")) for path in paths]
 
 
 @pytest.mark.thorough("a further moment of a crash of a replay")
@@ -197,6 +232,7 @@ def test_a_crash_after_the_claim_is_finished_by_the_next_replay(
 
 
 @pytest.mark.slow("a replay makes three commits")
+@pytest.mark.thorough("a further moment of a crash of a replay")
 def test_a_crash_between_append_and_mark_doubles_nothing(spark, settings, waiting, replayed, monkeypatch):
     def crash(*_):
         raise Crashed
@@ -247,30 +283,6 @@ def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, rep
     with ThreadPoolExecutor(2) as threads:
         reports = [each.result() for each in [threads.submit(replayed), threads.submit(replayed)]]
     assert sum(report.replayed for report in reports) == 2
-    assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
-
-
-def test_a_replay_takes_nothing_that_another_one_claimed_meanwhile(
-    spark, settings, waiting, replayed, monkeypatch
-):
-    """The other one appends between this one's look at the rows and its claim, and crashes."""
-    update, mark = replay._Replay._update, replay._Replay._mark
-
-    def crash(*_):
-        raise Crashed
-
-    def overtaken(self, found, condition, column, value):
-        # Delta reads a table when it is asked for rows, not before.
-        seen = spark.createDataFrame(found.collect(), found.schema)
-        monkeypatch.setattr(replay._Replay, "_update", update)
-        monkeypatch.setattr(replay._Replay, "_mark", crash)
-        with pytest.raises(Crashed):
-            replayed()
-        monkeypatch.setattr(replay._Replay, "_mark", mark)
-        return update(self, seen, condition, column, value)
-
-    monkeypatch.setattr(replay._Replay, "_update", overtaken)
-    assert replayed().replayed == 2
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
 
 
@@ -356,12 +368,13 @@ def test_a_record_that_a_new_checkpoint_quarantined_again_lands_once(spark, sett
 
 
 def test_a_claim_whose_schema_is_gone_is_named_and_nothing_is_lost(spark, settings, waiting, replayed):
-    path = settings.pipeline.quarantine_path
-    claim = replay.DeltaTable.forPath(spark, path)
-    claim.update("offset = 5", {"replay": F.lit("claim-of-yesterday")})
+    """Both claims are of replays that crashed before they appended; the first one's schema is gone."""
+    claim = F.expr("CASE offset WHEN 5 THEN 'a-gone' ELSE 'b-right' END")
+    rows = replay.DeltaTable.forPath(spark, settings.pipeline.quarantine_path)
+    rows.update("offset IN (2, 4, 5)", {"replay": claim})
     with pytest.raises(IngestError, match=r"value schema \d+.*quarantine replay") as raised:
         replayed()
-    assert raised.value.fields["claim"] == "claim-of-yesterday"
+    assert raised.value.fields["claim"] == "a-gone"
     # The other claim was finished all the same.
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE | {5: (True, False)})
 
@@ -411,36 +424,21 @@ def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     assert [row["_key"] for row in table(spark, keyed).collect()] == ["a key"]
 
 
-def test_the_reasons_are_counted_with_an_example(spark, settings, waiting, replayed):
-    replayed()
-    found = quarantine_reasons(spark, settings, None)
-    rows = [(row["reason"], row["waiting"], row["replayed"], row["example"]) for row in found.collect()]
-    assert rows == [
-        ("bad_magic", 1, 0, "byte 0 is 0x7B, not 0x00"),
-        ("tombstone", 1, 0, "the value is null"),
-        ("undecodable", 1, 0, rows[2][3]),
-        ("unknown_schema_id", 0, 2, f"the registry does not know schema id {waiting}"),
-    ]
-    assert all(row["first"] == row["last"] for row in found.collect())
-
-
-@pytest.mark.thorough("a further view of the same rows")
-def test_a_row_is_shown_with_its_bytes_and_its_key(spark, settings, waiting, replayed):
-    (shown,) = quarantine_rows(spark, settings, None, "bad_magic").collect()
-    assert (shown["partition"], shown["offset"], shown["length"]) == (3, 3, 6)
-    assert (shown["first_bytes"], shown["key"]) == (b"{json}".hex().upper(), "key")
-    assert quarantine_rows(spark, settings, None).count() == 5
-    replayed()
-    assert [row["offset"] for row in quarantine_rows(spark, settings, None).collect()] == [1, 3, 5, 2, 4]
-
-
-@pytest.mark.parametrize(
-    ("key", "shown"), [(b"\xff\xfe", "0xFFFE"), (b"a\0", "0x6100"), ("é".encode(), "é"), (None, None)]
-)
-def test_a_key_that_is_no_text_is_shown_as_hex(spark, settings, waiting, key, shown):
-    path = settings.pipeline.quarantine_path
-    replay.DeltaTable.forPath(spark, path).update("offset = 3", {"key": F.lit(key)})
-    assert quarantine_rows(spark, settings, None, "bad_magic").collect()[0]["key"] == shown
+def test_rows_are_shown_with_their_bytes_and_their_keys(spark, settings, waiting):
+    """A key that is no text is shown as hex; the rows that wait are shown first."""
+    keys = "WHEN 1 THEN X'FFFE' WHEN 2 THEN X'6100' WHEN 3 THEN NULL WHEN 4 THEN encode('é', 'UTF-8')"
+    replay.DeltaTable.forPath(spark, settings.pipeline.quarantine_path).update(
+        set={
+            "key": F.expr(f"CASE offset {keys} ELSE key END"),
+            "replayed_at": F.expr("CASE WHEN offset IN (2, 4) THEN now() END"),
+        }
+    )
+    shown = quarantine_rows(spark, settings, None).collect()
+    expected = [(1, "0xFFFE"), (3, None), (5, "key"), (2, "0x6100"), (4, "é")]
+    assert [(row["offset"], row["key"]) for row in shown] == expected
+    (row,) = quarantine_rows(spark, settings, None, "bad_magic").collect()
+    assert (row["partition"], row["offset"], row["length"]) == (3, 3, 6)
+    assert row["first_bytes"] == b"{json}".hex().upper()
 
 
 def test_a_pipeline_of_several_topics_says_how_to_name_one(spark, settings, replayed):
