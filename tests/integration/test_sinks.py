@@ -448,7 +448,7 @@ def test_the_console_prints_each_batch_and_no_more_rows_than_asked(hits, capsys)
         tl.start_console(counts, "zips", most_rows=0)
 
 
-@pytest.mark.thorough("an empty topic is tested in test_json")
+@pytest.mark.thorough("an empty topic is tested in test_tables")
 def test_an_empty_topic_leaves_nothing_behind(hits, table_name):
     hits.publish(0)
     write_files(hits)

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import SparkRuntimeException
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
@@ -18,6 +16,7 @@ from topiclake import delta, micro_batch, progress, tables
 from topiclake.config import load_settings
 from topiclake.errors import DecodeError, StorageError
 from topiclake.micro_batch import Target
+from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import Look
@@ -83,192 +82,6 @@ def mixed(whole):
     return [whole(0), None, whole(1), b"{json}", frame(UNKNOWN, b"\0"), whole(2) + b"\0"]
 
 
-def offsets(spark, target):
-    """Where each record is: offsets in the table, offsets in quarantine."""
-    table = delta.read(spark, target.table).select("_kafka.offset").collect()
-    bad = []
-    if delta.is_table(spark, target.quarantine):
-        bad = delta.read(spark, target.quarantine).select("offset").collect()
-    return sorted(row["offset"] for row in table), sorted(row["offset"] for row in bad)
-
-
-def versions(spark, target):
-    return delta.latest_version(spark, target.table), delta.latest_version(spark, target.quarantine)
-
-
-def test_each_record_is_in_the_table_or_in_quarantine(spark, target, kafka_records, mixed):
-    micro_batch.write(target, kafka_records(mixed), 0)
-    expected = spark.createDataFrame(
-        [(0, (3, 0)), (1, (3, 2))], "id INT, _kafka STRUCT<partition INT, offset BIGINT>"
-    )
-    assertDataFrameEqual(delta.read(spark, target.table), expected, rtol=0, atol=0)
-    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
-    reasons = delta.read(spark, target.quarantine).orderBy("offset").select("reason", "batch_id").collect()
-    assert [tuple(row) for row in reasons] == [
-        ("tombstone", 0),
-        ("bad_magic", 0),
-        ("unknown_schema_id", 0),
-        ("undecodable", 0),
-    ]
-
-
-def restarted(target):
-    """The same pipeline after a crash: only the first batch after a start can be a repeated one."""
-    return replace(target, start=uuid4().hex, registry=SchemaRegistry(target.registry.url))
-
-
-@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
-def test_a_batch_that_is_repeated_changes_nothing(spark, target, kafka_records, mixed):
-    micro_batch.write(target, kafka_records(mixed), 0)
-    before = versions(spark, target)
-    micro_batch.write(restarted(target), kafka_records(mixed), 0)
-    assert versions(spark, target) == before
-    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
-
-
-def test_a_batch_without_bad_records_writes_no_quarantine(spark, target, kafka_records, whole):
-    micro_batch.write(target, kafka_records([whole(1), whole(2)]), 0)
-    assert not delta.is_table(spark, target.quarantine)
-
-
-def test_a_batch_with_bad_records_only_is_in_quarantine(spark, target, kafka_records):
-    micro_batch.write(target, kafka_records([None, b"", b"x"]), 0)
-    assert offsets(spark, target) == ([], [0, 1, 2])
-
-
-def test_an_empty_batch_writes_no_rows(spark, target, kafka_records):
-    micro_batch.write(target, kafka_records([]), 0)
-    assert offsets(spark, target) == ([], [])
-
-
-@pytest.mark.thorough("appends are tested in test_delta")
-def test_the_next_batch_is_appended(spark, target, kafka_records, mixed):
-    micro_batch.write(target, kafka_records(mixed), 0)
-    micro_batch.write(target, kafka_records(mixed), 1)
-    assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
-
-
-@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
-def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_records, mixed, tmp_path):
-    micro_batch.write(target, kafka_records(mixed), 0)
-    new_checkpoint(tmp_path / "second", "22222222-bbbb")
-    target = replace(restarted(target), checkpoint=str(tmp_path / "second"))
-    micro_batch.write(target, kafka_records(mixed), 0)
-    assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
-
-
-def test_the_history_says_which_batch_and_which_schemas(
-    spark, target, registry, subject, v1, kafka_records, mixed
-):
-    v2 = registry.register(subject, V2)
-    micro_batch.write(target, kafka_records(mixed), 42)
-    known = {"writer": "gps/11111111-aaaa", "batch_id": 42, "pipeline": "gps", "run": "run-1"}
-    (of_table,), (of_quarantine,) = (
-        [json.loads(commit["batch"]) for commit in delta.history(spark, path).collect() if commit["batch"]]
-        for path in (target.table, target.quarantine)
-    )
-    assert of_table.pop("attempt")
-    assert (of_table, of_quarantine) == (known | {"schemas": {"value": [v1, v2]}}, known)
-
-
-def test_failfast_writes_nothing_of_the_batch(spark, target, kafka_records, mixed, whole):
-    target = replace(target, mode="FAILFAST")
-    micro_batch.write(target, kafka_records([whole(9)]), 0)
-    # Which of the two it is depends on the task that fails first.
-    with pytest.raises((SparkRuntimeException, Py4JJavaError)) as raised:
-        micro_batch.write(target, kafka_records(mixed), 1)
-    assert isinstance(progress.failure("gps", str(raised.value)), DecodeError)
-    assert offsets(spark, target) == ([0], [])
-    # The creation of the table, and batch 0.
-    assert delta.latest_version(spark, target.table) == 1
-
-
-def test_without_the_kafka_column_the_table_has_the_event_only(spark, target, kafka_records, mixed):
-    micro_batch.write(replace(target, layout=Layout(kafka=())), kafka_records(mixed), 0)
-    expected = spark.createDataFrame([(0,), (1,)], "id INT")
-    assertDataFrameEqual(delta.read(spark, target.table), expected, rtol=0, atol=0)
-
-
-def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(spark, target):
-    target = replace(target, properties={"delta.appendOnly": "true"})
-    target.schemas().current(spark)
-    assert delta.read(spark, target.table).schema.simpleString() == (
-        "struct<id:int,_kafka:struct<partition:int,offset:bigint>>"
-    )
-    assert offsets(spark, target) == ([], [])
-    properties = spark.sql(f"DESCRIBE DETAIL delta.`{target.table}`").collect()[0]["properties"]
-    assert properties["delta.appendOnly"] == "true"
-    target.schemas().current(spark)
-    assert delta.latest_version(spark, target.table) == 0
-    assert not delta.is_table(spark, target.quarantine)
-
-
-def test_tables_that_were_created_take_batches(spark, target, kafka_records, mixed):
-    target.schemas().current(spark)
-    micro_batch.write(replace(target, is_new=True), kafka_records(mixed), 0)
-    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
-
-
-@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
-def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
-    target.schemas().current(spark)
-    other = StructType.fromDDL("id MAP<STRING, INT>")
-    told = pickle.loads(pickle.dumps(replace(target, look=Look(other, at=time.time() - 60))))
-    micro_batch.write(told, kafka_records(mixed), 0)
-    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
-    just_now = replace(target, look=Look(other), start="next")
-    micro_batch.write(just_now, kafka_records(mixed), 1)
-    # As the look told, no schema fits.
-    assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 3, 4, 4, 5, 5])
-
-
-# A whole query, from a static source: what it raises, and what it leaves
-
-
-def run_query(spark, target, records, tmp_path, write):
-    records.write.format("delta").mode("append").save(str(tmp_path / "source"))
-    stream = spark.readStream.format("delta").load(str(tmp_path / "source"))
-    query = (
-        stream.writeStream.queryName("gps")
-        .option("checkpointLocation", target.checkpoint)
-        .trigger(availableNow=True)
-        .foreachBatch(write)
-        .start()
-    )
-    progress.await_caught_up(query, "availableNow")
-
-
-def test_a_query_in_failfast_ends_with_the_record(spark, target, kafka_records, mixed, tmp_path):
-    target = replace(target, mode="FAILFAST", checkpoint=str(tmp_path / "of_query"))
-    with pytest.raises(
-        DecodeError, match="topic gps, partition 3, offset 1, schema id none, reason tombstone"
-    ) as raised:
-        run_query(
-            spark,
-            target,
-            kafka_records(mixed[:2]),
-            tmp_path,
-            lambda records, batch_id: micro_batch.write(target, records, batch_id),
-        )
-    fields = {"topic": "gps", "partition": 3, "offset": 1, "schema_id": None, "reason": "tombstone"}
-    assert raised.value.fields.items() >= fields.items()
-
-
-def test_an_error_of_ours_inside_a_micro_batch_stays_itself(spark, target, kafka_records, tmp_path):
-    def refuse(_records, _batch_id):
-        raise StorageError("the folder /x cannot be written", "chmod u+w /x")
-
-    target = replace(target, checkpoint=str(tmp_path / "of_query"))
-    with pytest.raises(StorageError) as raised:
-        run_query(spark, target, kafka_records([None]), tmp_path, refuse)
-    assert raised.value.cause == "query gps stopped: the folder /x cannot be written"
-    assert raised.value.remedy == "chmod u+w /x"
-    assert str(raised.value).endswith("; try: chmod u+w /x [TL-STORAGE-001]")
-
-
-# What is told of the tables
-
-
 @pytest.fixture
 def settings(target, tmp_path, monkeypatch):
     (tmp_path / "conf").mkdir()
@@ -291,42 +104,214 @@ def dbutils(tmp_path):
     return SimpleNamespace(fs=SimpleNamespace(mounts=lambda: mounts))
 
 
+def offsets(spark, target):
+    """Where each record is: offsets in the table, offsets in quarantine."""
+    table = delta.read(spark, target.table).select("_kafka.offset").collect()
+    bad = []
+    if delta.is_table(spark, target.quarantine):
+        bad = delta.read(spark, target.quarantine).select("offset").collect()
+    return sorted(row["offset"] for row in table), sorted(row["offset"] for row in bad)
+
+
+def versions(spark, target):
+    return delta.latest_version(spark, target.table), delta.latest_version(spark, target.quarantine)
+
+
+def restarted(target):
+    """The same pipeline after a crash: only the first batch after a start can be a repeated one."""
+    return replace(target, start=uuid4().hex, registry=SchemaRegistry(target.registry.url))
+
+
+# One pipeline from its table's creation to its second run: what its tables hold, and what is told of them
+
+
+def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summary_tell_of_it(
+    spark, target, settings, dbutils, registry, subject, v1, kafka_records, mixed, whole, avro_bytes
+):
+    v2 = registry.register(subject, V2)
+    target.schemas().current(spark)
+    plain = avro_bytes(V1, {"id": 2**30})
+    micro_batch.write(replace(target, is_new=True), kafka_records([*mixed, plain]), 42)
+    check_records(spark, target, plain_of=v1)
+    check_batch_in_history(spark, target, [v1, v2])
+    check_view_and_history(spark, settings, dbutils)
+
+    this_run = replace(restarted(target), run="run-2")
+    told_of = settings.model_copy(update={"run_id": "run-2", "loaded_at": datetime.now(timezone.utc)})
+    micro_batch.write(this_run, kafka_records([None, b"", b"x"]), 43)
+    assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 4, 5, 6])
+    micro_batch.write(this_run, kafka_records([whole(3)]), 44)
+    micro_batch.write(this_run, kafka_records([whole(4), b"{json}"]), 45)
+    check_summary(tables.summarize(spark, told_of, dbutils, SimpleNamespace(id="query-id")))
+
+
+def check_records(spark, target, plain_of):
+    expected = spark.createDataFrame(
+        [(0, "-", (3, 0)), (1, "-", (3, 2))],
+        "id LONG, note STRING, _kafka STRUCT<partition INT, offset BIGINT>",
+    )
+    assertDataFrameEqual(delta.read(spark, target.table), expected, rtol=0, atol=0)
+    bad = delta.read(spark, target.quarantine).orderBy("offset").collect()
+    assert [(row["offset"], row["reason"], row["batch_id"]) for row in bad] == [
+        (1, "tombstone", 42),
+        (3, "bad_magic", 42),
+        (4, "unknown_schema_id", 42),
+        (5, "undecodable", 42),
+        (6, "bad_magic", 42),
+    ]
+    assert bad[-1]["detail"].endswith(f"the value is plain Avro of schema {plain_of}: set avro_form=plain")
+
+
+def check_batch_in_history(spark, target, schemas):
+    known = {"writer": "gps/11111111-aaaa", "batch_id": 42, "pipeline": "gps", "run": "run-1"}
+    (of_table,), (of_quarantine,) = (
+        [json.loads(commit["batch"]) for commit in delta.history(spark, path).collect() if commit["batch"]]
+        for path in (target.table, target.quarantine)
+    )
+    assert of_table.pop("attempt")
+    assert (of_table, of_quarantine) == (known | {"schemas": {"value": schemas}}, known)
+
+
+def check_view_and_history(spark, settings, dbutils):
+    tables.create_view(spark, settings, dbutils)
+    assert [tuple(row) for row in spark.table("gps_view").orderBy("id").collect()] == [(0, "-"), (1, "-")]
+    history = tables.table_history(spark, settings, dbutils).select("version", "rows").collect()
+    assert [tuple(row) for row in history] == [(1, 2), (0, None)]
+
+
+def check_summary(summary):
+    """Batches 43 to 45 are this run's; of the table's versions 0 is its creation."""
+    assert summary.rows_written == 2
+    assert summary.quarantined == {"bad_magic": 1, "tombstone": 1, "too_short": 2}
+    assert (summary.table.rows, summary.table.version) == (4, 4)
+    # Batch 44 had no bad records, and wrote nothing here.
+    assert (summary.quarantine.rows, summary.quarantine.version) == (9, 2)
+    assert all(set(row) == {"id", "note"} for row in summary.preview)
+    assert json.loads(summary.to_json())["query_id"] == "query-id"
+
+
+def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(
+    spark, target, settings, dbutils, kafka_records
+):
+    target = replace(target, properties={"delta.appendOnly": "true"})
+    target.schemas().current(spark)
+    assert delta.read(spark, target.table).schema.simpleString() == (
+        "struct<id:int,_kafka:struct<partition:int,offset:bigint>>"
+    )
+    properties = spark.sql(f"DESCRIBE DETAIL delta.`{target.table}`").collect()[0]["properties"]
+    assert properties["delta.appendOnly"] == "true"
+    target.schemas().current(spark)
+    assert delta.latest_version(spark, target.table) == 0
+    summary = tables.summarize(spark, settings, dbutils, SimpleNamespace(id="q"))
+    assert (summary.rows_written, summary.quarantined, summary.preview) == (0, {}, [])
+
+    micro_batch.write(target, kafka_records([]), 0)
+    assert offsets(spark, target) == ([], [])
+    assert not delta.is_table(spark, target.quarantine)
+
+
+def test_without_the_kafka_column_the_table_has_the_event_only(spark, target, kafka_records, whole):
+    micro_batch.write(replace(target, layout=Layout(kafka=())), kafka_records([whole(0), whole(1)]), 0)
+    table = delta.read(spark, target.table)
+    assert table.schema.simpleString() == "struct<id:int>"
+    assert sorted(table.collect()) == [(0,), (1,)]
+    # Nor is there a quarantine, where no record is bad.
+    assert not delta.is_table(spark, target.quarantine)
+
+
 def test_a_view_of_a_table_that_is_not_there_names_the_notebook_to_run(spark, settings, dbutils):
     with pytest.raises(StorageError, match="gps_ingest") as raised:
         tables.create_view(spark, settings, dbutils)
     assert (raised.value.fields["path"], raised.value.fields["reason"]) == ("/mnt/lake/gps", "missing")
 
 
-def test_the_view_and_the_history_are_those_of_the_pipelines_table(
-    spark, target, settings, dbutils, kafka_records, mixed
-):
+# What else a batch may meet
+
+
+@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
+def test_a_batch_that_is_repeated_changes_nothing(spark, target, kafka_records, mixed):
     micro_batch.write(target, kafka_records(mixed), 0)
-    tables.create_view(spark, settings, dbutils)
-    assert [tuple(row) for row in spark.table("gps_view").orderBy("id").collect()] == [(0,), (1,)]
-    history = tables.table_history(spark, settings, dbutils).select("version", "rows").collect()
-    assert [tuple(row) for row in history] == [(1, 2), (0, None)]
+    before = versions(spark, target)
+    micro_batch.write(restarted(target), kafka_records(mixed), 0)
+    assert versions(spark, target) == before
+    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
 
 
-def test_the_summary_counts_this_run_and_the_whole_table(
-    spark, target, settings, dbutils, kafka_records, mixed
-):
+@pytest.mark.thorough("appends are tested in test_delta")
+def test_the_next_batch_is_appended(spark, target, kafka_records, mixed):
     micro_batch.write(target, kafka_records(mixed), 0)
-    later = settings.model_copy(update={"run_id": "run-2", "loaded_at": datetime.now(timezone.utc)})
-    this_run = replace(target, run="run-2")
-    micro_batch.write(this_run, kafka_records(mixed[:2]), 1)
-    micro_batch.write(this_run, kafka_records(mixed[2:4]), 2)
-
-    summary = tables.summarize(spark, later, dbutils, SimpleNamespace(id="query-id"))
-
-    assert summary.rows_written == 2
-    assert summary.quarantined == {"bad_magic": 1, "tombstone": 1}
-    assert (summary.table.rows, summary.table.version) == (4, 3)
-    assert (summary.quarantine.rows, summary.quarantine.version) == (6, 2)
-    assert all(set(row) == {"id"} for row in summary.preview)
-    assert json.loads(summary.to_json())["query_id"] == "query-id"
+    micro_batch.write(target, kafka_records(mixed), 1)
+    assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
 
 
-def test_the_summary_of_a_run_that_wrote_nothing_is_zero(spark, target, settings, dbutils):
+@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
+def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_records, mixed, tmp_path):
+    micro_batch.write(target, kafka_records(mixed), 0)
+    new_checkpoint(tmp_path / "second", "22222222-bbbb")
+    target = replace(restarted(target), checkpoint=str(tmp_path / "second"))
+    micro_batch.write(target, kafka_records(mixed), 0)
+    assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
+
+
+@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
+def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
     target.schemas().current(spark)
-    summary = tables.summarize(spark, settings, dbutils, SimpleNamespace(id="q"))
-    assert (summary.rows_written, summary.quarantined, summary.preview) == (0, {}, [])
+    other = StructType.fromDDL("id MAP<STRING, INT>")
+    told = pickle.loads(pickle.dumps(replace(target, look=Look(other, at=time.time() - 60))))
+    micro_batch.write(told, kafka_records(mixed), 0)
+    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
+    just_now = replace(target, look=Look(other), start="next")
+    micro_batch.write(just_now, kafka_records(mixed), 1)
+    # As the look told, no schema fits.
+    assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 3, 4, 4, 5, 5])
+
+
+# A whole query, from a static source: what it raises, and what it leaves
+
+
+def run_query(spark, target, batches, tmp_path, write):
+    source = str(tmp_path / "source")
+    for records in batches:
+        records.coalesce(1).write.mode("append").parquet(source)
+    stream = spark.readStream.schema(RECORD_SCHEMA).option("maxFilesPerTrigger", 1).parquet(source)
+    query = (
+        stream.writeStream.queryName("gps")
+        .option("checkpointLocation", target.checkpoint)
+        .trigger(availableNow=True)
+        .foreachBatch(write)
+        .start()
+    )
+    progress.await_caught_up(query, "availableNow")
+
+
+def test_a_query_in_failfast_ends_with_the_record_and_writes_nothing_of_its_batch(
+    spark, target, kafka_records, mixed, whole, tmp_path
+):
+    target = replace(target, mode="FAILFAST", checkpoint=str(tmp_path / "of_query"))
+    with pytest.raises(
+        DecodeError, match="topic gps, partition 3, offset 1, schema id none, reason tombstone"
+    ) as raised:
+        run_query(
+            spark,
+            target,
+            [kafka_records([whole(9)]), kafka_records(mixed[:2])],
+            tmp_path,
+            lambda records, batch_id: micro_batch.write(target, records, batch_id),
+        )
+    fields = {"topic": "gps", "partition": 3, "offset": 1, "schema_id": None, "reason": "tombstone"}
+    assert raised.value.fields.items() >= fields.items()
+    assert offsets(spark, target) == ([0], [])
+    # The creation of the table, and batch 0.
+    assert delta.latest_version(spark, target.table) == 1
+
+
+def test_an_error_of_ours_inside_a_micro_batch_stays_itself(spark, target, kafka_records, tmp_path):
+    def refuse(_records, _batch_id):
+        raise StorageError("the folder /x cannot be written", "chmod u+w /x")
+
+    target = replace(target, checkpoint=str(tmp_path / "of_query"))
+    with pytest.raises(StorageError) as raised:
+        run_query(spark, target, [kafka_records([None])], tmp_path, refuse)
+    assert raised.value.cause == "query gps stopped: the folder /x cannot be written"
+    assert raised.value.remedy == "chmod u+w /x"
+    assert str(raised.value).endswith("; try: chmod u+w /x [TL-STORAGE-001]")
