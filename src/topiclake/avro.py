@@ -97,15 +97,17 @@ class Codec:
     """What the schemas of a batch mean, by id or GUID.
 
     Attributes:
-        reader: The Avro schema that all records are resolved to: the union of the versions; None where no
-            version can be used.
+        reader: The Avro schema that all records are resolved to: the union of the versions, and of what was
+            kept of earlier ones; None where there is none.
         writers: How records are decoded.
         refused: Why records are not decoded: `(reason, detail)`.
+        kept: The reader as it is kept with the table (`avro_kept`); None where nothing must be.
     """
 
     reader: str | None = None
     writers: dict[SchemaKey, str] = field(default_factory=dict)
     refused: dict[SchemaKey, tuple[str, str]] = field(default_factory=dict)
+    kept: str | None = None
 
     #: What the registry calls such schemas.
     schema_type: ClassVar[str] = "AVRO"
@@ -115,12 +117,17 @@ class Codec:
         cls,
         schemas: Mapping[SchemaKey, Registered],
         accepts: Callable[[str], str | None] = lambda reader: None,
+        kept: str | None = None,
     ) -> Codec:
-        """Unite schemas, oldest first; `accepts` says why a reader schema is not possible, or None."""
+        """Unite schemas, oldest first, with what was `kept` of earlier ones.
+
+        `accepts` says why a reader schema is not possible, or None.
+        """
         usable = {key: each.schema for key, each in schemas.items() if each.schema_type == "AVRO"}
-        united = avro_schema.unite(usable, accepts)
+        united = avro_schema.unite(usable, accepts, kept)
         incompatible = {key: ("incompatible_schema", why) for key, why in united.incompatible.items()}
-        return cls(united.reader, united.writers, cls.of_other_types(schemas) | incompatible)
+        refused = cls.of_other_types(schemas) | incompatible
+        return cls(united.reader, united.writers, refused, united.kept)
 
     @classmethod
     def of_other_types(cls, schemas: Mapping[SchemaKey, Registered]) -> dict[SchemaKey, tuple[str, str]]:
@@ -212,11 +219,20 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     branches = [
         (named == F.lit(identifier(key)), decoded_as(codec, key, payload, part)) for key in codec.writers
     ]
-    nothing = F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
-    cases = reduce(lambda case, branch: case.when(*branch), branches, F) if branches else nothing
+    cases = (
+        reduce(lambda case, branch: case.when(*branch), branches, F) if branches else _nothing(codec, part)
+    )
     # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
     # would decode every record twice; nor drop a plan that decodes nothing, and what it counts. Always true.
     return F.when(F.spark_partition_id() >= 0, cases)
+
+
+def _nothing(codec: Codec, part: Part) -> Column:
+    """Return null, as `decoded` would have it of a schema that is not there."""
+    if codec.reader is None:
+        return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+    wrapped = framed_row if part == "value" and codec.is_row else framed
+    return from_avro(F.lit(None).cast("binary"), wrapped(codec.reader))
 
 
 def decoded_as(codec: Codec, key: SchemaKey, payload: Column, part: Part = "value") -> Column:

@@ -18,16 +18,15 @@ from topiclake.avro import Codec
 from topiclake.wire_format import SchemaKey, header_of, identifier, record_header
 
 
-def named(records: DataFrame, codec: Codec, versions: Sequence[SchemaKey]) -> DataFrame:
+def named(records: DataFrame, codec: Codec, usable: Sequence[SchemaKey]) -> DataFrame:
     """Add to plain records the header that names the schema of their values.
 
     Args:
         records: Kafka's columns, `headers` among them.
         codec: What the schemas mean.
-        versions: Schemas that values may have, oldest first. A value has the newest that it fits; one that
-            fits none is said to have the newest, by which it does not decode.
+        usable: Schemas of the codec that values may have, oldest first. A value has the newest that it fits;
+            one that fits none is said to have the newest, by which it does not decode.
     """
-    usable = [key for key in versions if key in codec.writers]
     if not usable:
         return records
     *older, newest = usable
@@ -40,6 +39,14 @@ def named(records: DataFrame, codec: Codec, versions: Sequence[SchemaKey]) -> Da
     added = F.array(F.struct(F.lit(record_header("value")).alias("key"), schema.alias("value")))
     # The last header of a name counts.
     return records.withColumn("headers", F.concat(F.coalesce("headers", F.array()), added))
+
+
+def unnamed(records: DataFrame, usable: Sequence[SchemaKey]) -> DataFrame:
+    """Return records without the header that `named` gave them."""
+    if not usable:
+        return records
+    others = F.slice("headers", 1, F.size("headers") - 1)
+    return records.withColumn("headers", F.when(F.size("headers") > 1, others))
 
 
 def mismatch(codec: Codec, *, tries: bool = True) -> Column:

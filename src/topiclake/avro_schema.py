@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from topiclake import avro_kept
 from topiclake.avro_default import fitted
 from topiclake.avro_names import Json, SchemaRefusedError, inline
 from topiclake.avro_resolution import resolves
@@ -30,18 +31,24 @@ class United(Generic[K]):
     """The versions of a subject under one reader schema.
 
     Args:
-        reader: Avro JSON, self-contained; None when no version is usable.
+        reader: Avro JSON, self-contained; None when no version is usable, and none was kept.
         writers: For each usable key, Avro JSON of the same binary form as the registered schema, renamed so
             that Avro resolves it to `reader`.
         incompatible: For each other key, one sentence that says why, with the path.
+        kept: The reader as `avro_kept` writes it; None where there is none.
     """
 
     reader: str | None
     writers: dict[K, str]
     incompatible: dict[K, str]
+    kept: str | None
 
 
-def unite(schemas: Mapping[K, str], accepts: Callable[[str], str | None] = lambda reader: None) -> United[K]:
+def unite(
+    schemas: Mapping[K, str],
+    accepts: Callable[[str], str | None] = lambda reader: None,
+    kept: str | None = None,
+) -> United[K]:
     """Unite schemas, oldest first, each with its references inlined.
 
     One that does not fit is incompatible, and the others go on.
@@ -49,34 +56,42 @@ def unite(schemas: Mapping[K, str], accepts: Callable[[str], str | None] = lambd
     Args:
         schemas: Avro JSON by any key, such as the schema id.
         accepts: Says of a reader schema why it cannot be used (the table cannot follow), or None. Asked
-            whenever a version would change it.
+            whenever a version adds something to it.
+        kept: What an earlier union became; the versions are added to it.
+
+    Raises:
+        KeptReaderError: `kept` was not made here.
     """
     parser, union = Parser(), Union()
-    tree: Node | None = None
-    names: dict[int, str] = {}
-    reader: str | None = None
+    tree = None if kept is None else avro_kept.loads(kept, parser)
     versions: dict[K, Node] = {}
     incompatible: dict[K, str] = {}
     for key, schema in schemas.items():
         try:
             version = parser.parse(schema)
             candidate = union.adopted(version) if tree is None else _grown(union, tree, version)
-            candidate_names: dict[int, str] = {}
-            text = json.dumps(_reader_type(candidate, ROOT, candidate_names, union.links))
-            if text != reader and (refusal := accepts(text)):
+            if candidate != tree and (refusal := accepts(_reader(candidate, {}, union))):
                 raise SchemaRefusedError(refusal)
         except SchemaRefusedError as refused:
             incompatible[key] = str(refused)
             continue
-        tree, names, reader, versions[key] = candidate, candidate_names, text, version
-    renamed = {key: json.dumps(_writer_type(each, names, union.links)) for key, each in versions.items()}
-    return United(reader, renamed, incompatible)
+        tree, versions[key] = candidate, version
+    if tree is None:
+        return United(None, {}, incompatible, None)
+    names: dict[int, str] = {}
+    reader = _reader(tree, names, union)
+    writers = {key: json.dumps(_writer_type(each, names, union.links)) for key, each in versions.items()}
+    return United(reader, writers, incompatible, avro_kept.dumps(tree))
 
 
 def is_record(reader: str) -> bool:
     """Tell whether an Avro schema is a record, whose fields become columns."""
     tree = json.loads(reader)
     return isinstance(tree, dict) and tree.get("type") == "record"
+
+
+def _reader(tree: Node, names: dict[int, str], union: Union) -> str:
+    return json.dumps(_reader_type(tree, ROOT, names, union.links))
 
 
 def _grown(union: Union, tree: Node, version: Node) -> Node:

@@ -135,7 +135,8 @@ class Parser:
             self._defined[name] = definition
         return self._node(tree, "", "", ())
 
-    def _key(self) -> int:
+    def new_key(self) -> int:
+        """Return a key that no field or type has yet."""
         self.last_key += 1
         return self.last_key
 
@@ -191,7 +192,7 @@ class Parser:
         fields = tuple(self._field(each, inner, path, around, depth) for each in tree["fields"])
         if len({each.name for each in fields}) < len(fields):
             raise SchemaRefusedError(f"{place(path)}: two fields of {name} have the same name")
-        return Node("record", self._key(), name, fields=fields, aliases=_aliases(tree, inner))
+        return Node("record", self.new_key(), name, fields=fields, aliases=_aliases(tree, inner))
 
     def _field(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Field:
         name = tree.get("name") if isinstance(tree, dict) else None
@@ -201,7 +202,7 @@ class Parser:
         if self._fields > MAX_FIELDS:
             raise SchemaRefusedError(f"the schema has more than {MAX_FIELDS} fields, expanded as Spark does")
         node = self._node(tree.get("type"), namespace, child(path, name), around, depth + 1)
-        return Field(self._key(), name, node, tree.get("default", MISSING), texts(tree.get("aliases")))
+        return Field(self.new_key(), name, node, tree.get("default", MISSING), texts(tree.get("aliases")))
 
     def _enum(self, tree: Json, namespace: str, path: str) -> Node:
         name, inner = own_name(tree, namespace)
@@ -211,14 +212,16 @@ class Parser:
         if wrong := [each for each in symbols if not SYMBOL.fullmatch(each)]:
             raise SchemaRefusedError(f"{place(path)}: symbol '{wrong[0]}' of {name} is no Avro name")
         known = default if default in symbols else ""
-        return Node("enum", self._key(), name, symbols=symbols, default=known, aliases=_aliases(tree, inner))
+        return Node(
+            "enum", self.new_key(), name, symbols=symbols, default=known, aliases=_aliases(tree, inner)
+        )
 
     def _fixed(self, tree: Json, namespace: str, path: str) -> Node:
         name, inner = own_name(tree, namespace)
         size = tree.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise SchemaRefusedError(f"{place(path)}: {name} is a fixed without a size")
-        node = Node("fixed", self._key(), name, size=size, aliases=_aliases(tree, inner))
+        node = Node("fixed", self.new_key(), name, size=size, aliases=_aliases(tree, inner))
         return _with_logical(node, tree, path)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from topiclake.avro_names import SchemaRefusedError
+from topiclake.avro_names import Json, SchemaRefusedError
 from topiclake.avro_tree import MISSING, NULL, Field, Node, child, place, split
 
 #: Avro's promotions, and no others: each type may be read as those behind it.
@@ -19,7 +19,7 @@ WIDER = ("int", "long", "float", "double")
 #: When a version's branch of a union is one of the reader's: the first of these that is unambiguous.
 MATCHES: tuple[Callable[[Node, Node], bool], ...] = (
     lambda version, reader: version.name == reader.name,
-    lambda version, reader: reader.name in version.aliases,
+    lambda version, reader: reader.name in version.aliases or version.name in reader.aliases,
     lambda version, reader: version.short_name == reader.short_name,
 )
 
@@ -28,14 +28,16 @@ MATCHES: tuple[Callable[[Node, Node], bool], ...] = (
 class Column(Field):
     """A field of a reader's record.
 
-    `column` is its safe name, `former` the names that aliases replaced; `is_optional` where a version lacks
-    it. `default` is that of the newest version, in terms of `declared`, that version's own type.
+    `column` is its name in the table, for ever; `former` are the names that aliases gave it beside its first
+    one; `is_optional` where a version lacks it. `default` is that of the newest version, in terms of
+    `declared`, that version's own type.
     """
 
+    default: Json = field(default=MISSING, compare=False)
     column: str = ""
     former: tuple[str, ...] = ()
     is_optional: bool = False
-    declared: Node = NULL
+    declared: Node = field(default=NULL, compare=False)
 
 
 @dataclass
@@ -101,7 +103,11 @@ class Union:
             mark = "[]" if reader.kind == "array" else "{}"
             return replace(reader, items=(self.merged(reader.items[0], version.items[0], path + mark),))
         symbols = tuple(dict.fromkeys(reader.symbols + version.symbols))
-        return replace(reader, symbols=symbols, precision=max(reader.precision, version.precision))
+        return replace(
+            _called(reader, version),
+            symbols=symbols,
+            precision=max(reader.precision, version.precision),
+        )
 
     def _record(self, reader: Node, version: Node, path: str) -> Node:
         columns = list(_columns(reader))
@@ -113,12 +119,12 @@ class Union:
                 continue
             self.links[each.key] = column.key
             inner = self.merged(column.type, each.type, child(path, each.name))
-            column = _renamed(column, each, taken)
-            columns[position] = replace(column, type=inner, default=each.default, declared=each.type)
+            named = _known_as(column, each.name)
+            columns[position] = replace(named, type=inner, default=each.default, declared=each.type)
         matched = {each.key for each in matches.values()}
         new = [each for each in version.fields if each.key not in matched]
         columns += (replace(self._column(each, taken), is_optional=True) for each in new)
-        return replace(reader, fields=tuple(columns))
+        return replace(_called(reader, version), fields=tuple(columns))
 
     def _column(self, new: Field, taken: set[str]) -> Column:
         column, inner = _safe_name(new.name, taken), self.adopted(new.type)
@@ -133,6 +139,13 @@ class Union:
         columns = tuple(self._column(each, taken) for each in version.fields)
         items = tuple(self.adopted(each) for each in version.items)
         return replace(version, fields=columns, items=items)
+
+
+def _called(reader: Node, version: Node) -> Node:
+    """Return a named type with the other names that a version gives it."""
+    aliases = dict.fromkeys((*reader.aliases, version.name, *version.aliases))
+    aliases.pop(reader.name, None)
+    return reader if tuple(aliases) == reader.aliases else replace(reader, aliases=tuple(aliases))
 
 
 def promoted(one: Node, other: Node) -> Node | None:
@@ -183,7 +196,7 @@ def _columns(reader: Node) -> Iterator[Column]:
 def _matches(columns: list[Column], fields: tuple[Field, ...]) -> dict[int, Field]:
     """Return the version's field for each position of a column that has one.
 
-    By its name first; then by an alias that names a column, or by a name that the column had before.
+    By its name first; then by a name that a version gave the column, or by an alias that names one.
     """
     positions = {each.name: position for position, each in enumerate(columns)}
     matches = {positions[each.name]: each for each in fields if each.name in positions}
@@ -191,20 +204,17 @@ def _matches(columns: list[Column], fields: tuple[Field, ...]) -> dict[int, Fiel
     for each in fields:
         if each.name in positions:
             continue
-        for position in (former.get(each.name), *(positions.get(alias) for alias in each.aliases)):
+        known = (positions.get(alias, former.get(alias)) for alias in each.aliases)
+        for position in (former.get(each.name), *known):
             if position is not None and position not in matches:
                 matches[position] = each
                 break
     return matches
 
 
-def _renamed(column: Column, version: Field, taken: set[str]) -> Column:
-    """Give a column the name of a version's field, unless that name is one that it had before."""
-    if version.name == column.name or version.name in column.former:
-        return column
-    taken.discard(column.column.lower())
-    former = (*column.former, column.name)
-    return replace(column, name=version.name, column=_safe_name(version.name, taken), former=former)
+def _known_as(column: Column, name: str) -> Column:
+    """Return the column with one more name by which later versions may mean it."""
+    return column if name in (column.name, *column.former) else replace(column, former=(*column.former, name))
 
 
 def _safe_name(name: str, taken: set[str]) -> str:

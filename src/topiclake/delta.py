@@ -190,6 +190,13 @@ def columns(spark: SparkSession, path: str) -> StructType | None:
         raise
 
 
+def properties(spark: SparkSession, path: str) -> dict[str, str]:
+    """Return the table properties of the table at `path`."""
+    return {
+        row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES delta.{quoted(path)}").collect()
+    }
+
+
 def nullable(rows: DataFrame) -> StructType:
     """Return the columns of `rows` for a table; each may be null.
 
@@ -200,7 +207,7 @@ def nullable(rows: DataFrame) -> StructType:
 
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
     """Set table properties of the table at `path`."""
-    pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    pairs = ", ".join(f"{_literal(name)} = {_literal(value)}" for name, value in properties.items())
     _alter(spark, path, f"SET TBLPROPERTIES ({pairs})")
 
 
@@ -216,6 +223,12 @@ def _alter(spark: SparkSession, path: str, change: str) -> None:
 def quoted(name: str) -> str:
     """Return a column's name, or a path, as SQL takes it whatever it holds."""
     return f"`{name.replace('`', '``')}`"
+
+
+def _literal(text: str) -> str:
+    """Return a text as SQL takes it whatever it holds."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def is_conflict(error: Exception) -> bool:

@@ -33,7 +33,7 @@ from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.schemas import BeforeTable, Look, plain_keys
+from topiclake.schemas import BeforeTable, Look, look_at, plain_keys
 from topiclake.session import is_databricks
 from topiclake.settings import TOPIC, PipelineSettings, Settings
 from topiclake.storage_refusals import refusals_named
@@ -214,15 +214,15 @@ def _prepared(
 ) -> Target:
     """Make the table where it is missing, so that an empty topic has one too; return what was seen of it."""
     with refusals_named(settings.storage, to.table):
-        columns = delta.columns(spark, to.table)
-        is_new = columns is None and not delta.is_table(spark, to.table)
-        seen = replace(to, is_new=is_new, look=Look(columns or StructType()))
+        look = look_at(spark, to.table)
+        is_new = look is None and not delta.is_table(spark, to.table)
+        seen = replace(to, is_new=is_new, look=look or Look(StructType()))
         schemas = replace(seen.schemas(), before_table=before_table)
         schemas.require_usable(schemas.current(spark))
         if to.plain_versions:
             plain_keys(to.registry, to.subjects, to.plain_versions)
     # What was made since is another one.
-    return seen if columns else replace(seen, look=None)
+    return seen if look else replace(seen, look=None)
 
 
 def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # noqa: ANN401

@@ -31,7 +31,7 @@ class JsonSchemaCodec(Codec):
     schema_type: ClassVar[str] = "JSON"
 
     @classmethod
-    def of(
+    def of_shapes(
         cls,
         schemas: Mapping[SchemaKey, Registered],
         accepts: Callable[[str], str | None] = lambda reader: None,

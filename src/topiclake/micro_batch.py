@@ -10,8 +10,8 @@ A batch that Spark repeats after a crash does what was not done yet, and keeps w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import batch_counts, checkpoint, delta, observed, quarantine, rows
+from topiclake import avro_form, batch_counts, checkpoint, delta, observed, quarantine, rows
 from topiclake.avro import Codecs
 from topiclake.batch_counts import TableCount
 from topiclake.errors import DecodeError, IngestError
@@ -28,7 +28,7 @@ from topiclake.rows import Layout, Tally
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import Look, Schemas
 from topiclake.value_formats import AVRO, Format
-from topiclake.wire_format import Part
+from topiclake.wire_format import Part, SchemaKey
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +81,15 @@ class Target:
     look: Look | None = None
     start: str = field(default_factory=lambda: uuid4().hex)
 
+    @property
+    def judgement(self) -> dict[str, object]:
+        """What of the configuration decides where a record belongs, and what a row holds; as JSON has it."""
+        layout = {
+            name: list(each) if isinstance(each, tuple) else each
+            for name, each in asdict(self.layout).items()
+        }
+        return layout | {"format": self.format.name}
+
     def schemas(self) -> Schemas:
         """Return the schemas of this topic, with nothing learnt yet."""
         return Schemas(
@@ -116,7 +125,7 @@ class Batch:
     Attributes:
         target: Where to.
         start: What this start of the query knows.
-        records: Kafka's records.
+        records: Kafka's records, as Kafka has them.
         number: Spark's number.
         is_read_again: Whether it is older than the query's newest batch, and may be written already.
     """
@@ -136,9 +145,11 @@ class Batch:
         """Tell who watches the query what this batch put into a table."""
         tell(self.target, self.spark, self.number, count)
 
-    def append(self, frame: DataFrame, path: str, suffix: str = "", **commit: object) -> None:
-        """Append once, as this batch of this writer."""
-        told = {"pipeline": self.target.pipeline, "run": self.target.run} | commit
+    def append(
+        self, frame: DataFrame, path: str, suffix: str = "", commit: Mapping[str, object] | None = None
+    ) -> None:
+        """Append once, as this batch of this writer; `commit` is kept in the table's history."""
+        told = {"pipeline": self.target.pipeline, "run": self.target.run} | dict(commit or {})
         delta.append_once(frame, path, writer=self.start.writer + suffix, batch_id=self.number, commit=told)
 
     def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
@@ -160,7 +171,7 @@ def write(target: Target, records: DataFrame, batch_id: int, *, is_read_again: b
         DecodeError: A record is not right, in mode FAILFAST.
     """
     start = _started(target, records.sparkSession)
-    batch = Batch(target, start, start.schemas.named(records), batch_id, is_read_again)
+    batch = Batch(target, start, records, batch_id, is_read_again)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _write(batch)
@@ -180,9 +191,9 @@ def _started(target: Target, spark: SparkSession) -> _Start:
 
 
 def writer_name(target: Target, spark: SparkSession) -> str:
-    """Return how Delta knows the writer of a target's batches."""
-    parts = [target.pipeline, checkpoint.query_id(spark, target.checkpoint, target.start), target.topic]
-    return "/".join(part for part in parts if part)
+    """Return how Delta knows the writer of a target's batches: a pipeline may be renamed."""
+    query = checkpoint.query_id(spark, target.checkpoint, target.start)
+    return query if target.topic is None else f"{query}/{target.topic}"
 
 
 def _write(batch: Batch) -> None:
@@ -192,18 +203,21 @@ def _write(batch: Batch) -> None:
         batch.start.schemas.require_usable(codecs)
     # Until it is written: whoever tries this batch again has to look for what is there of it.
     had_written, batch.start.has_written = batch.start.has_written, False
-    bad = _write_known(batch, codecs, may_be_repeated=batch.is_read_again or not had_written)
+    plain = batch.start.schemas.plain(codecs)
+    bad = _write_known(batch, codecs, plain, may_be_repeated=batch.is_read_again or not had_written)
     if bad is None:
         _finish(batch, codecs)
         return
     if bad:
-        _settle(batch, _left(batch, batch.records, codecs), codecs)
+        _settle(batch, _left(batch, batch.records, codecs, plain), codecs)
     # Not after a repeated batch: a checkpoint that was put back from a copy repeats more than one. And an
     # older batch tells nothing of the query's own.
     batch.start.has_written = had_written or not batch.is_read_again
 
 
-def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int | None:
+def _write_known(
+    batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey], *, may_be_repeated: bool
+) -> int | None:
     """Write commit 1, and return how many records are left.
 
     None where nobody tells: an earlier attempt had written it, or Spark has lost the counts.
@@ -211,11 +225,12 @@ def _write_known(batch: Batch, codecs: Codecs, *, may_be_repeated: bool) -> int 
     told, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.layout
     # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
     # each row once more.
-    judged = rows.judge(batch.records.observe(told, rows.count(layout)), codecs)
+    named = avro_form.named(batch.records.observe(told, rows.count(layout)), codecs.value, plain)
+    judged = rows.judge(named, codecs)
     if batch.target.mode == "FAILFAST":
         judged = rows.or_fail(judged, codecs, layout)
     found = rows.placed(rows.flat(judged, codecs, layout)).observe(written, F.count("*").alias("rows"))
-    batch.append(found, batch.target.table, attempt=attempt, schemas=codecs.keys)
+    batch.append(found, batch.target.table, commit=_pinned(batch, codecs, plain) | {"attempt": attempt})
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not _is_committed(batch, told, attempt):
         return None
@@ -237,7 +252,9 @@ def _finish(batch: Batch, codecs: Codecs) -> None:
     tell_earlier(batch.target, batch.records, batch.number)
     if batch.earlier(batch.target.quarantine) is not None:
         return
-    rest = _not_written(batch, batch.records, batch.earlier(batch.target.table))
+    known = batch.earlier(batch.target.table)
+    _require_same(batch, known)
+    rest = _not_written(batch, batch.records, known)
     late = batch.earlier(batch.target.table, LATE)
     if late is not None:
         rest = _not_written(batch, rest, late)
@@ -250,8 +267,8 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
     `commit` is None where the table's history was cleaned up since.
     """
     pinned = None if commit is None else batch.start.schemas.pinned(batch.spark, commit["schemas"])
-    if pinned is not None:
-        return _left(batch, records, pinned)
+    if pinned is not None and commit is not None:
+        return _left(batch, records, pinned, commit["plain"])
     there = batch.target.layout.kafka
     place: list[str] = [name for name in ("topic", "partition", "offset") if name in there]
     if {"partition", "offset"} <= set(place):
@@ -272,28 +289,56 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
     )
 
 
-def _left(batch: Batch, records: DataFrame, codecs: Codecs) -> DataFrame:
-    judged = rows.judge(records, codecs).where(rows.is_left(codecs, batch.target.layout))
-    return judged.select(*quarantine.RECORD_COLUMNS)
+def _pinned(batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[str, object]:
+    """Return what a commit keeps of how its records were judged; an attempt after it judges them alike."""
+    return {"schemas": codecs.keys, "plain": plain, "judged": batch.target.judgement}
+
+
+def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
+    """Check that a batch which was written in part is finished as it was begun: each record in one place."""
+    if commit is None or commit["judged"] == batch.target.judgement:
+        return
+    changed = [
+        f"{name} was {was}, and is {batch.target.judgement.get(name)}"
+        for name, was in commit["judged"].items()
+        if was != batch.target.judgement.get(name)
+    ]
+    raise IngestError(
+        f"batch {batch.number} of pipeline {batch.target.pipeline} was written in part with another "
+        f"configuration ({'; '.join(changed)}); with this one, records would be lost or doubled",
+        "put it back until that batch is done, then change it",
+        pipeline=batch.target.pipeline,
+        batch_id=batch.number,
+        changed=tuple(changed),
+        reason="configuration_changed",
+    )
+
+
+def _left(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
+    judged = rows.judge(avro_form.named(records, codecs.value, plain), codecs)
+    left = judged.where(rows.is_left(codecs, batch.target.layout))
+    return avro_form.unnamed(left.select(*quarantine.RECORD_COLUMNS), plain)
 
 
 def _settle(
     batch: Batch, rest: DataFrame, known: Codecs, *, is_repeated: bool = False, is_late_written: bool = False
 ) -> None:
     """Write commits 2 and 3: records of `rest` are in no table yet."""
-    tally = rows.tally(rest, known, batch.target.layout)
+    schemas = batch.start.schemas
+    tally = rows.tally(avro_form.named(rest, known.value, schemas.plain(known)), known, batch.target.layout)
     if not tally.reasons:
         return
     if "undecodable" in tally.reasons:
-        rest = batch.start.schemas.named_anew(rest)
-    unknown = batch.start.schemas.look_up(tally.late)
-    codecs = batch.start.schemas.current(batch.spark)
-    judged, writer = rows.judge(rest, codecs), None
+        schemas.refresh_plain()
+    unknown = schemas.look_up(tally.late)
+    codecs = schemas.current(batch.spark)
+    plain = schemas.plain(codecs)
+    judged, writer = rows.judge(avro_form.named(rest, codecs.value, plain), codecs), None
     if not is_late_written and (is_repeated or codecs is not known):
         found = rows.placed(rows.flat(judged, codecs, batch.target.layout))
         if not found.isEmpty():
             writer = batch.start.writer + LATE
-            batch.append(found, batch.target.table, LATE, schemas=codecs.keys)
+            batch.append(found, batch.target.table, LATE, _pinned(batch, codecs, plain))
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     left = F.lit(True) if is_late_written else rows.is_left(codecs, batch.target.layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
@@ -304,7 +349,9 @@ def _settle(
     if batch.target.mode == "FAILFAST":
         raise _first_of(bad)
     batch.append(
-        quarantine.quarantined(bad, pipeline=batch.target.pipeline, batch_id=batch.number),
+        quarantine.quarantined(
+            avro_form.unnamed(bad, plain), pipeline=batch.target.pipeline, batch_id=batch.number
+        ),
         batch.target.quarantine,
     )
     if not batch_counts.are_wanted():

@@ -151,7 +151,7 @@ class _Replay:
         """Do steps 2 and 3, whether or not they were done before; return how many rows were marked."""
         claimed = self._rows().where(F.col("replay") == claim).dropDuplicates(["partition", "offset"])
         lost = self.reading.lost(claimed)
-        writer = f"{self.target.pipeline}/replay/{claim}"
+        writer = f"replay/{claim}"
         if not lost:
             self._append(claimed, writer)
         elif delta.commit_of(self.spark, self.target.table, writer=writer, batch_id=0) is None:

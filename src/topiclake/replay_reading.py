@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import rows, value_batch
+from topiclake import avro_form, rows, value_batch
 from topiclake.avro import Codecs
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
@@ -50,7 +50,8 @@ class _Registered:
     schemas: Schemas
 
     def named(self, records: DataFrame) -> DataFrame:
-        return self.schemas.named(records)
+        codecs = self.schemas.current(self.spark)
+        return avro_form.named(records, codecs.value, self.schemas.plain(codecs))
 
     def right(self, records: DataFrame) -> DataFrame:
         codecs = self._learn(records)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_event, avro_form, delta, evolution, quarantine, rows, value_formats
-from topiclake.avro import Codecs, Registered
+from topiclake import avro, avro_event, delta, evolution, quarantine, rows, value_formats
+from topiclake.avro import Codec, Codecs, Registered
+from topiclake.avro_kept import KeptReaderError
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.rows import Layout
 from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
@@ -20,6 +21,8 @@ from topiclake.wire_format import Part, SchemaKey
 
 #: Seconds in which a look at a table's columns is as good as another one.
 _FRESH = 30
+#: A table property's name before the part; it keeps the reader schema (`avro_kept`).
+READER_PROPERTY = "topiclake.reader."
 
 BeforeTable = Callable[[], None]
 
@@ -30,10 +33,12 @@ class Look:
 
     Attributes:
         columns: What it has; none where it is not there.
+        properties: Its table properties.
         at: When that was, in seconds since 1970.
     """
 
     columns: StructType
+    properties: Mapping[str, str] = field(default_factory=dict)
     at: float = field(default_factory=time.time)
 
     @property
@@ -84,23 +89,22 @@ class Schemas:
         keys = {part: list(schemas) for part, schemas in known.items()}
         if self._codecs is None or keys != self._keys:
             look, self.look = self.look, None
-            table = look.columns if look is not None and look.is_fresh else None
-            self._codecs, self._keys = self._prepared(spark, known, table), keys
+            look = look if look is not None and look.is_fresh else None
+            self._codecs, self._keys = self._prepared(spark, known, look), keys
         return self._codecs
 
-    def named(self, records: DataFrame) -> DataFrame:
-        """Name the schemas of values that are plain Avro; where values name them, return `records`."""
+    def plain(self, codecs: Codecs) -> list[SchemaKey]:
+        """Return the schemas that plain values may have, oldest first; none where values name theirs."""
         if self.plain_versions is None:
-            return records
-        codec = self.current(records.sparkSession).value
-        return avro_form.named(records, codec, plain_keys(self.registry, self.subjects, self.plain_versions))
+            return []
+        keys = plain_keys(self.registry, self.subjects, self.plain_versions)
+        return [key for key in keys if key in codecs.value.writers]
 
-    def named_anew(self, records: DataFrame) -> DataFrame:
-        """Do what `named` does, with versions that were registered since the list was made."""
+    def refresh_plain(self) -> None:
+        """Ask for versions of plain values that were registered since the list was made."""
         if self.plain_versions is not None:
             for subject in self.subjects["value"]:
                 self.registry.versions(subject, refresh=True)
-        return self.named(records)
 
     def require_usable(self, codecs: Codecs) -> None:
         """Raise an IngestError where there are versions, and none of them can be used."""
@@ -150,19 +154,32 @@ class Schemas:
         self,
         spark: SparkSession,
         known: Mapping[Part, Mapping[SchemaKey, Registered]],
-        table: StructType | None = None,
+        look: Look | None = None,
     ) -> Codecs:
-        if table is None:
-            table = delta.columns(spark, self.table) or StructType()
-        parts = {
-            part: self._format(part).codec(schemas, partial(self._refusal, spark, table, part))
-            for part, schemas in known.items()
-        }
-        codecs = Codecs(parts["value"], parts.get("key"), table)
-        self._prepare_table(spark, codecs)
+        look = look or look_at(spark, self.table) or Look(StructType())
+        parts = {part: self._codec(spark, look, part, schemas) for part, schemas in known.items()}
+        codecs = Codecs(parts["value"], parts.get("key"), look.columns)
+        self._prepare_table(spark, codecs, look)
         return codecs
 
-    def _prepare_table(self, spark: SparkSession, codecs: Codecs) -> None:
+    def _codec(
+        self, spark: SparkSession, look: Look, part: Part, schemas: Mapping[SchemaKey, Registered]
+    ) -> Codec:
+        name, accepts = READER_PROPERTY + part, partial(self._refusal, spark, look.columns, part)
+        try:
+            return self._format(part).codec(schemas, accepts, look.properties.get(name))
+        except KeptReaderError as error:
+            raise IngestError(
+                f"the table property {name} of {self.table} is not what this version of Topiclake writes "
+                f"({error}), and without it columns could change their meaning",
+                f"the version that wrote it, or, if columns may be named anew, ALTER TABLE "
+                f"delta.{delta.quoted(self.table)} UNSET TBLPROPERTIES ('{name}')",
+                table=self.table,
+                property=name,
+                reason="kept_reader",
+            ) from None
+
+    def _prepare_table(self, spark: SparkSession, codecs: Codecs, look: Look) -> None:
         wanted = rows.columns(spark, codecs, self.layout, quarantine.RECORD_SCHEMA)
         if not wanted.fields:
             raise IngestError(
@@ -177,9 +194,11 @@ class Schemas:
             if self.before_table is not None:
                 self.before_table()
             # Some properties name columns; without a schema there are none yet.
-            properties = self.properties if codecs.value.reader else {}
-            delta.ensure_table(spark, self.table, wanted, properties)
-        elif needed := evolution.properties(codecs.table, wanted):
+            properties = dict(self.properties) if codecs.value.reader else {}
+            delta.ensure_table(spark, self.table, wanted, properties | _kept(codecs))
+            return
+        kept = {name: text for name, text in _kept(codecs).items() if look.properties.get(name) != text}
+        if needed := evolution.properties(codecs.table, wanted) | kept:
             delta.set_properties(spark, self.table, needed)
 
     def _refusal(self, spark: SparkSession, table: StructType, part: Part, reader: str) -> str | None:
@@ -190,9 +209,20 @@ class Schemas:
         return self.format if part == "value" else AVRO
 
 
+def look_at(spark: SparkSession, table: str) -> Look | None:
+    """Return what a table has; None where there is none."""
+    columns = delta.columns(spark, table)
+    return None if columns is None else Look(columns, delta.properties(spark, table))
+
+
+def _kept(codecs: Codecs) -> dict[str, str]:
+    """Return the table properties that keep the reader schemas."""
+    return {READER_PROPERTY + part: codec.kept for part, codec in codecs.parts.items() if codec.kept}
+
+
 def require_usable(codecs: Codecs, subjects: Sequence[str]) -> None:
     """Raise an IngestError where values' subjects have versions, and none of them can be used."""
-    if codecs.value.reader is None and codecs.value.refused:
+    if not codecs.value.writers and codecs.value.refused:
         why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
         raise IngestError(
             f"no version of {', '.join(subjects)} can be used ({why})",

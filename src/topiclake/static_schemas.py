@@ -57,7 +57,8 @@ class StaticSchemas:
         """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
         if self.plain_versions is not None:
             keys = schemas.plain_keys(self.registry, self.subjects, self.plain_versions)
-            records = avro_form.named(records, self.codecs.value, keys)
+            usable = [key for key in keys if key in self.codecs.value.writers]
+            records = avro_form.named(records, self.codecs.value, usable)
         judged = rows.or_fail(rows.judge(records, self.codecs), self.codecs, self.layout, is_static=True)
         return rows.placed(rows.flat(judged, self.codecs, self.layout))
 

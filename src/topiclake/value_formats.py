@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
@@ -25,8 +25,14 @@ Accepts = Callable[[str], str | None]
 class Format(Protocol):
     """A type of schemas; can be pickled, for Spark Connect."""
 
-    def codec(self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts) -> Codec:
-        """Unite schemas, oldest first."""
+    @property
+    def name(self) -> str:
+        """Names the type, and what else decides how a value is read."""
+
+    def codec(
+        self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
+    ) -> Codec:
+        """Unite schemas, oldest first, with what a table has `kept` of earlier ones (`Codec.kept`)."""
 
     def event_type(self, spark: SparkSession, reader: str) -> DataType:
         """Return the type of what is decoded with a codec's reader schema.
@@ -43,9 +49,13 @@ class Format(Protocol):
 class AvroFormat:
     """Avro; also that of keys."""
 
-    def codec(self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts) -> Codec:
-        """Unite schemas, oldest first."""
-        return Codec.of(schemas, accepts)
+    name: ClassVar[str] = "avro"
+
+    def codec(
+        self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
+    ) -> Codec:
+        """Unite schemas, oldest first, with what was kept."""
+        return Codec.of(schemas, accepts, kept)
 
     def event_type(self, spark: SparkSession, reader: str) -> DataType:
         """Return the type of what is decoded; raises as `Format.event_type` says."""
@@ -60,9 +70,13 @@ class AvroFormat:
 class JsonSchemaFormat:
     """JSON Schema."""
 
-    def codec(self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts) -> Codec:
-        """Unite schemas, oldest first."""
-        return JsonSchemaCodec.of(schemas, accepts)
+    name: ClassVar[str] = "json_schema"
+
+    def codec(
+        self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
+    ) -> Codec:
+        """Unite schemas, oldest first; columns have the names of their fields, so nothing is kept."""
+        return JsonSchemaCodec.of_shapes(schemas, accepts)
 
     def event_type(self, spark: SparkSession, reader: str) -> DataType:
         """Return the type of what is decoded."""
@@ -83,8 +97,15 @@ class ProtobufFormat:
 
     messages: tuple[str, ...] = ()
 
-    def codec(self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts) -> Codec:
-        """Unite schemas, oldest first."""
+    @property
+    def name(self) -> str:
+        """Names the type and the messages."""
+        return " ".join(("protobuf", *self.messages))
+
+    def codec(
+        self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
+    ) -> Codec:
+        """Unite schemas, oldest first; columns have the names of their fields, so nothing is kept."""
         return ProtobufCodec.of_messages(schemas, accepts, self.messages)
 
     def event_type(self, spark: SparkSession, reader: str) -> DataType:

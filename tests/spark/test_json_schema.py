@@ -141,7 +141,7 @@ def registered(number, schema, references=(), schema_type="JSON"):
 
 
 def codec_of(*schemas):
-    return JsonSchemaCodec.of({each.schema_id: each for each in schemas})
+    return JsonSchemaCodec.of_shapes({each.schema_id: each for each in schemas})
 
 
 def read(codec, records, unknown=()):
@@ -212,7 +212,7 @@ def test_headers_and_ids_are_told_as_for_avro(kafka_records):
 
 @pytest.mark.parametrize("key", [1, "6f1e2ab5-4c3f-4f3e-9a7b-0a1b2c3d4e5f"])
 def test_a_schema_may_be_named_in_a_header(kafka_records, key):
-    codec = JsonSchemaCodec.of({key: registered(1, FIRST)})
+    codec = JsonSchemaCodec.of_shapes({key: registered(1, FIRST)})
     header = F.array(F.struct(F.lit("__value_schema_id").alias("key"), F.lit(identifier(key)).alias("value")))
     records = kafka_records([b'{"id":1,"name":"a"}', b'{"id":1}']).withColumn("headers", header)
     found = read(codec, records)

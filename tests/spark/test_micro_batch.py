@@ -159,7 +159,7 @@ def test_mixed_versions_land_in_one_commit_and_other_schemas_are_quarantined(
     micro_batch.write(target, kafka_records(values), 0)
     assert table(spark, target, "id", "note") == [(-3, "-"), (1, "-"), (2**40, "n")]
     assert commits(spark, target) == 1
-    commit = delta.commit_of(spark, target.table, writer="gps/11111111-aaaa", batch_id=0)
+    commit = delta.commit_of(spark, target.table, writer="11111111-aaaa", batch_id=0)
     assert (commit["schemas"], commit["pipeline"], commit["run"]) == ({"value": ids[:2]}, "gps", "run-1")
     assert quarantined(spark, target) == [
         (3, "incompatible_schema", "field id: boolean cannot be read as long"),
@@ -273,7 +273,7 @@ def test_records_of_another_subject_land_by_the_second_commit_and_cost_one_reque
     assert table(spark, target, "id", "late") == [(1, "l"), (2, None), (3, "l")]
     assert places(spark, target) == [(0, "table"), (1, "table"), (2, "table"), (3, "bad_magic")]
     assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (2, 1)
-    assert delta.commit_of(spark, target.table, writer="gps/11111111-aaaa/late", batch_id=0)["schemas"] == {
+    assert delta.commit_of(spark, target.table, writer="11111111-aaaa/late", batch_id=0)["schemas"] == {
         "value": [known[0], late[0]]
     }
     # From now on it is known.
@@ -602,7 +602,7 @@ def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
     target.schemas().current(spark)
     rows = spark.sql("SELECT 0 AS id, struct(3 AS partition, 0L AS offset) AS _kafka")
     rows = rows.union(spark.sql("SELECT 6, struct(3, 6L)"))
-    writer = {"txnAppId": "gps/11111111-aaaa", "txnVersion": "0"}
+    writer = {"txnAppId": "11111111-aaaa", "txnVersion": "0"}
     rows.write.format("delta").mode("append").options(**writer).save(target.table)
     micro_batch.write(restarted(target), mixed, 0)
     assert places(spark, target) == EXPECTED
@@ -738,6 +738,106 @@ def test_pinned_schemas_tell_what_was_written_without_the_kafka_column(
         micro_batch.write(later, records, 0)
     assert table(spark, target, "id") == [(0,), (1,)]
     assert [offset for offset, _, _ in quarantined(spark, target)] == [2]
+
+
+def test_a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and_set_to_by_then(
+    spark, target, mixed, crashed
+):
+    crashed(target, mixed, 0, 1)
+    changed = replace(
+        restarted(target), layout=Layout(key=True), subjects=dict.fromkeys(("value", "key"), ())
+    )
+    with pytest.raises(IngestError, match="key was False, and is True") as raised:
+        micro_batch.write(changed, mixed, 0)
+    assert raised.value.fields["reason"] == "configuration_changed"
+    assert raised.value.remedy == "put it back until that batch is done, then change it"
+    micro_batch.write(replace(restarted(target), pipeline="renamed"), mixed, 0)
+    assert places(spark, target) == EXPECTED
+
+
+# Plain Avro, which does not name its schema
+
+
+@pytest.fixture
+def plain(spark, target, event, register, avro_bytes, topic):
+    """The pipeline of plain values of a version, with records of it and one that is none."""
+    schema = event(("id", "int"))
+    register(f"{topic}-value", schema)
+    values = [avro_bytes(schema, {"id": number}) for number in range(3)]
+    rows = [(None, value, [("h", b"1")]) for value in [*values, b"\xff" * 9]]
+    return replace(target, plain_versions=()), kafka_rows(spark, rows)
+
+
+PLAIN = [(0, "table"), (1, "table"), (2, "table"), (3, "undecodable")]
+
+
+def test_a_version_that_reads_plain_values_too_doubles_none_of_a_batch_that_was_begun(
+    spark, plain, event, register, crashed, topic
+):
+    target, records = plain
+    crashed(target, records, 0, 1)
+    register(f"{topic}-value", event(("id", "long")))
+    micro_batch.write(restarted(target), records, 0)
+    assert places(spark, target) == PLAIN
+    (headers,) = delta.read(spark, target.quarantine).select("headers").collect()
+    assert headers[0] == [("h", b"1")]
+
+
+def test_a_version_of_plain_values_that_is_taken_off_the_list_puts_no_record_into_both_places(
+    spark, target, plain, event, register, avro_bytes, crashed, topic
+):
+    second = event(("id", "int"), ("note", "string", "-"))
+    register(f"{topic}-value", second)
+    target, records = plain
+    row = (None, avro_bytes(second, {"id": 9, "note": "n"}), None)
+    records = records.union(kafka_rows(spark, [*[(None, None, None)] * 4, row]).where("offset = 4"))
+    crashed(target, records, 0, 1)
+    micro_batch.write(replace(restarted(target), plain_versions=(1,)), records, 0)
+    assert places(spark, target) == [*PLAIN, (4, "table")]
+
+
+# What the table keeps of its reader schema
+
+
+def test_members_of_a_union_keep_their_places_whichever_version_comes_first_after_a_restart(
+    spark, target, event, register, kafka_records, avro_bytes, topic
+):
+    target = replace(target, subjects={"value": ()})
+    one, other = event(("x", ["string", "int"])), event(("x", ["int", "string"]))
+    ids = [register(f"{topic}-{number}", schema) for number, schema in enumerate((one, other))]
+    text = frame(ids[0], avro_bytes(one, {"x": "s"}))
+    micro_batch.write(target, kafka_records([text]), 0)
+    micro_batch.write(restarted(target), kafka_records([frame(ids[1], avro_bytes(other, {"x": "t"}))]), 1)
+    assert table(spark, target, "x.member0", "x.member1") == [("s", None), ("t", None)]
+
+
+def test_a_version_that_is_gone_takes_no_type_and_no_name_with_it(
+    spark, target, registry, event, register, kafka_records, avro_bytes, topic
+):
+    old = event(("a", "bytes"), ("b", "int"))
+    new = event(("a", "string"), ("c", "int")).replace('"name": "c"', '"name": "c", "aliases": ["b"]')
+    first, second = (register(f"{topic}-value", schema) for schema in (old, new))
+    micro_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"a": b"1", "b": 1}))]), 0)
+    requests.delete(f"{registry.url}/subjects/{topic}-value/versions/1", timeout=120).raise_for_status()
+    micro_batch.write(
+        restarted(target), kafka_records([frame(second, avro_bytes(new, {"a": "2", "c": 2}))]), 1
+    )
+    assert table(spark, target, "a", "b") == [(b"1", 1), (b"2", 2)]
+    assert delta.columns(spark, target.table).names == ["a", "b", "_kafka"]
+
+
+def test_a_reader_that_another_version_of_topiclake_kept_is_refused(
+    spark, target, known, whole, kafka_records
+):
+    micro_batch.write(target, kafka_records([whole(known, 1)]), 0)
+    delta.set_properties(spark, target.table, {"topiclake.reader.value": "it's {another} \\ form"})
+    with pytest.raises(IngestError) as raised:
+        micro_batch.write(restarted(target), kafka_records([whole(known, 2)]), 1)
+    fields = {"table": target.table, "property": "topiclake.reader.value", "reason": "kept_reader"}
+    assert raised.value.fields == fields
+    spark.sql(raised.value.remedy[raised.value.remedy.index("ALTER TABLE") :])
+    micro_batch.write(restarted(target), kafka_records([whole(known, 2)]), 1)
+    assert table(spark, target, "id") == [(1,), (2,)]
 
 
 # Others write to the table at the same time

@@ -384,7 +384,7 @@ def test_a_claim_in_the_table_is_marked_even_if_its_schema_is_gone(spark, settin
     path, pipeline = settings.pipeline.quarantine_path, settings.pipeline
     replay.DeltaTable.forPath(spark, path).update("offset = 5", {"replay": F.lit("c")})
     row = table(spark, settings).limit(1)
-    delta.append_once(row, pipeline.table_path, writer="gps/replay/c", batch_id=0, commit={})
+    delta.append_once(row, pipeline.table_path, writer="replay/c", batch_id=0, commit={})
     assert replayed().replayed == 3
     assert marks(spark, settings)[5] == (True, True)
 

@@ -163,13 +163,14 @@ def check_records(spark, target, plain_of):
 
 
 def check_batch_in_history(spark, target, schemas):
-    known = {"writer": "gps/11111111-aaaa", "batch_id": 42, "pipeline": "gps", "run": "run-1"}
+    known = {"writer": "11111111-aaaa", "batch_id": 42, "pipeline": "gps", "run": "run-1"}
     (of_table,), (of_quarantine,) = (
         [json.loads(commit["batch"]) for commit in delta.history(spark, path).collect() if commit["batch"]]
         for path in (target.table, target.quarantine)
     )
     assert of_table.pop("attempt")
-    assert (of_table, of_quarantine) == (known | {"schemas": {"value": schemas}}, known)
+    judged = {"schemas": {"value": schemas}, "plain": [], "judged": target.judgement}
+    assert (of_table, of_quarantine) == (known | judged, known)
 
 
 def check_view_and_history(spark, settings, dbutils):

@@ -28,20 +28,18 @@ class DeltaBatches(queries.QuerySink):
     """Writes micro-batches into a Delta table; can be pickled, for Spark Connect.
 
     Attributes:
-        pipeline: Its name.
         place: The table, as Spark reads it.
         mode: `append`, `merge` or `replace`.
         keys: What `merge` goes by.
     """
 
-    pipeline: str
     place: str
     mode: str
     keys: tuple[str, ...]
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch, unless the table has it."""
-        writer = f"{self.pipeline}/{self.query_id(rows.sparkSession)}"
+        writer = self.query_id(rows.sparkSession)
         if self.mode == "append":
             delta.append_once(rows, self.place, writer=writer, batch_id=batch_id, commit={})
         elif self.mode == "replace":
@@ -77,7 +75,7 @@ def delta_batches(
     """Return a sink of `start_sinks` that writes each micro-batch into a Delta table, exactly once.
 
     Args:
-        settings: The store and the pipeline's name.
+        settings: The store.
         dbutils: The platform's, for mount points.
         spark: The session.
         path: The table; made by its first batch, and given new columns.
@@ -98,7 +96,7 @@ def delta_batches(
     place, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
     platform_check.require_log_store(spark, place)
     storage.require_writable(place)
-    return DeltaBatches(settings.name, place, mode, tuple(keys), checkpoint=location)
+    return DeltaBatches(place, mode, tuple(keys), checkpoint=location)
 
 
 @contextmanager

@@ -24,8 +24,6 @@ from topiclake.sinks.jdbc_connection import Database, transaction
 from topiclake.sinks.jdbc_rows import Writing
 from topiclake.sinks.jdbc_tables import Shape
 
-#: A writer's name holds so much of its pipeline's; its query's id makes it unique.
-_PIPELINE_CHARACTERS = 100
 _LOG = logging.getLogger(__name__)
 
 
@@ -57,8 +55,7 @@ class UpsertBatches(queries.QuerySink):
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch, unless the database has it."""
-        query = self.query_id(rows.sparkSession)
-        writer = f"{self.pipeline[:_PIPELINE_CHARACTERS]}/{query}/{self.shape.table}"
+        writer = f"{self.query_id(rows.sparkSession)}/{self.shape.table}"
 
         def once() -> bool:
             with transaction(self.database) as connection:

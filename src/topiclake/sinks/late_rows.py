@@ -96,7 +96,7 @@ class LateBatches(queries.QuerySink):
         with losses, computed_once(late) as number:
             if number:
                 _LOG.warning("%s: %d late rows, each with its window", what, number)
-                writer = f"{self.pipeline}/{self.query_id(spark)}/late"
+                writer = f"{self.query_id(spark)}/late"
                 delta.append_once(late, self.place, writer=writer, batch_id=batch_id, commit={})
 
     def columns(self, spark: SparkSession) -> StructType:

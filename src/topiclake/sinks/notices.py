@@ -94,7 +94,7 @@ class NoticeBatches(queries.QuerySink):
             F.current_timestamp().alias("sent_at"),
             F.lit(batch_id).cast("bigint").alias("batch_id"),
         )
-        writer = f"{self.pipeline}/{self.query_id(spark)}"
+        writer = self.query_id(spark)
         delta.append_once(rows, self.place, writer=writer, batch_id=batch_id, commit={})
 
 
