@@ -41,6 +41,7 @@ LAYERS = [
     {"registry_answers", "registry_client", "wire_format"},
     {"retries"},
     {"avro_schema"},
+    {"avro_kept"},
     {"avro_union", "avro_default", "avro_resolution"},
     {"avro_tree"},
     {"avro_names"},
