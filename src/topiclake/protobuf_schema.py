@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from google.protobuf import (
@@ -39,8 +40,19 @@ _OWN_FILES: dict[str, FileDescriptor] = {
 }
 #: What the file of a schema is called, which the registry does not tell.
 MAIN = "topiclake_value.proto"
+#: What a file may be called: no option of the compiler, and nothing outside of its folder.
+_FILE_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 #: Seconds; the compiler takes a fraction of one.
 _TIMEOUT = 60
+#: The compiler in a process of its own: whoever may register a schema decides what it reads. It may use 30
+#: seconds of CPU and 2 GiB of memory, and write files of 64 MiB.
+_COMPILER = """\
+import resource, sys
+from grpc_tools import protoc
+for limit, most in (("CPU", 30), ("AS", 2 << 30), ("FSIZE", 64 << 20)):
+    resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (most, most))
+sys.exit(protoc.main(sys.argv))
+"""
 
 _SCALARS = {
     FieldDescriptor.TYPE_INT32: "integer",
@@ -87,7 +99,7 @@ def compiled(schema: str, references: tuple[tuple[str, str], ...]) -> bytes:
     if texts and files and MAIN in texts:
         raise ValueError("it is text, and imports schemas that are no text")
     if texts:
-        files |= {file.name: file for file in _protoc(texts).file}
+        files = {file.name: file for file in _protoc(texts).file} | files
     ordered = descriptor_pb2.FileDescriptorSet(file=_ordered(MAIN, files))
     return bytes(ordered.SerializeToString(deterministic=True))
 
@@ -104,26 +116,41 @@ def _described(text: str, name: str) -> descriptor_pb2.FileDescriptorProto | Non
 def _protoc(texts: Mapping[str, str]) -> descriptor_pb2.FileDescriptorSet:
     import grpc_tools
 
+    # Names of references are never arguments: the main file, or one in its place, imports them.
+    imports = "".join(f'import "{name}";\n' for name in texts)
+    texts = {MAIN: f'syntax = "proto3";\n{imports}'} | dict(texts)
     with tempfile.TemporaryDirectory(prefix="topiclake-protobuf-") as folder:
         for name, text in texts.items():
-            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or not name:
+            if not _FILE_NAME.fullmatch(name):
                 raise ValueError(f"it imports a file of the name {name!r}")
             file = Path(folder, "in", name)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8")
-        out, own = Path(folder, "out"), Path(grpc_tools.__file__).parent / "_proto"
-        command = [
-            sys.executable,
-            "-m",
-            "grpc_tools.protoc",
-            f"--proto_path={folder}/in",
-            f"--proto_path={own}",
-        ]
-        command += ["--include_imports", f"--descriptor_set_out={out}", *texts]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        package, out = Path(grpc_tools.__file__).parent, Path(folder, "out")
+        paths = (f"--proto_path={folder}/in", f"--proto_path={package / '_proto'}")
+        try:
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    "-c",
+                    _COMPILER,
+                    *paths,
+                    "--include_imports",
+                    f"--descriptor_set_out={out}",
+                    MAIN,
+                ],
+                env={"PYTHONPATH": str(package.parent)},
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"it does not compile within {_TIMEOUT} seconds") from None
         if done.returncode:
             told = " ".join(done.stderr.replace(f"{folder}/in/", "").split())
-            raise ValueError(f"it does not compile: {told[:500]}")
+            raise ValueError(f"it does not compile: {told[:500] or f'exit code {done.returncode}'}")
         return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
 
 
