@@ -294,8 +294,8 @@ FAULTS = (
     Fault(
         "a claim is appended once",
         "replay",
-        'writer = f"{self.target.pipeline}/replay/{claim}"',
-        'writer = f"{self.target.pipeline}/replay/{uuid4().hex}"',
+        'writer = f"replay/{claim}"',
+        'writer = f"replay/{uuid4().hex}"',
         _REPLAY,
         "replays_beside_and_after_one_that_crashed_land_each_record_once",
     ),

@@ -18,8 +18,11 @@ from workbench.files import replace_json
 
 HOME_VARIABLE = "WORKBENCH_HOME"
 LOCK_SECONDS = 180.0
-#: What `reset` may delete. Anything else in the folder was put there by somebody else.
+#: Says that a folder is a workbench's home. A folder of somebody else may hold `data` or `logs`, too.
+MARKER = ".topiclake-workbench"
+#: What `reset` may delete of a home. Anything else in the folder was put there by somebody else.
 OWN_ENTRIES = (
+    MARKER,
     "state.json",
     "logs",
     "data",
@@ -146,9 +149,11 @@ class Home:
         """Create the folders, readable by their owner only.
 
         Raises:
-            ConfigError: The path holds a character that Kafka or the registry's database takes as its own.
+            ConfigError: The path holds a character that Kafka or the registry's database takes as its own, or
+                the folder holds what the workbench has not made.
             StorageError: The folder cannot be written.
         """
+        self._require_own()
         if set(str(self.folder)) & set(",;\\\n"):
             raise ConfigError(
                 f"the state folder {self.folder} holds a comma, semicolon or backslash",
@@ -159,6 +164,7 @@ class Home:
         try:
             for folder in (self.folder, self.logs, self.data, self.datalake, self.runs, self.tmp):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.folder / MARKER).touch()
             tempfile.TemporaryFile(dir=self.folder).close()
         except OSError as error:
             raise StorageError(
@@ -167,6 +173,25 @@ class Home:
                 folder=str(self.folder),
                 reason="not_writable",
             ) from error
+
+    def _require_own(self) -> None:
+        if self.folder in (Path(self.folder.anchor), Path.home().resolve()):
+            why = "is no folder of its own"
+        elif self.is_marked or not self.folder.is_dir() or not any(self.folder.iterdir()):
+            return
+        else:
+            why = f"holds other files, and no {MARKER}, by which the workbench knows its own folder"
+        raise ConfigError(
+            f"the state folder {self.folder} {why}",
+            f"{HOME_VARIABLE}=<an empty folder>",
+            folder=str(self.folder),
+            reason="not_own",
+        )
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the workbench has made this folder."""
+        return (self.folder / MARKER).is_file()
 
     def load(self) -> State:
         """Return the recorded state; an absent or damaged file is an empty state.
@@ -230,7 +255,9 @@ class Home:
             yield
 
     def own_entries(self) -> list[Path]:
-        """Return what `clear` would delete."""
+        """Return what `clear` would delete; nothing of a folder that the workbench has not made."""
+        if not self.is_marked:
+            return []
         return [path for name in OWN_ENTRIES if (path := self.folder / name).exists()]
 
     def clear(self) -> None:

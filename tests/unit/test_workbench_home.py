@@ -90,6 +90,28 @@ def test_clear_deletes_what_the_workbench_made_and_leaves_what_is_not_its_own(ho
     assert [path.name for path in home.folder.iterdir()] == ["mine.txt"]
 
 
+def test_a_folder_of_somebody_else_is_neither_used_nor_cleared(tmp_path: Path) -> None:
+    theirs = tmp_path / "data" / "photo"
+    theirs.parent.mkdir()
+    theirs.write_text("keep")
+    home = Home(tmp_path, PROJECT)
+    with pytest.raises(ConfigError, match="holds other files") as raised:
+        home.prepare()
+    assert raised.value.fields == {"folder": str(tmp_path), "reason": "not_own"}
+    assert home.own_entries() == []
+    home.clear()
+    assert theirs.read_text() == "keep"
+
+
+def test_neither_the_root_nor_the_users_own_folder_is_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in (tmp_path, Path("/")):
+        with pytest.raises(ConfigError, match="is no folder of its own"):
+            Home(folder, PROJECT).prepare()
+
+
 def test_clear_removes_an_empty_folder(home: Home) -> None:
     home.clear()
     assert not home.folder.exists()
