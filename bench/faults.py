@@ -135,6 +135,14 @@ FAULTS = (
         "members_of_a_union_keep_their_places_whichever_version_comes_first_after_a_restart",
     ),
     Fault(
+        "the name of a reference is no option of the Protobuf compiler",
+        "protobuf_schema",
+        "if not _FILE_NAME.fullmatch(name):",
+        "if False:",
+        "tests/unit/test_protobuf_schema.py",
+        "the_name_of_a_reference_is_no_option_and_no_path_elsewhere",
+    ),
+    Fault(
         "where a schema is gone, the table tells what it has",
         "micro_batch",
         'return records.join(written, place, "left_anti")',

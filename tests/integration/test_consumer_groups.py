@@ -53,7 +53,6 @@ def test_the_lag_of_the_group_is_that_of_the_ingest(grouped):
     assert grouped.described()["a", 0] == ("4", "4", "0")
 
 
-@pytest.mark.thorough("pauses are tested in test_topics")
 @pytest.mark.slow("a paused topic, and Kafka's own command")
 def test_what_a_paused_topic_has_missed_is_its_lag(grouped):
     grouped.topic("b")

@@ -243,7 +243,6 @@ def test_an_event_that_the_server_refuses_holds_up_no_other(told, server, caplog
     assert "the server refuses (422)" in caplog.text
 
 
-@pytest.mark.thorough("a further event of the same form")
 def test_a_server_that_is_away_at_the_end_is_told_in_the_log(told, server, caplog):
     schema_id = told.register("a")
     server.status = 401

@@ -24,6 +24,7 @@ from workbench import processes
 from workbench.home import Home
 from workbench.kafka_broker import KafkaBroker
 from workbench.services import Addresses, addresses, down, start_services, status, up
+from workbench.spark_cluster import SparkMaster, SparkWorker
 
 PROJECT = Path(__file__).parents[2]
 SCHEMA = '{"type": "record", "name": "Event", "fields": [{"name": "x", "type": "int"}]}'
@@ -35,6 +36,19 @@ def home(tmp_path: Path) -> Iterator[Home]:
     yield home
     down(home)
     assert processes.marked(home) == []
+
+
+def test_a_master_and_its_worker_start_and_a_worker_that_is_gone_is_told(home: Home) -> None:
+    master, worker = SparkMaster(home), SparkWorker(home, 1)
+    started = start_services(home, [master, worker])
+    assert started == {one.name: one.address(home.load().ports) for one in (master, worker)}
+    assert master.exports(home.load().ports) == {"WORKBENCH_SPARK_MASTER": started["spark-master"]}
+    running = {one.name: (one.state, one.pid) for one in status(home, [master, worker])}
+    assert {state for state, _ in running.values()} == {"running"}
+    os.kill(running["spark-master"][1], signal.SIGKILL)
+    wait_until(lambda: status(home, [master])[0].state == "crashed")
+    (told,) = status(home, [worker])
+    assert (told.state, told.detail.partition(":")[0]) == ("silent", "the master does not answer")
 
 
 @pytest.mark.thorough("crashes of services are no part of a pipeline")

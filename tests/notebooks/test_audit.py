@@ -68,7 +68,6 @@ def ingested(workbench, embedded):
     return json.loads(line.removeprefix("exit value"))
 
 
-@pytest.mark.thorough("a notebook by the command line is tested in test_gps")
 @pytest.mark.slow("a notebook by the command line")
 def test_the_ingest_audits_at_its_end(ingested) -> None:
     assert ingested["rows_written"] == 993

@@ -428,7 +428,6 @@ def test_schemas_may_be_named_in_headers_by_id_and_by_guid(
 # FAILFAST
 
 
-@pytest.mark.thorough("FAILFAST is tested in test_gps")
 def test_failfast_stops_when_the_registry_does_not_know_a_schema(
     spark, target, known, late, whole, kafka_records
 ):
@@ -699,7 +698,6 @@ def test_a_version_that_is_gone_after_a_crash_is_told_by_the_table(
     assert places(spark, target) == [(0, "table"), (1, "table"), (2, "table"), (3, "tombstone")]
 
 
-@pytest.mark.thorough("a further crash between the same commits")
 def test_without_the_kafka_column_a_version_that_is_gone_stops_the_query(
     spark, target, registry, known, second, late, whole, kafka_records, crashed, topic
 ):
