@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -90,6 +91,14 @@ def target(tmp_path, registry, topic):
 def restarted(target):
     """The same pipeline in a new process: what the old one had learnt is gone."""
     return replace(target, start=uuid4().hex, registry=SchemaRegistry(target.registry.url))
+
+
+def another(target, name, **changes):
+    """Another pipeline into the same table, with a checkpoint of its own."""
+    checkpoint = Path(target.checkpoint).with_name(name)
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text(json.dumps({"id": uuid4().hex}))
+    return replace(target, pipeline=name, checkpoint=str(checkpoint), start=uuid4().hex, **changes)
 
 
 def quarantined(spark, target):
@@ -218,7 +227,7 @@ def test_a_start_with_older_schemas_fits_a_table_that_is_wider(
 ):
     """Another pipeline, which knows newer versions, may have written the same table."""
     narrow, wide = event(("id", "int")), event(("id", "long"), ("note", "string", "-"))
-    other = replace(target, subjects={"value": (f"{topic}-other",)}, pipeline="other", start=uuid4().hex)
+    other = another(target, "other", subjects={"value": (f"{topic}-other",)})
     wide_id, narrow_id = register(f"{topic}-other", wide), register(f"{topic}-value", narrow)
     micro_batch.write(other, kafka_records([frame(wide_id, avro_bytes(wide, {"id": 2**40, "note": "n"}))]), 0)
     micro_batch.write(target, kafka_records([frame(narrow_id, avro_bytes(narrow, {"id": 1}))]), 0)
@@ -534,16 +543,14 @@ def versions(spark, target):
 
 
 @pytest.mark.slow("four micro-batches")
-def test_a_batch_is_written_once_for_each_checkpoint_and_topic(spark, target, mixed, tmp_path):
+def test_a_batch_is_written_once_for_each_checkpoint_and_topic(spark, target, mixed):
     micro_batch.write(target, mixed, 0)
     before = versions(spark, target)
     micro_batch.write(restarted(target), mixed, 0)
     assert versions(spark, target) == before
     assert places(spark, target) == EXPECTED
 
-    (tmp_path / "second").mkdir()
-    (tmp_path / "second" / "metadata").write_text(json.dumps({"id": "22222222-bbbb"}))
-    micro_batch.write(replace(restarted(target), checkpoint=str(tmp_path / "second")), mixed, 0)
+    micro_batch.write(another(target, "second"), mixed, 0)
     assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
     micro_batch.write(replace(restarted(target), topic="one"), mixed, 0)
     assert Counter(places(spark, target)) == Counter(EXPECTED * 3)
@@ -887,7 +894,7 @@ def test_two_versions_at_once_are_both_written(
     """Delta lets the faster one win, and the other is written again on what is there then."""
     wide = event(("id", "long"), ("note", "string", "-"))
     number = register(f"{topic}-other", wide)
-    other = replace(target, pipeline="other", start=uuid4().hex, subjects={"value": (f"{topic}-other",)})
+    other = another(target, "other", subjects={"value": (f"{topic}-other",)})
     faster = kafka_records([frame(number, avro_bytes(wide, {"id": 2**40, "note": "n"}))], partition=9)
     micro_batch.write(target, mixed, 0)
     interrupted(target, mixed, 1, lambda: micro_batch.write(other, faster, 0))
@@ -911,7 +918,7 @@ def test_a_batch_job_may_append_at_the_same_time(spark, target, known, mixed, in
 
 @pytest.mark.thorough("two writers of one table are tested next to it")
 def test_pipelines_that_make_one_table_at_once_all_land(spark, target, mixed):
-    pipelines = [replace(target, pipeline=f"p{number}", start=uuid4().hex) for number in range(2)]
+    pipelines = [another(target, f"p{number}") for number in range(2)]
     together = threading.Barrier(len(pipelines))
 
     def run(pipeline):
