@@ -175,6 +175,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(out, given, tol
         out.propose(out.rows("k STRING, n INT", ("a", 1)), **given)
 
 
+@pytest.mark.thorough("a further stream of the same writer")
 def test_a_stream_of_counts_is_written_and_goes_on_where_it_stood(out):
     def write(*values):
         out.rows("k STRING", *((value,) for value in values)).write.mode("append").json(f"{out.folder}/rows")

@@ -134,6 +134,7 @@ def test_schemas_may_be_named_in_a_header_by_id_or_guid(topic, consume, embedded
     assert succeeded(done).splitlines() == [f"{as_json(3)}\t{named}" for named in (guid, v1, v1)]
 
 
+@pytest.mark.thorough("a further start of the console consumer")
 def test_what_is_no_avro_is_named_and_ends_it_or_is_left_out(topic, consume):
     v1, _ = topic.register_hits()
     right, unknown = frame(v1, avro(FIRST, hit(1))), 2_000_000_000
@@ -184,6 +185,7 @@ def test_a_topic_that_is_not_there_is_named_before_java_starts(consume):
     assert "topic nobody-has-made-it is not on the broker" in done.stderr
 
 
+@pytest.mark.thorough("a further start of the console consumer")
 def test_ctrl_c_ends_it_at_once(topic, consuming):
     v1, _ = topic.register_hits()
     topic.send((frame(v1, avro(FIRST, hit(1))), {}))

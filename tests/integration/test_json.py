@@ -31,6 +31,7 @@ def expected_windows(rows):
     return counts
 
 
+@pytest.mark.thorough("an ingest of values is tested with a Kafka class")
 def test_each_value_is_in_the_table_or_in_quarantine_once_and_a_second_run_adds_nothing(hits):
     published = hits.publish(500, damaged=7)
     assert (published.records, published.damaged) == (500, 7)

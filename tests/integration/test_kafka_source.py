@@ -198,6 +198,7 @@ def test_a_micro_batch_takes_no_more_than_it_may(world):
     assert [len(batch) for batch in world.drain(max_offsets_per_trigger="4")] == [4, 4, 2]
 
 
+@pytest.mark.thorough("Spark's own option")
 def test_a_micro_batch_waits_for_enough_records(world):
     """The first one never waits; the second holds all that came until there were enough."""
     world.publish(0)

@@ -172,6 +172,7 @@ def test_a_micro_batch_that_is_produced_again_has_the_same_ids(world, monkeypatc
     )
 
 
+@pytest.mark.thorough("a further start of the same writer")
 def test_a_new_checkpoint_gives_new_ids_unless_columns_tell(world):
     world.publish(("k", "v", {}))
     for name in ("one", "two"):

@@ -224,6 +224,7 @@ def test_values_that_are_json_are_counted_too(watched):
     assert query["quarantined"] == {"undecodable": 3, "tombstone": 2}
 
 
+@pytest.mark.thorough("the lag is tested in test_consumer_groups")
 def test_lag_is_told_while_a_query_is_behind(watched):
     watched.send(*map(watched.right, range(8)))
     query = watched.ingest(trigger="1 second", max_offsets_per_trigger=2)

@@ -325,6 +325,7 @@ def test_javas_console_consumer_has_the_same_logins_and_certificates(project: Pr
     assert "the schema registry answered 401" in refused.stderr
 
 
+@pytest.mark.thorough("refused logins are tested in test_registry_faults")
 def test_a_registry_that_wants_a_login_says_so(secure: Secure) -> None:
     anonymous = RegistryClient(secure.registry, ca_file=str(secure.certificate.authority))
     with pytest.raises(SchemaRegistryError, match=r"wants a login \(HTTP 401\).*schema_registry\.username"):

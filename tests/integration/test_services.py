@@ -128,6 +128,7 @@ def test_an_interrupted_start_leaves_no_process(home: Home, how: signal.Signals)
     assert home.load().processes == {}
 
 
+@pytest.mark.thorough("crashes of services are no part of a pipeline")
 def test_down_finds_what_a_killed_start_left(home: Home) -> None:
     command = [sys.executable, "-m", "workbench", "up"]
     with subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE, cwd=PROJECT) as starting:

@@ -161,6 +161,7 @@ def test_a_table_and_a_topic_have_each_count_once_after_a_driver_was_killed_with
     assert newest == wanted
 
 
+@pytest.mark.thorough("closed windows are tested in test_late")
 def test_windows_are_written_to_files_when_they_are_closed(hits):
     start = datetime.now(timezone.utc).replace(hour=0)
     hits.publish(500, start=start.isoformat(), minutes=40)
@@ -263,6 +264,7 @@ def undo_commit(hits, name):
         crc.unlink()
 
 
+@pytest.mark.thorough("records that carry ids are tested in test_kafka_writer")
 @pytest.mark.parametrize(
     "mode", ["update", pytest.param("complete", marks=pytest.mark.thorough("the other output mode"))]
 )

@@ -490,6 +490,7 @@ def test_what_stood_in_a_checkpoint_is_told_again_only_while_it_is_the_same(
         assert (read("metadata"), read("offsets/0")) == (anew, "two")
 
 
+@pytest.mark.thorough("a folder that others write into")
 @pytest.mark.parametrize("name", ["offsets", "sources/2024", "topiclake/topics"])
 def test_a_users_folder_is_read_as_others_fill_it(lake: Lake, spark: SparkSession, name: str) -> None:
     (bucket := lake.gateway.folder / "buckets" / name.replace("/", "-")).mkdir()
@@ -773,7 +774,13 @@ def read_only(lake: Lake) -> Iterator[str]:
         ("secret", {"secret_key": "wrong"}, "credential", "The request signature"),
         ("region", {"region": "eu-west-1"}, "region", ""),
         ("readonly", {}, "read_only", ""),
-        ("away", {"endpoint": "http://127.0.0.1:1"}, "unreachable", ""),
+        pytest.param(
+            "away",
+            {"endpoint": "http://127.0.0.1:1"},
+            "unreachable",
+            "",
+            marks=pytest.mark.thorough("real waiting for a store that is away"),
+        ),
     ],
 )
 def test_what_a_store_refuses_is_told_in_a_sentence_and_nothing_is_written(

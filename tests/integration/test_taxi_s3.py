@@ -295,7 +295,9 @@ def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
     assert "unread-value" not in tl.SchemaRegistry.from_settings(settings.schema_registry).subjects()
 
 
-@pytest.mark.parametrize("pipeline", ["taxi", "taxi_delta"])
+@pytest.mark.parametrize(
+    "pipeline", [pytest.param("taxi", marks=pytest.mark.thorough("the other archive")), "taxi_delta"]
+)
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -106,6 +106,7 @@ def ids(*numbers):
     return [{"id": number} for number in numbers]
 
 
+@pytest.mark.thorough("tables of their own are tested with a paused topic")
 def test_each_topic_has_a_table_of_its_own(world):
     for name, schema in (("a", V1), ("b", OTHER)):
         world.topic(name)

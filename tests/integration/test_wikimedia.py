@@ -231,6 +231,7 @@ def varied(number):
     return [event | change for event, change in zip(made, changes, strict=False)]
 
 
+@pytest.mark.thorough("a new start is tested in test_registered_values")
 def test_a_new_version_starts_the_stream_again_at_once_with_its_windows_as_they_were(edits, caplog):
     events = varied(400)
     first = edits.send(events[:200])

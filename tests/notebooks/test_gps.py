@@ -158,6 +158,7 @@ def recorded_points() -> list[tuple[object, ...]]:
         )
 
 
+@pytest.mark.thorough("make demo, test_audit and test_databricks run the notebook")
 @pytest.mark.slow("a notebook by the command line and two ingests")
 def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(notebooks, spark) -> None:
     # The first run is that of the command line; the others find what it left.
@@ -275,7 +276,10 @@ def test_a_missing_topic_lists_those_that_exist(cells) -> None:
     assert "some-other-topic" in sentence
 
 
-@pytest.mark.parametrize("notebook", ["publish", "ingest"])
+@pytest.mark.parametrize(
+    "notebook",
+    [pytest.param("publish", marks=pytest.mark.thorough("real waiting for the same broker")), "ingest"],
+)
 def test_an_unreachable_broker_is_named(cells, notebook, free_port, monkeypatch) -> None:
     cells.notebooks.registry.register(f"{cells.notebooks.topic}-value", '"string"')
     monkeypatch.setenv("WORKBENCH_KAFKA", f"127.0.0.1:{free_port}")

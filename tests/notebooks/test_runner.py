@@ -183,12 +183,12 @@ def test_a_syntax_error_is_a_failed_cell(run):
 @pytest.mark.parametrize(
     "show",
     [
-        "print(token); print(repr(token), [token])",
-        "import sys; print(token, file=sys.stderr)",
+        "print(token); print(repr(token), [token])\n"
+        "import sys; print(token, file=sys.stderr)\n"
+        "import html; displayHTML(html.escape(token))\n"
+        "print(token[:5], end='', flush=True); print(token[5:])\n"
+        "import os; os.write(1, b'x' * 996 + token.encode())\n"
         "display(token); displayHTML(f'<b>{token}</b>'); token",
-        "import html; displayHTML(html.escape(token))",
-        "print(token[:5], end='', flush=True); print(token[5:])",
-        "import os; os.write(1, b'x' * 996 + token.encode())",
         "raise Exception(token)",
         "raise Exception({'nested': token})",
         "dbutils.notebook.exit(token)",
@@ -229,12 +229,14 @@ def test_a_parameter_that_no_widget_took_is_named_behind_the_last_cell(run, term
     assert "no widget took the parameter topics\n" in terminal.getvalue()
 
 
+@pytest.mark.thorough("a further end of a kernel")
 def test_a_kernel_that_dies_is_named_with_its_signal_and_saved(run, home):
     with pytest.raises(KernelDiedError, match=r"tiny.py: the Python kernel died in cell 2 .*signal SIGKILL"):
         run("x = 1", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     assert "died" in saved(home)[1].read_text()
 
 
+@pytest.mark.thorough("a further place that a secret could reach")
 def test_the_last_words_of_a_kernel_hold_no_secret(run, home, terminal):
     with pytest.raises(KernelDiedError) as caught:
         run(

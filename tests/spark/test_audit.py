@@ -410,6 +410,7 @@ def test_a_replayed_record_is_right_in_the_table_and_missing_when_it_is_not_ther
     assert named(lake.audit()) == [(1, 0, "doubled")]
 
 
+@pytest.mark.thorough("a further content of table and quarantine")
 def test_a_quarantine_from_before_there_was_a_replay_is_right(lake) -> None:
     old = lake.spark.read.format("delta").load(lake.quarantine).drop("replay", "replayed_at")
     old.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(lake.quarantine)

@@ -447,7 +447,7 @@ def test_versions_with_references_renames_and_defaults_of_every_type_become_one_
     column_type, found = spark_reads(spark, payloads, united.writers[1], united.reader)
 
     assert column_type == (
-        "struct<Id:bigint,id_2:string,from:struct<city_name:string,kind:string>,price:double,"
+        "struct<Id:bigint,id_2:string,from:struct<city_name:string,kind:string>,fare:double,"
         "x:struct<member0:struct<p:bigint,q:int>,member1:int,member2:boolean>,gone:boolean,text:binary,"
         "list:array<int>,dict:map<string,int>,point:struct<z:int,w:string>,hash:binary,day:date,kind:string,"
         "cost:decimal(9,2),one:struct<member0:string,member1:int>,maybe:int,blob:binary>"
@@ -468,7 +468,7 @@ def test_versions_with_references_renames_and_defaults_of_every_type_become_one_
         "Id": 1,
         "id_2": "i",
         "from": {"city_name": "c", "kind": "WORK"},
-        "price": 0.5,
+        "fare": 0.5,
         "gone": True,
         "text": b"t",
     }
@@ -493,7 +493,8 @@ def test_versions_with_references_renames_and_defaults_of_every_type_become_one_
         "blob": b"",
     }
     payload = encoded(SECOND, new)
-    expected = {key: value for key, value in new.items() if key not in ("id", "from", "text")} | {
+    expected = {key: value for key, value in new.items() if key not in ("price", "id", "from", "text")} | {
+        "fare": 0.1,
         "id_2": "i",
         "from": {"city_name": None, "kind": "FARM"},
         "gone": None,

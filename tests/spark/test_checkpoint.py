@@ -62,7 +62,7 @@ def test_a_topic_that_is_read_twice_and_files_that_are_gone_are_named(spark, tmp
 
 def test_the_id_of_a_query_is_read_once_a_start_and_anew_by_the_next_one(spark, tmp_path):
     path = write(tmp_path / "checkpoint", {"metadata": ['{"id":"one"}']})
-    sink = DeltaBatches("p", f"{tmp_path}/table", "append", (), checkpoint=path)
+    sink = DeltaBatches(f"{tmp_path}/table", "append", (), checkpoint=path)
     first, rows = queries.begun(sink), spark.range(1)
     first(rows, 0)
     write(tmp_path / "checkpoint", {"metadata": ['{"id":"two"}']})

@@ -10,7 +10,7 @@ from topiclake import ingest, kafka, storage
 from topiclake.avro import Codec, Codecs
 from topiclake.config import load_settings
 from topiclake.quarantine import RECORD_SCHEMA
-from topiclake.schemas import Schemas
+from topiclake.schemas import Look, Schemas
 from topiclake.session import is_databricks
 
 CONF = """
@@ -65,7 +65,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.kafka, "require_topic", lambda *_: 1)
     monkeypatch.setattr(ingest.data_loss, "require_or_keep", lambda *_: {})
     monkeypatch.setattr(ingest.platform_check, "require_avro_limits", lambda _: None)
-    monkeypatch.setattr(ingest.delta, "columns", lambda *_: StructType())
+    monkeypatch.setattr(ingest, "look_at", lambda *_: Look(StructType().add("id", "int")))
     monkeypatch.setattr(Schemas, "current", lambda *_: Codecs(Codec()))
     with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())

@@ -37,6 +37,7 @@ def test_a_batch_that_is_repeated_is_appended_once(spark, rows, path):
     assertDataFrameEqual(delta.read(spark, path), rows.union(rows), rtol=0, atol=0)
 
 
+@pytest.mark.thorough("two writers are tested in test_micro_batch")
 def test_another_writer_appends_the_same_batch_id_again(spark, rows, path):
     append(rows, path, 0, writer="gps/1")
     append(rows, path, 0, writer="gps/2")
@@ -44,6 +45,7 @@ def test_another_writer_appends_the_same_batch_id_again(spark, rows, path):
     assertDataFrameEqual(delta.read(spark, path), rows.union(rows), rtol=0, atol=0)
 
 
+@pytest.mark.thorough("a new column is tested in test_micro_batch")
 def test_a_new_column_is_added_and_null_in_older_rows(spark, rows, path):
     append(rows, path, 0)
     append(spark.createDataFrame([(3, 0.5, "new")], "id INT, latitude DOUBLE, note STRING"), path, 1)
@@ -172,6 +174,7 @@ def test_a_writer_that_was_killed_before_its_first_commit_is_in_nobodys_way(spar
     assertDataFrameEqual(delta.read(spark, path), rows, rtol=0, atol=0)
 
 
+@pytest.mark.thorough("a further race between writers")
 def test_a_table_that_appears_while_it_is_made_is_taken_as_it_is(spark, rows, path):
     append(rows, path, 0)
     log = Path(path) / "_delta_log"

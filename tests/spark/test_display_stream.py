@@ -179,6 +179,7 @@ def test_no_wide_value_reaches_the_driver(spark):
     assert len(str(fetched.cells(Redaction()))) < 4_000
 
 
+@pytest.mark.thorough("a further width")
 def test_many_wide_columns_are_cut_shorter(spark):
     fetched = fetch_first(spark.range(1).select(*(F.repeat(F.lit("x"), 9_999) for _ in range(400))))
     assert {len(value) for value in fetched.rows[0]} == {396}

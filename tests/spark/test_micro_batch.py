@@ -273,6 +273,7 @@ def whole(avro_bytes):
     return framed
 
 
+@pytest.mark.thorough("commit 2 is tested with a crash before it")
 def test_records_of_another_subject_land_by_the_second_commit_and_cost_one_request(
     spark, target, registry, known, late, whole, kafka_records
 ):
@@ -558,18 +559,9 @@ def test_a_batch_is_written_once_for_each_checkpoint_and_topic(spark, target, mi
     assert Counter(places(spark, target)) == Counter(EXPECTED * 4)
 
 
-@pytest.mark.parametrize(
-    ("commit", "moment"),
-    [
-        (2, "before"),
-        *(
-            pytest.param(commit, moment, marks=ANOTHER_CUT)
-            for commit in (1, 2, 3)
-            for moment in ("before", "after")
-            if (commit, moment) != (2, "before")
-        ),
-    ],
-)
+@ANOTHER_CUT
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("commit", [1, 2, 3])
 def test_a_crash_at_any_commit_loses_and_doubles_nothing(spark, target, mixed, crashed, commit, moment):
     crashed(target, mixed, 0, commit, moment)
     micro_batch.write(restarted(target), mixed, 0)
@@ -776,6 +768,7 @@ def plain(spark, target, event, register, avro_bytes, topic):
 PLAIN = [(0, "table"), (1, "table"), (2, "table"), (3, "undecodable")]
 
 
+@pytest.mark.thorough("the other direction is tested next to it")
 def test_a_version_that_reads_plain_values_too_doubles_none_of_a_batch_that_was_begun(
     spark, plain, event, register, crashed, topic
 ):

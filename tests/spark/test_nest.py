@@ -72,6 +72,7 @@ def test_a_log_has_every_field_of_the_schema_and_its_own_devices(logs):
     }
 
 
+@pytest.mark.thorough("made data of an example")
 def test_the_same_seed_makes_the_same_logs_in_each_time_zone(spark, logs):
     def told(**given):
         seen = nest.nest_cameras(logs(20, **given)).select(

@@ -132,6 +132,7 @@ def sample(spark):
     trips.unpersist()
 
 
+@pytest.mark.thorough("made data of an example")
 def test_the_same_seed_makes_the_same_trips_however_spark_splits_the_work(spark, sample):
     made = in_order(generate_trips(sample, 3000, 7).collect())
     partitions = spark.conf.get("spark.sql.shuffle.partitions")

@@ -33,6 +33,7 @@ def started(spark, tmp_path):
         query.stop()
 
 
+@pytest.mark.thorough("real waiting")
 def test_a_silent_stream_closes_its_windows_after_the_timeout_only_if_there_is_one(spark, started):
     silent, name = started({"processingTime": "1 second"})
     silent.processAllAvailable()
