@@ -65,7 +65,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.kafka, "require_topic", lambda *_: 1)
     monkeypatch.setattr(ingest.data_loss, "require_or_keep", lambda *_: {})
     monkeypatch.setattr(ingest.platform_check, "require_avro_limits", lambda _: None)
-    monkeypatch.setattr(ingest, "look_at", lambda *_: Look(StructType().add("id", "int")))
+    monkeypatch.setattr(ingest, "look_at", lambda *_: Look(StructType()))
     monkeypatch.setattr(Schemas, "current", lambda *_: Codecs(Codec()))
     with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())
