@@ -94,11 +94,11 @@ def restarted(target):
 
 
 def another(target, name, **changes):
-    """Another pipeline into the same table, with a checkpoint of its own."""
+    """Another query into the same table, with a checkpoint of its own."""
     checkpoint = Path(target.checkpoint).with_name(name)
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text(json.dumps({"id": uuid4().hex}))
-    return replace(target, pipeline=name, checkpoint=str(checkpoint), start=uuid4().hex, **changes)
+    return replace(target, checkpoint=str(checkpoint), start=uuid4().hex, **changes)
 
 
 def quarantined(spark, target):
@@ -227,7 +227,7 @@ def test_a_start_with_older_schemas_fits_a_table_that_is_wider(
 ):
     """Another pipeline, which knows newer versions, may have written the same table."""
     narrow, wide = event(("id", "int")), event(("id", "long"), ("note", "string", "-"))
-    other = another(target, "other", subjects={"value": (f"{topic}-other",)})
+    other = another(target, "other", pipeline="other", subjects={"value": (f"{topic}-other",)})
     wide_id, narrow_id = register(f"{topic}-other", wide), register(f"{topic}-value", narrow)
     micro_batch.write(other, kafka_records([frame(wide_id, avro_bytes(wide, {"id": 2**40, "note": "n"}))]), 0)
     micro_batch.write(target, kafka_records([frame(narrow_id, avro_bytes(narrow, {"id": 1}))]), 0)
@@ -887,7 +887,7 @@ def test_two_versions_at_once_are_both_written(
     """Delta lets the faster one win, and the other is written again on what is there then."""
     wide = event(("id", "long"), ("note", "string", "-"))
     number = register(f"{topic}-other", wide)
-    other = another(target, "other", subjects={"value": (f"{topic}-other",)})
+    other = another(target, "other", pipeline="other", subjects={"value": (f"{topic}-other",)})
     faster = kafka_records([frame(number, avro_bytes(wide, {"id": 2**40, "note": "n"}))], partition=9)
     micro_batch.write(target, mixed, 0)
     interrupted(target, mixed, 1, lambda: micro_batch.write(other, faster, 0))
@@ -911,7 +911,7 @@ def test_a_batch_job_may_append_at_the_same_time(spark, target, known, mixed, in
 
 @pytest.mark.thorough("two writers of one table are tested next to it")
 def test_pipelines_that_make_one_table_at_once_all_land(spark, target, mixed):
-    pipelines = [another(target, f"p{number}") for number in range(2)]
+    pipelines = [another(target, f"p{number}", pipeline=f"p{number}") for number in range(2)]
     together = threading.Barrier(len(pipelines))
 
     def run(pipeline):
