@@ -20,9 +20,9 @@ HOME_VARIABLE = "WORKBENCH_HOME"
 LOCK_SECONDS = 180.0
 #: Says that a folder is a workbench's home. A folder of somebody else may hold `data` or `logs`, too.
 MARKER = ".topiclake-workbench"
-#: What `reset` may delete of a home. Anything else in the folder was put there by somebody else.
+#: What `reset` deletes of a home, the marker last: an interrupted `reset` can be repeated. Anything else in
+#: the folder belongs to somebody else.
 OWN_ENTRIES = (
-    MARKER,
     "state.json",
     "logs",
     "data",
@@ -36,6 +36,7 @@ OWN_ENTRIES = (
     "jobs",
     "job start.lock",
     "lab",
+    MARKER,
 )
 
 

@@ -103,6 +103,18 @@ def test_a_folder_of_somebody_else_is_neither_used_nor_cleared(tmp_path: Path) -
     assert theirs.read_text() == "keep"
 
 
+def test_a_clear_that_was_interrupted_can_be_repeated(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("workbench.home.shutil.rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            home.clear()
+    home.clear()
+    assert not home.folder.exists()
+
+
 def test_neither_the_root_nor_the_users_own_folder_is_a_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
