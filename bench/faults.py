@@ -121,7 +121,7 @@ FAULTS = (
     Fault(
         "a batch is finished with the configuration that it was begun with",
         "micro_batch",
-        'if commit is None or commit["judged"] == batch.target.judgement:',
+        'if commit is None or commit["judged"] == now:',
         "if True:",
         _MICRO_BATCH,
         "a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and_set_to_by_then",

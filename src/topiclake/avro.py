@@ -227,17 +227,21 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     return F.when(F.spark_partition_id() >= 0, cases)
 
 
+def _wrap(codec: Codec, part: Part) -> Callable[..., str]:
+    """Return what wraps the schemas of a part: `framed_row` for records of values, else `framed`."""
+    return framed_row if part == "value" and codec.is_row else framed
+
+
 def _nothing(codec: Codec, part: Part) -> Column:
-    """Return null, as `decoded` would have it of a schema that is not there."""
+    """Return null of the type that `decoded` returns, for a codec without writer schemas."""
     if codec.reader is None:
         return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
-    wrapped = framed_row if part == "value" and codec.is_row else framed
-    return from_avro(F.lit(None).cast("binary"), wrapped(codec.reader))
+    return from_avro(F.lit(None).cast("binary"), _wrap(codec, part)(codec.reader))
 
 
 def decoded_as(codec: Codec, key: SchemaKey, payload: Column, part: Part = "value") -> Column:
     """Decode five bytes, the Avro and END by the schema `key` of the codec; returns what `decoded` does."""
-    wrapped = framed_row if part == "value" and codec.is_row else framed
+    wrapped = _wrap(codec, part)
     # A cluster's setting for dates before 1582 must not change what a record means.
     options = {
         "mode": "PERMISSIVE",

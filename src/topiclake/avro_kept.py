@@ -49,68 +49,68 @@ def loads(text: str, parser: Parser) -> Node:
 def _written(node: Node) -> Json:
     if node.kind == "union":
         return [_written(each) for each in node.branches]
-    told: dict[str, Json] = {"type": node.kind}
+    schema: dict[str, Json] = {"type": node.kind}
     if node.name:
-        told["name"] = node.name
+        schema["name"] = node.name
     if node.aliases:
-        told["aliases"] = list(node.aliases)
+        schema["aliases"] = list(node.aliases)
     if node.logical:
-        told["logicalType"] = node.logical
+        schema["logicalType"] = node.logical
     numbers = {"precision": node.precision, "scale": node.scale, "size": node.size}
-    told |= {name: number for name, number in numbers.items() if number}
+    schema |= {name: number for name, number in numbers.items() if number}
     if node.kind == "enum":
-        told |= {"symbols": list(node.symbols)} | ({"default": node.default} if node.default else {})
+        schema |= {"symbols": list(node.symbols)} | ({"default": node.default} if node.default else {})
     if node.items:
-        told["items"] = _written(node.items[0])
+        schema["items"] = _written(node.items[0])
     if node.kind == "record":
-        told["fields"] = [_written_field(each) for each in node.fields if isinstance(each, Column)]
-    return told if len(told) > 1 else node.kind
+        schema["fields"] = [_written_field(each) for each in node.fields if isinstance(each, Column)]
+    return schema if len(schema) > 1 else node.kind
 
 
 def _written_field(column: Column) -> Json:
-    told: dict[str, Json] = {"name": column.name, "type": _written(column.type)}
+    schema: dict[str, Json] = {"name": column.name, "type": _written(column.type)}
     if column.column != column.name:
-        told["column"] = column.column
+        schema["column"] = column.column
     if column.former:
-        told["aliases"] = list(column.former)
+        schema["aliases"] = list(column.former)
     if column.is_optional:
-        told["optional"] = True
-    return told
+        schema["optional"] = True
+    return schema
 
 
-def _read(told: Json, parser: Parser) -> Node:
-    if isinstance(told, list):
-        return Node("union", branches=tuple(_read(each, parser) for each in told))
-    if isinstance(told, str):
-        if told not in PRIMITIVES:
-            raise ValueError(f"{told} is no type")
-        return Node(told)
+def _read(schema: Json, parser: Parser) -> Node:
+    if isinstance(schema, list):
+        return Node("union", branches=tuple(_read(each, parser) for each in schema))
+    if isinstance(schema, str):
+        if schema not in PRIMITIVES:
+            raise ValueError(f"{schema} is no type")
+        return Node(schema)
     node = Node(
-        told["type"],
-        name=told.get("name", ""),
-        logical=told.get("logicalType", ""),
-        symbols=tuple(told.get("symbols", ())),
-        default=told.get("default", ""),
-        aliases=tuple(told.get("aliases", ())),
-        items=(_read(told["items"], parser),) if "items" in told else (),
-        precision=int(told.get("precision", 0)),
-        scale=int(told.get("scale", 0)),
-        size=int(told.get("size", 0)),
+        schema["type"],
+        name=schema.get("name", ""),
+        logical=schema.get("logicalType", ""),
+        symbols=tuple(schema.get("symbols", ())),
+        default=schema.get("default", ""),
+        aliases=tuple(schema.get("aliases", ())),
+        items=(_read(schema["items"], parser),) if "items" in schema else (),
+        precision=int(schema.get("precision", 0)),
+        scale=int(schema.get("scale", 0)),
+        size=int(schema.get("size", 0)),
     )
     if node.name:
         node = replace(node, key=parser.new_key())
     if node.kind == "record":
-        node = replace(node, fields=tuple(_read_field(each, parser) for each in told["fields"]))
+        node = replace(node, fields=tuple(_read_field(each, parser) for each in schema["fields"]))
     return node
 
 
-def _read_field(told: Json, parser: Parser) -> Column:
-    name = told["name"]
+def _read_field(schema: Json, parser: Parser) -> Column:
+    name = schema["name"]
     return Column(
         parser.new_key(),
         name,
-        _read(told["type"], parser),
-        column=told.get("column", name),
-        former=tuple(told.get("aliases", ())),
-        is_optional=told.get("optional", False),
+        _read(schema["type"], parser),
+        column=schema.get("column", name),
+        former=tuple(schema.get("aliases", ())),
+        is_optional=schema.get("optional", False),
     )

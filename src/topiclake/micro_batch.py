@@ -84,11 +84,7 @@ class Target:
     @property
     def judgement(self) -> dict[str, object]:
         """What of the configuration decides where a record belongs, and what a row holds; as JSON has it."""
-        layout = {
-            name: list(each) if isinstance(each, tuple) else each
-            for name, each in asdict(self.layout).items()
-        }
-        return layout | {"format": self.format.name}
+        return asdict(self.layout) | {"kafka": list(self.layout.kafka), "format": self.format.name}
 
     def schemas(self) -> Schemas:
         """Return the schemas of this topic, with nothing learnt yet."""
@@ -296,12 +292,13 @@ def _pinned(batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[st
 
 def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
     """Check that a batch which was written in part is finished as it was begun: each record in one place."""
-    if commit is None or commit["judged"] == batch.target.judgement:
+    now = batch.target.judgement
+    if commit is None or commit["judged"] == now:
         return
     changed = [
-        f"{name} was {was}, and is {batch.target.judgement.get(name)}"
+        f"{name} was {was}, and is {now.get(name)}"
         for name, was in commit["judged"].items()
-        if was != batch.target.judgement.get(name)
+        if was != now.get(name)
     ]
     raise IngestError(
         f"batch {batch.number} of pipeline {batch.target.pipeline} was written in part with another "

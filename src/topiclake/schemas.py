@@ -95,10 +95,7 @@ class Schemas:
 
     def plain(self, codecs: Codecs) -> list[SchemaKey]:
         """Return the schemas that plain values may have, oldest first; none where values name theirs."""
-        if self.plain_versions is None:
-            return []
-        keys = plain_keys(self.registry, self.subjects, self.plain_versions)
-        return [key for key in keys if key in codecs.value.writers]
+        return usable_plain_keys(self.registry, self.subjects, self.plain_versions, codecs)
 
     def refresh_plain(self) -> None:
         """Ask for versions of plain values that were registered since the list was made."""
@@ -262,6 +259,18 @@ def refusal(
     if taken and is_row:
         return f"a field is called {taken[0]}, which is a name of Topiclake's own"
     return of_columns(columns)
+
+
+def usable_plain_keys(
+    registry: SchemaRegistry,
+    subjects: Mapping[Part, Sequence[str]],
+    versions: Sequence[int] | None,
+    codecs: Codecs,
+) -> list[SchemaKey]:
+    """Return the schemas of `plain_keys` that `codecs` decode with; none if `versions` is None."""
+    if versions is None:
+        return []
+    return [key for key in plain_keys(registry, subjects, versions) if key in codecs.value.writers]
 
 
 def plain_keys(

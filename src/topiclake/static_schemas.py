@@ -55,10 +55,8 @@ class StaticSchemas:
 
     def rows(self, records: DataFrame) -> DataFrame:
         """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
-        if self.plain_versions is not None:
-            keys = schemas.plain_keys(self.registry, self.subjects, self.plain_versions)
-            usable = [key for key in keys if key in self.codecs.value.writers]
-            records = avro_form.named(records, self.codecs.value, usable)
+        plain = schemas.usable_plain_keys(self.registry, self.subjects, self.plain_versions, self.codecs)
+        records = avro_form.named(records, self.codecs.value, plain)
         judged = rows.or_fail(rows.judge(records, self.codecs), self.codecs, self.layout, is_static=True)
         return rows.placed(rows.flat(judged, self.codecs, self.layout))
 

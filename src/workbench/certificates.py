@@ -23,7 +23,10 @@ class Certificate:
 
 
 def make_certificate(folder: Path, *hosts: str) -> Certificate:
-    """Make an authority and a server certificate for `hosts` (names or addresses); nobody keeps its key."""
+    """Make an authority and a server certificate for `hosts` (names or addresses).
+
+    The key of the authority is not stored. The certificates do not expire.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA(organization_name="Topiclake workbench")
     server = authority.issue_cert(*hosts)

@@ -543,7 +543,7 @@ def versions(spark, target):
     return delta.latest_version(spark, target.table), delta.latest_version(spark, target.quarantine)
 
 
-@pytest.mark.slow("four micro-batches")
+@pytest.mark.slow("five micro-batches")
 def test_a_batch_is_written_once_for_each_checkpoint_and_topic(spark, target, mixed):
     micro_batch.write(target, mixed, 0)
     before = versions(spark, target)
