@@ -8,8 +8,9 @@ N ?= 5000000
 RECORDS ?= 200000
 KILLS ?= 25
 WRITE_SECONDS ?= 600
-# Two workers, each with a separate broker, registry and Spark; the tests of a file stay on one worker.
-PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5
+# Two workers, each with a separate broker, registry and Spark; the tests of a file stay on one worker. A worker
+# that dies fails the run: xdist would start its file again, and wait for ever once that has died, too.
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=20 --durations-min=5
 # What `make test` leaves to `make test-all`: the marks of pyproject.toml.
 QUICK := -m "not thorough and not root"
 TIMES := .cache/test-times

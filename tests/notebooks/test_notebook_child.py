@@ -6,6 +6,7 @@ import subprocess
 import psutil
 import pytest
 
+from tests.stand_in import stand_in
 from tests.waiting import children, left_behind, wait_until
 from topiclake.errors import ConfigError
 from workbench.dbutils import DBUtils, WorkflowException
@@ -65,7 +66,7 @@ def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, wri
             wait_until(lambda: pid.exists() and pid.read_text())
             raise subprocess.TimeoutExpired(self.args, timeout)
 
-    monkeypatch.setattr(subprocess, "Popen", Clocked)
+    monkeypatch.setattr("workbench.dbutils.notebook.subprocess", stand_in(subprocess, Popen=Clocked))
     before = children()
     with pytest.raises(
         WorkflowException, match=r"other\.py did not end within 8 s and was stopped; try: a larger"

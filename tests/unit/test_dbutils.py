@@ -1,11 +1,13 @@
 import html
 import json
+import shutil
 import stat
 import urllib.parse
 
 import pytest
 from pydantic import ValidationError
 
+from tests.stand_in import stand_in
 from topiclake.errors import ConfigError, StorageError
 from topiclake.storage_settings import StorageSettings
 from workbench.dbutils import DBUtils, FileInfo, InputWidgetNotDefined, NotebookExit
@@ -384,8 +386,12 @@ def test_the_folder_of_the_mounts_is_not_that_of_the_machine(make, tmp_path, mon
     fs = make().fs
     fs.mount(str(tmp_path / "lake"), "/mnt/lake")
     fs.put("/mnt/lake/a", "text")
-    for name in ("shutil.rmtree", "shutil.move", "shutil.copytree", "shutil.copyfile"):
-        monkeypatch.setattr(name, lambda *told, **_: pytest.fail(f"{told} would be changed"))
+
+    def fail(*given, **_):
+        pytest.fail(f"{given} would be changed")
+
+    changed = stand_in(shutil, rmtree=fail, move=fail, copytree=fail, copyfile=fail)
+    monkeypatch.setattr("workbench.dbutils.fs.shutil", changed)
     with pytest.raises(StorageError, match=r"/mnt.*cannot be used: only mounts lie there|nothing is mounted"):
         act(fs, path)
 
@@ -644,7 +650,8 @@ def test_a_link_is_listed_though_it_leads_nowhere_and_removed_without_what_it_le
 
 @pytest.mark.parametrize("path", ["file:///.", "file:////", "file:/"])
 def test_the_root_stays_however_it_is_written(make, path, monkeypatch):
-    monkeypatch.setattr("shutil.rmtree", lambda target: pytest.fail(f"{target} would be removed"))
+    spared = stand_in(shutil, rmtree=lambda target: pytest.fail(f"{target} would be removed"))
+    monkeypatch.setattr("workbench.dbutils.fs.shutil", spared)
     with pytest.raises(StorageError) as raised:
         make().fs.rm(path, True)
     assert raised.value.fields == {"path": path, "reason": "root"}

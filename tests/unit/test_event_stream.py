@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from itertools import islice
 
 import pytest
 
+from tests.stand_in import stand_in
 from tests.unit.sse_server import event_id, serving
 from topiclake import event_stream
 from topiclake.errors import EventStreamError
@@ -62,7 +64,7 @@ def test_a_server_that_cannot_for_now_is_asked_again(status):
 
 def test_a_server_is_not_asked_sooner_than_it_wants(monkeypatch):
     waited = []
-    monkeypatch.setattr(event_stream.time, "sleep", waited.append)
+    monkeypatch.setattr(event_stream, "time", stand_in(time, sleep=waited.append))
     with serving(LINES, answers=[429], headers={"Retry-After": "7"}) as server:
         next(follow(server))
     assert waited == [7]

@@ -7,6 +7,7 @@ from pathlib import Path
 import fastavro
 import pytest
 
+from tests.stand_in import stand_in
 from topiclake import avro_producer
 from topiclake.config import load_settings
 from topiclake.errors import ConfigError
@@ -142,12 +143,12 @@ def test_paced_events_keep_the_rate_and_the_order():
 
 
 def test_the_first_event_does_not_wait(monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waited"))
+    monkeypatch.setattr(avro_producer, "time", stand_in(time, sleep=lambda _: pytest.fail("it waited")))
     assert next(avro_producer.paced([7], 0.001)) == 7
 
 
 def test_a_rate_of_zero_never_waits(monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waited"))
+    monkeypatch.setattr(avro_producer, "time", stand_in(time, sleep=lambda _: pytest.fail("it waited")))
     assert sum(avro_producer.paced(range(10_000), 0)) == sum(range(10_000))
 
 

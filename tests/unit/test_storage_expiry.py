@@ -1,9 +1,11 @@
 """When a shared access signature begins and ends, and who is told before."""
 
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from tests.stand_in import stand_in
 from topiclake import storage_expiry
 from topiclake.errors import StorageError
 from topiclake.storage_access import hadoop_settings
@@ -21,7 +23,7 @@ def clock(monkeypatch):
     """The time of day, and that of the clock that only runs forward; both stand still."""
     times = {"now": NOW, "monotonic": 50.0}
     monkeypatch.setattr(storage_expiry, "_now", lambda: times["now"])
-    monkeypatch.setattr(storage_expiry.time, "monotonic", lambda: times["monotonic"])
+    monkeypatch.setattr(storage_expiry, "time", stand_in(time, monotonic=lambda: times["monotonic"]))
     monkeypatch.setattr(storage_expiry, "_reminded", {})
     return times
 

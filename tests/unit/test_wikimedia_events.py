@@ -11,6 +11,7 @@ from pathlib import Path
 import fastavro
 import pytest
 
+from tests.stand_in import stand_in
 from topiclake.errors import ConfigError
 from topiclake.pipelines import wikimedia_events as wikimedia
 
@@ -133,8 +134,7 @@ def test_events_are_played_as_far_apart_as_they_were(events, monkeypatch):
         waited.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(wikimedia, "time", stand_in(time, monotonic=lambda: now[0], sleep=sleep))
     assert list(wikimedia.played(events, 10)) == events
     assert sum(waited) == pytest.approx((events[-1]["timestamp"] - events[0]["timestamp"]) / 10)
     del waited[:]

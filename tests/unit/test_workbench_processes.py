@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.stand_in import stand_in
 from tests.waiting import wait_until
 from topiclake.errors import PlatformError
 from workbench import ports, processes
@@ -79,7 +80,7 @@ def test_ctrl_c_while_a_process_starts_waits_until_it_can_be_found(
         return process
 
     real = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    monkeypatch.setattr(processes, "subprocess", stand_in(subprocess, Popen=interrupted))
     with pytest.raises(KeyboardInterrupt):
         processes.start([*SLEEP, *processes.marks(home, "kafka")], home.log("kafka"), home.folder)
     assert [process.pid for process in processes.marked(home)] == started
