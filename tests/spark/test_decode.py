@@ -130,51 +130,39 @@ def test_rows_carry_partition_and_offset(kafka_records, avro_bytes):
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "expected"),
+    ("schema", "values"),
     [
-        ('"string"', "žito", "žito"),
-        ('{"type": "string"}', "", ""),
-        ('"long"', -(2**63), -(2**63)),
-        ('{"type": "array", "items": "int"}', [3, 1], [3, 1]),
-        ('{"type": "map", "values": "double"}', {"a": 0.1}, {"a": 0.1}),
+        ('"string"', ["žito", ""]),
+        ('{"type": "array", "items": "int"}', [[3, 1], []]),
+        ('{"type": "map", "values": "double"}', [{"a": 0.1}, {}]),
     ],
+    ids=["string", "array", "map"],
 )
-def test_a_schema_that_is_no_record_becomes_the_column_value(
-    kafka_records, avro_bytes, schema, value, expected
-):
+def test_a_schema_that_is_no_record_becomes_the_column_value(kafka_records, avro_bytes, schema, values):
     versions = [version(5, schema)]
-    whole = frame(5, avro_bytes(schema, value))
-    records = kafka_records([whole, whole + b"\0"])
+    whole = [frame(5, avro_bytes(schema, value)) for value in values]
+    records = kafka_records([*whole, whole[0] + b"\0"])
     assert table_rows(records, versions, Layout(kafka=())).columns == ["value"]
-    assert events(records, versions) == [(expected,)]
-    assert verdicts(records, versions) == ["ok", "undecodable"]
+    assert events(records, versions) == [(value,) for value in values]
+    assert verdicts(records, versions) == ["ok", "ok", "undecodable"]
 
 
 # Every verdict
 
 
-def test_a_record_without_a_value_is_a_tombstone(kafka_records):
-    assert verdicts(kafka_records([None]), VERSIONS) == ["tombstone"]
-
-
-def test_values_shorter_than_the_header_are_too_short(kafka_records):
-    header = wire_format.header(1)
-    values = [header[:length] for length in range(5)] + [b"\x01", b"\xff\xff\xff\xff"]
-    assert verdicts(kafka_records(values), VERSIONS) == ["too_short"] * 7
-
-
-def test_a_first_byte_other_than_zero_is_bad_magic(kafka_records, avro_bytes):
+def test_a_value_that_names_no_known_schema_has_the_verdict_of_its_first_bytes(kafka_records, avro_bytes):
     whole = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
-    values = [bytes([first]) + whole[1:] for first in (1, 0x7B, 0x80, 0xFF)]
-    assert verdicts(kafka_records(values), VERSIONS) == ["bad_magic"] * 4
-
-
-def test_ids_that_the_subject_does_not_have_are_unknown(kafka_records, avro_bytes):
-    payload = avro_bytes(V1, {"id": 1, "total": 2, "name": "x"})
+    shorter = [whole[:length] for length in range(5)] + [b"\x01", b"\xff\xff\xff\xff"]
+    other_firsts = [bytes([first]) + whole[1:] for first in (1, 0x7B, 0x80, 0xFF)]
     ids = [0, 2, 4, 256, 2**24 + 1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1]
-    assert verdicts(kafka_records([frame(each, payload) for each in ids]), VERSIONS) == (
-        ["unknown_schema_id"] * len(ids)
-    )
+    values = [None, *shorter, *other_firsts, *(frame(each, whole[5:]) for each in ids), whole]
+    assert verdicts(kafka_records(values), VERSIONS) == [
+        "tombstone",
+        *["too_short"] * 7,
+        *["bad_magic"] * 4,
+        *["unknown_schema_id"] * len(ids),
+        "ok",
+    ]
 
 
 def test_an_id_with_the_top_bit_set_decodes_when_the_subject_has_it(kafka_records, avro_bytes):
@@ -191,11 +179,11 @@ def test_a_record_cut_at_any_byte_is_undecodable(kafka_records, avro_bytes):
     assert found == ["undecodable"] * len(payload) + ["ok"]
 
 
-@pytest.mark.parametrize("trailing", [b"\0", b"\xff", b"\x02", avro.END_BYTES[:-1], b"\0" + avro.END_BYTES])
-def test_bytes_behind_the_record_are_undecodable(kafka_records, avro_bytes, trailing):
-    payload = avro_bytes(MIXED, ONE_OF_EACH)
-    values = [frame(9, payload), frame(9, payload + trailing)]
-    assert verdicts(kafka_records(values), [version(9, MIXED)]) == ["ok", "undecodable"]
+def test_bytes_behind_the_record_are_undecodable(kafka_records, avro_bytes):
+    whole = frame(9, avro_bytes(MIXED, ONE_OF_EACH))
+    trailing = [b"\0", b"\xff", b"\x02", avro.END_BYTES[:-1], b"\0" + avro.END_BYTES]
+    found = verdicts(kafka_records([whole, *(whole + each for each in trailing)]), [version(9, MIXED)])
+    assert found == ["ok", *["undecodable"] * len(trailing)]
 
 
 def test_only_the_end_itself_behind_a_record_goes_unnoticed(kafka_records, avro_bytes):
@@ -212,15 +200,17 @@ def test_a_union_branch_that_does_not_exist_is_undecodable(kafka_records):
     assert found == ["ok", "ok", "undecodable", "undecodable"]
 
 
-@pytest.mark.parametrize("length", [-1, -2, -(2**31), -(2**63), 2, 2**24, 2**31 - 1, 2**31, 2**40, 2**63 - 1])
 @pytest.mark.parametrize(
-    "field", ["string", "bytes", {"type": "array", "items": "long"}, {"type": "map", "values": "long"}]
+    "field",
+    ["string", "bytes", {"type": "array", "items": "long"}, {"type": "map", "values": "long"}],
+    ids=["string", "bytes", "array", "map"],
 )
-def test_a_length_that_is_negative_or_longer_than_the_record_is_undecodable(kafka_records, field, length):
+def test_a_length_that_is_negative_or_longer_than_the_record_is_undecodable(kafka_records, field):
     """Six bytes that claim 2 GiB would end the JVM, were it not for the limits in `session.AVRO_LIMITS`."""
     versions = [version(9, record(("text", field)))]
-    claimed = frame(9, avro.zigzag(length) + b"a")
-    assert verdicts(kafka_records([claimed]), versions) == ["undecodable"]
+    lengths = [-1, -2, -(2**31), -(2**63), 2, 2**24, 2**31 - 1, 2**31, 2**40, 2**63 - 1]
+    claimed = [frame(9, avro.zigzag(length) + b"a") for length in lengths]
+    assert verdicts(kafka_records(claimed), versions) == ["undecodable"] * len(lengths)
 
 
 def test_an_array_that_claims_many_items_without_bytes_is_undecodable(kafka_records):
@@ -439,11 +429,11 @@ def test_failfast_lets_good_records_pass(kafka_records, avro_bytes):
     assert [tuple(row)[:-1] for row in rows] == [(1, 2.0, "x", "km")]
 
 
-@pytest.mark.parametrize("schema_id", [12, 2**31, 2**32 - 1])
-def test_failfast_lets_a_schema_pass_that_is_still_to_be_looked_up(kafka_records, avro_bytes, schema_id):
+def test_failfast_lets_a_schema_pass_that_is_still_to_be_looked_up(kafka_records, avro_bytes):
     """It is no row yet; the micro-batch fails when the registry does not know it (test_micro_batch.py)."""
     good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
-    assert failing(kafka_records([good, frame(schema_id, b"\0")]), VERSIONS).count() == 1
+    unknown = [frame(schema_id, b"\0") for schema_id in (12, 2**31, 2**32 - 1)]
+    assert failing(kafka_records([good, *unknown]), VERSIONS).count() == 1
 
 
 @pytest.mark.parametrize(
