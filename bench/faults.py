@@ -14,6 +14,7 @@ _REGISTRY = "tests/integration/test_registry_faults.py"
 _LATE = "tests/integration/test_late.py"
 _BOMBS = "tests/spark/test_bombs.py"
 _WAITS = "running_queries_wait_for_their_registries_and_go_on_by_themselves"
+_ABORTED = "records_of_aborted_transactions_are_left_out_and_rows_of_them_named"
 _ALL_COUNTED = "counted_and_late_rows_are_together_what_a_batch_counts"
 
 
@@ -397,5 +398,23 @@ FAULTS = (
         '"0"',
         _AUDIT,
         "each_fault_is_counted_and_named",
+    ),
+    Fault(
+        "the audit counts rows of aborted transactions",
+        "audit_counts",
+        'f"bit_count({dropped} & uncommitted)"',
+        '"0"',
+        _AUDIT,
+        _ABORTED,
+        only=("committed",),
+    ),
+    Fault(
+        "records of aborted transactions are not read",
+        "settings",
+        '.get("isolation.level", "read_committed")',
+        '.get("isolation.level", "read_uncommitted")',
+        _AUDIT,
+        _ABORTED,
+        only=("committed",),
     ),
 )

@@ -18,6 +18,7 @@ from topiclake.audit_counts import (
     HELD_NULL,
     IN_TABLE,
     PAUSED,
+    UNCOMMITTED,
     WAITING,
     Policy,
     count_offsets,
@@ -106,8 +107,13 @@ def _audit_topic(
         skips_tombstones=pipeline.tombstones == "skip", compacted=is_compacted(settings.kafka, topic)
     )
     with data_loss.losses_named(f"records of topic {topic} while they were audited", "the audit once more"):
-        rows = _in_ranges(spark, ranges, [_held_places(spark, settings, ranges), *landed])
-        return _report(topic, ranges, rows, policy)
+        places = [_held_places(spark, settings, ranges), *landed]
+        report = _report(topic, ranges, _in_ranges(spark, ranges, places), policy)
+        if settings.kafka.isolation_level == "read_committed" and report.has_rows_without_record:
+            # Only then is Kafka read once more: such rows may be of aborted transactions.
+            places.append(_uncommitted_places(spark, settings, ranges))
+            report = _report(topic, ranges, _in_ranges(spark, ranges, places), policy)
+        return report
 
 
 # Where each offset is: `partition INT, offset BIGINT, place INT`
@@ -118,6 +124,13 @@ def _held_places(spark: SparkSession, settings: Settings, ranges: Mapping[int, R
     records = read_held(spark, settings.kafka, settings.pipeline, ranges, shaded=is_databricks())
     place = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
     return records.select("partition", "offset", place.alias("place"))
+
+
+def _uncommitted_places(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
+    """Return what Kafka holds of committed, open and aborted transactions."""
+    shaded = is_databricks()
+    records = read_held(spark, settings.kafka, settings.pipeline, ranges, shaded=shaded, uncommitted=True)
+    return records.select("partition", "offset", _place(UNCOMMITTED))
 
 
 def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool) -> list[DataFrame]:

@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 
 from topiclake.audit_report import KINDS, MAX_FINDINGS, Finding
 
-#: Where an offset was seen: a record in Kafka, one whose value is null, one that a paused topic waits for; a
-#: row of the table, a row that waits in quarantine, one that a replay has claimed and not ended with.
-HELD, HELD_NULL, PAUSED, IN_TABLE, WAITING, CLAIMED = range(6)
+#: Where an offset was seen. In Kafka: a record, one whose value is null, one that a paused topic waits for,
+#: a record of any transaction. In a table: a row, one that waits in quarantine, one that a replay has claimed
+#: and not ended with.
+HELD, HELD_NULL, PAUSED, UNCOMMITTED, IN_TABLE, WAITING, CLAIMED = range(7)
 
 #: Offsets are counted in blocks, one bit each, so that a set of them is an integer: 20 million records are
 #: 312,500 groups instead of 20 million.
@@ -20,6 +21,7 @@ _SETS = {
     "held": f"place = {HELD}",
     "nulls": f"place = {HELD_NULL}",
     "paused": f"place = {PAUSED}",
+    "uncommitted": f"place = {UNCOMMITTED}",
     "rows": f"place = {IN_TABLE}",
     "waiting": f"place = {WAITING}",
     "claimed": f"place = {CLAIMED}",
@@ -85,7 +87,8 @@ def _counted(places: DataFrame, width: int, policy: Policy) -> DataFrame:
         "(rows | waiting | claimed) & ~(held | nulls | paused | aged)",
     )
     skipped, expected = ("nulls", "held") if policy.skips_tombstones else ("0L", "(held | nulls)")
-    compacted, unknown = (dropped, "0L") if policy.compacted else ("0L", dropped)
+    gone = f"({dropped}) & ~uncommitted"
+    compacted, unknown = (gone, "0L") if policy.compacted else ("0L", gone)
     counts = {
         "held": "bit_count(held | nulls | paused)",
         "in_table": "bit_count(rows)",
@@ -97,6 +100,7 @@ def _counted(places: DataFrame, width: int, policy: Policy) -> DataFrame:
         "missing": f"bit_count({expected} & {nowhere})",
         "doubled": "copies - bit_count(rows) - bit_count(waiting | claimed)",
         "in_both": "bit_count(rows & waiting)",
+        "aborted": f"bit_count({dropped} & uncommitted)",
         "unknown": f"bit_count({unknown}) + untraced",
     }
     return sets.selectExpr("partition", "block", *(f"{count} AS {name}" for name, count in counts.items()))

@@ -119,8 +119,17 @@ def read_held(
     ranges: Mapping[int, Range],
     *,
     shaded: bool,
+    uncommitted: bool = False,
 ) -> DataFrame:
     """Read the ranges of one topic from Kafka, with the consumer's settings that the stream has.
+
+    Args:
+        spark: The session.
+        settings: The broker.
+        pipeline: The topic.
+        ranges: By partition.
+        shaded: Whether Kafka's classes carry Databricks' prefix.
+        uncommitted: Whether records of open and of aborted transactions are read, too.
 
     Returns:
         A DataFrame with the columns of `kafka.read_topic`. Reading it fails when Kafka has deleted the
@@ -129,6 +138,8 @@ def read_held(
     options = kafka.range_options(settings, shaded=shaded)
     # Headers are not looked at, and cost time.
     client = {key: value for key, value in options.items() if key != "includeHeaders"}
+    if uncommitted:
+        client["kafka.isolation.level"] = "read_uncommitted"
     first = {one: part.earliest for one, part in ranges.items()}
     after = {one: part.committed for one, part in ranges.items()}
     return kafka.read_range(spark, client, pipeline.topic, first, after)

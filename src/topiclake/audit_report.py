@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from topiclake.errors import IngestError
 
 #: What a finding may be, in the order in which it is told.
-KINDS = ("missing", "doubled", "in_both", "unknown")
+KINDS = ("missing", "doubled", "in_both", "aborted", "unknown")
 #: At most so many findings are listed; all are counted.
 MAX_FINDINGS = 100
 
@@ -36,6 +36,7 @@ class PartitionAudit:
         missing: Records that are nowhere.
         doubled: Rows too many: of an offset that is in the table, or in quarantine, more than once.
         in_both: Offsets in the table and in quarantine.
+        aborted: Offsets in table or quarantine whose record is of a transaction that was aborted.
         unknown: Offsets in table or quarantine without a record in Kafka.
     """
 
@@ -54,6 +55,7 @@ class PartitionAudit:
     missing: int = 0
     doubled: int = 0
     in_both: int = 0
+    aborted: int = 0
     unknown: int = 0
 
     @property
@@ -85,6 +87,11 @@ class AuditReport:
     ok: bool
     partitions: list[PartitionAudit]
     findings: list[Finding]
+
+    @property
+    def has_rows_without_record(self) -> bool:
+        """Tell whether a row was found whose record Kafka does not show."""
+        return any(one.unknown or one.compacted for one in self.partitions)
 
     def to_json(self, indent: int | None = None) -> str:
         """Return it as the exit value of a notebook."""

@@ -19,6 +19,7 @@ from topiclake import (
     delta,
     kafka,
     micro_batch,
+    open_transactions,
     platform_check,
     progress,
     queries,
@@ -149,6 +150,7 @@ def _start(
         started_as=to.start,
     )
     progress.explain_losses(query, partial(data_loss.explained, spark, settings, to.checkpoint))
+    open_transactions.watch(query, settings.kafka, settings.pipeline)
     return query
 
 

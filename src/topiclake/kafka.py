@@ -95,7 +95,8 @@ def range_options(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
 def _jvm_consumer(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
     # Spark asks only for records that are there. But behind the last of them the consumer waits for more, and
     # Spark's next question waits behind it on the same connection: 500 ms a task, by default.
-    consumer = {"fetch.max.wait.ms": "10"} | {key: str(value) for key, value in kafka.consumer.items()}
+    defaults = {"fetch.max.wait.ms": "10", "isolation.level": kafka.isolation_level}
+    consumer = defaults | {key: str(value) for key, value in kafka.consumer.items()}
     client = jvm_client_settings(kafka, shaded=shaded) | consumer
     options = {f"kafka.{key}": value for key, value in client.items()}
     if kafka.group_id_prefix is not None:

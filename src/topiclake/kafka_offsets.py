@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.error import KafkaError as ClientError
 
@@ -19,6 +19,7 @@ from topiclake.settings import KafkaSettings, PipelineSettings
 
 _SPECS: Any = OffsetSpec  # its methods have no types
 
+_COMMITTED: Any = IsolationLevel.READ_COMMITTED
 _ATTEMPTS = 25
 _LEADERLESS = (
     ClientError.NOT_LEADER_FOR_PARTITION,
@@ -68,6 +69,24 @@ def held_of(settings: KafkaSettings, pipeline: PipelineSettings, known: Iterable
         raise kafka.unreachable(settings, [error.args[0]]) from None
 
 
+def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> dict[tuple[str, int], int]:
+    """Return where the oldest open transaction begins, for each topic and partition that has one.
+
+    Raises:
+        KafkaError: The broker cannot be reached, or refuses the login or the request.
+    """
+    # The end of all records before that of the committed ones: what commits meanwhile is not open.
+    ends = held_of(settings, pipeline, ()).offsets
+    after = {(topic, one): end for topic, found in ends.items() for one, (_, end) in found.items()}
+    admin = AdminClient(kafka.client_settings(settings))
+    partitions = [TopicPartition(topic, one) for topic, one in after]
+    try:
+        committed = _ends(admin, partitions, _SPECS.latest(), isolation_level=_COMMITTED)
+    except KafkaException as error:
+        raise kafka.unreachable(settings, [error.args[0]]) from None
+    return {where: offset for where, offset in committed.items() if offset < after[where]}
+
+
 def held(
     client: Mapping[str, Any], topics: Iterable[str], *, pattern: str | None = None, with_ids: bool = True
 ) -> Held:
@@ -110,10 +129,17 @@ def _topics(admin: AdminClient, wanted: set[str]) -> dict[str, Any]:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _ends(admin: AdminClient, partitions: list[TopicPartition], spec: Any) -> dict[tuple[str, int], int]:  # noqa: ANN401
+def _ends(
+    admin: AdminClient,
+    partitions: list[TopicPartition],
+    spec: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
+) -> dict[tuple[str, int], int]:
     """Return one end of each partition; a new one, or one that moves, has no leader for a moment."""
     for rest in reversed(range(_ATTEMPTS)):
-        asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS)
+        asked = admin.list_offsets(
+            dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS, **options
+        )
         try:
             return {(one.topic, one.partition): future.result().offset for one, future in asked.items()}
         except KafkaException as error:

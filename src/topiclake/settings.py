@@ -64,6 +64,11 @@ class KafkaSettings(Section):
         """Tell whether the broker asks for a login."""
         return self.security_protocol.startswith("SASL")
 
+    @property
+    def isolation_level(self) -> str:
+        """Of the consumer; `read_committed`, the default, leaves out records of aborted transactions."""
+        return str(self.consumer.get("isolation.level", "read_committed"))
+
 
 class SchemaRegistrySettings(Section):
     """How to reach the schema registry."""

@@ -12,10 +12,13 @@ from rich.table import Table
 #: What the notebook tells: `topiclake.audit_report.AuditReport`.
 KEYS = frozenset({"ok", "partitions", "findings"})
 #: What must be 0 in each partition.
-FAULTS = ("missing", "doubled", "in_both", "unknown")
+FAULTS = ("missing", "doubled", "in_both", "aborted", "unknown")
 #: What is shown always, and what only where it is not 0.
-_COLUMNS = ("partition", "first", "committed", "held", "in_table", "quarantined", *FAULTS)
-_RARE_COLUMNS = ("skipped", "paused", "compacted", "aged_out", "in_flight")
+_COLUMNS = (
+    *("partition", "first", "committed", "held", "in_table", "quarantined"),
+    *("missing", "doubled", "in_both", "unknown"),
+)
+_RARE_COLUMNS = ("aborted", "skipped", "paused", "compacted", "aged_out", "in_flight")
 
 
 def print_report(console: Console, report: Mapping[str, Any]) -> None:

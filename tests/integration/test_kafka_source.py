@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import data_loss, delta, ingest, kafka, kafka_offsets, queries
+from tests.waiting import wait_until
+from topiclake import data_loss, delta, ingest, kafka, kafka_offsets, open_transactions, queries
 from topiclake.config import load_settings
 from topiclake.errors import (
     ConfigError,
@@ -280,6 +281,31 @@ def test_a_running_query_goes_past_deleted_records_and_lists_them(world, monkeyp
     monkeypatch.setattr(ingest.data_loss, "write_watched", deletes_first)
     assert world.stream(fail_on_data_loss="false") == [0, 3]
     assert world.lost(fail_on_data_loss="false") == [(0, 1, 3, 2, "aged_out")]
+
+
+def test_a_transaction_that_does_not_end_is_named_and_its_records_wait(world, monkeypatch, caplog):
+    monkeypatch.setattr(open_transactions, "EVERY_SECONDS", 1)
+    monkeypatch.setattr(open_transactions, "STALLED_SECONDS", 1)
+    producer = Producer(kafka.client_settings(world.kafka) | {"transactional.id": world.topic})
+    producer.init_transactions(30)
+    world.publish(0)
+    producer.begin_transaction()
+    producer.produce(world.topic, frame(world.schema_id, bytes([2])), partition=0)
+    assert producer.flush(120) == 0
+    world.publish(2)
+    world.publish(3, partition=1)
+    query = tl.start_ingest(world.spark, world.settings(trigger="1 second"), Unmounted())
+    try:
+        wait_until(lambda: "open for" in caplog.text)
+        wait_until(lambda: world.rows() == [0, 3])
+        producer.abort_transaction(30)
+        wait_until(lambda: world.rows() == [0, 2, 3])
+    finally:
+        query.stop()
+    (named,) = [record.getMessage() for record in caplog.records if "open for" in record.message]
+    assert named.startswith(
+        f"query gps: a transaction of Kafka that began at offset 1 of topic {world.topic}, partition 0, "
+    )
 
 
 def test_a_topic_that_was_created_again_and_is_shorter_is_told(world):

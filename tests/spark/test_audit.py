@@ -219,15 +219,22 @@ def test_a_batch_that_was_not_committed_is_in_flight(lake) -> None:
     assert [(one.committed, one.in_flight) for one in lake.audit().partitions] == [(0, 199), (0, 0), (0, 0)]
 
 
-@pytest.mark.thorough("a further content of table and quarantine")
 @pytest.mark.parametrize(
-    ("isolation", "held"),
+    ("consumer", "held", "aborted"),
     [
-        ("read_committed", 20),
-        pytest.param("read_uncommitted", 30, marks=pytest.mark.thorough("the other isolation level")),
+        ({}, 20, "aborted"),
+        pytest.param(
+            {"isolation.level": "read_uncommitted"},
+            30,
+            "doubled",
+            marks=pytest.mark.thorough("the other isolation level"),
+        ),
     ],
+    ids=["committed", "uncommitted"],
 )
-def test_the_gaps_of_transactions_are_right(make, isolation, held) -> None:
+def test_records_of_aborted_transactions_are_left_out_and_rows_of_them_named(
+    make, consumer, held, aborted
+) -> None:
     lake = make()
     producer = Producer(kafka.client_settings(lake.settings.kafka) | {"transactional.id": f"{lake.topic}"})
     producer.init_transactions(30)
@@ -237,14 +244,14 @@ def test_the_gaps_of_transactions_are_right(make, isolation, held) -> None:
             producer.produce(lake.topic, value=value)
         producer.flush(120)  # an abort would drop what has not been sent
         end(30)
-    client = lake.settings.kafka.model_copy(update={"consumer": {"isolation.level": isolation}})
+    client = lake.settings.kafka.model_copy(update={"consumer": consumer})
     lake = Lake(lake.spark, lake.folder, lake.settings.model_copy(update={"kafka": client}))
     lake.ingest()
     (found,) = lake.audit().partitions
     assert (found.committed, found.held, found.in_table, found.faults) == (33, held, held, {})
-    # Offset 10 is the end of the first transaction: no record was ever there.
-    lake.append(row_of(0, 10))
-    assert named(lake.audit()) == [(0, 10, "unknown")]
+    # Offset 10 is the end of the first transaction: no record was ever there. 11 is the first aborted one.
+    lake.append(row_of(0, 10), row_of(0, 11))
+    assert named(lake.audit()) == [(0, 10, "unknown"), (0, 11, aborted)]
 
 
 @pytest.mark.thorough("real waiting for the broker's compaction")

@@ -21,7 +21,7 @@ LAYERS = [
     {"topics", "value_batch", "registered_values"},
     {"micro_batch", "static_schemas", "lineage"},
     {"schemas", "data_loss", "queries", "batch_followers"},
-    {"rows", "storage_renewal", "lost_ranges", "parquet_folder", "value_formats"},
+    {"rows", "storage_renewal", "lost_ranges", "open_transactions", "parquet_folder", "value_formats"},
     {"kafka_offsets", "java_console"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "storage", "progress"}
     | {
