@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, StructType
 
 from topiclake import json_reason, json_schema, json_shape
 from topiclake.avro import END, END_FIELD, OWN, Codec, Registered
-from topiclake.json_values import STRICT
+from topiclake.json_values import event_of, framed, is_alone
 from topiclake.wire_format import Part, SchemaKey, identifier, payload_of
 
-_CORRUPT = f"{OWN}corrupt"
 _TEXT = f"{OWN}text"
 _PARSED = f"{OWN}parsed"
 
@@ -66,7 +65,9 @@ class JsonSchemaCodec(Codec):
         payload = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
         text = payload.cast("string")
         parsed = {
-            f"{_PARSED}_{number}": F.when(named == F.lit(identifier(key)), _parsed(text, shape))
+            f"{_PARSED}_{number}": F.when(
+                named == F.lit(identifier(key)), framed(text, cast(StructType, json_shape.parsed(shape)))
+            )
             for number, (key, shape) in enumerate(self._shapes())
         }
         rows = records.withColumn(_TEXT, F.is_valid_utf8(text)).withColumns(parsed)
@@ -106,22 +107,9 @@ def _first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
     return reduce(lambda case, branch: case.when(*branch), others, F.when(condition, value))
 
 
-def _parsed(text: Column, shape: Any) -> Column:  # noqa: ANN401 (JSON)
-    framed = StructType(
-        [
-            StructField("event", json_shape.parsed(shape)),
-            StructField(END_FIELD, IntegerType()),
-            StructField(_CORRUPT, StringType()),
-        ]
-    )
-    options = STRICT | {"columnNameOfCorruptRecord": _CORRUPT}
-    return F.from_json(F.concat(F.lit('{"event":'), text, F.lit(f',"{END_FIELD}":1}}')), framed, options)
-
-
 def _row(parsed: Column, shape: Any, reader: Any) -> Column:  # noqa: ANN401
-    event = parsed["event"]
-    right = F.equal_null(parsed[END_FIELD], F.lit(1)) & parsed[_CORRUPT].isNull() & F.col(_TEXT)
-    right = right & event.isNotNull() & json_shape.holds(shape, event)
+    event = event_of(parsed)
+    right = is_alone(parsed) & F.col(_TEXT) & json_shape.holds(shape, event)
     fields = json_shape.converted(shape, reader, event)
     names = [each["name"] for each in reader["fields"]]
     return F.struct(*(fields[name].alias(name) for name in names), F.when(right, F.lit(END)).alias(END_FIELD))

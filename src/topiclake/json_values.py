@@ -1,9 +1,10 @@
 """Values that are text or JSON, or become JSON: DataFrame → DataFrame, nothing is executed.
 
 Spark's `from_json` alone accepts what follows a value (`{"a":1} junk`), takes bytes that are no UTF-8 for
-characters, and tells an empty value from an object of nulls by nothing. So the value stands framed within
-another object, as Avro's does (docs/architecture.md): `{"event":<value>,"_topiclake_end":1}` has an end only
-where the value is one value.
+characters, and tells an empty value from an object of nulls by nothing. So the value is read within a frame,
+as Avro's is (docs/architecture.md): `{"<frame>":[<value>,{"<frame>":1}]}`. A text that is more than one value
+makes another array of it: with more items, or one that ends before `{"<frame>":1}`. No text can put that
+item, or another array, in place of ours, since the name is random.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
 from operator import and_
+from secrets import token_hex
 from typing import Literal
 
 from pyspark.errors import PySparkException
@@ -28,12 +30,13 @@ from topiclake.settings import PipelineSettings
 _OWN = "_topiclake_"
 _CORRUPT = f"{_OWN}corrupt"
 _FRAMED = f"{_OWN}framed"
-_END = f"{_OWN}end"
+#: Of this process: what a producer cannot know. It is parsed with each value, so it is short.
+_FRAME = f"_{token_hex(6)}"
 _MADE = f"{_OWN}made"
 #: Names of columns that rows have beside those of their values.
 _RESERVED = (_OWN, "_kafka", "_headers")
 #: JSON as RFC 8259 has it.
-STRICT = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_STRICT = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,14 @@ class Values:
                 deserializers.register(records.sparkSession)
             records = records.withColumn(_MADE, self._made(F.col("value")))
             text = F.col(f"{_MADE}.text")
-        guarded = F.when(F.spark_partition_id() >= 0, self._framed(text))
-        framed = records.withColumn(_FRAMED, guarded)
-        event = F.col(f"{_FRAMED}.event")
-        right = F.equal_null(F.col(f"{_FRAMED}.{_END}"), F.lit(1)) & F.col(f"{_FRAMED}.{_CORRUPT}").isNull()
-        right = right & event.isNotNull() & F.is_valid_utf8(text)
+        framed, right = records, F.is_valid_utf8(text)
+        if self.value_format == "text":
+            event = F.struct(text.alias("value"))
+        else:
+            guarded = F.when(F.spark_partition_id() >= 0, self._framed(text))
+            framed = records.withColumn(_FRAMED, guarded)
+            event = event_of(F.col(_FRAMED)).dropFields(_FRAME)
+            right = right & is_alone(F.col(_FRAMED))
         right = reduce(and_, _required(self.columns, event), right)
         reason = F.when(F.col("value").isNull(), "tombstone").when(right, "ok").otherwise("undecodable")
         return framed.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
@@ -139,20 +145,34 @@ class Values:
         return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
 
     def _framed(self, text: Column) -> Column:
-        if self.value_format == "text":
-            event, nothing = F.struct(text.alias("value")), F.lit(None).cast("string")
-            return F.struct(event.alias("event"), F.lit(1).alias(_END), nothing.alias(_CORRUPT))
-        framed = StructType(
-            [
-                StructField("event", self.columns),
-                StructField(_END, IntegerType()),
-                StructField(_CORRUPT, StringType()),
-            ]
-        )
-        options = STRICT | {"columnNameOfCorruptRecord": _CORRUPT}
-        if self.timestamp_format is not None:
-            options["timestampFormat"] = self.timestamp_format
-        return F.from_json(F.concat(F.lit('{"event":'), text, F.lit(f',"{_END}":1}}')), framed, options)
+        pattern = {} if self.timestamp_format is None else {"timestampFormat": self.timestamp_format}
+        return framed(text, self.columns, **pattern)
+
+
+def framed(text: Column, columns: StructType, **options: str) -> Column:
+    """Read texts that should be one JSON object each; `event_of` and `is_alone` tell what was read.
+
+    Args:
+        text: The texts.
+        columns: The fields that are read.
+        options: Of Spark's `from_json`, beside those that make it read JSON as RFC 8259 has it.
+    """
+    item = StructType([*columns.fields, StructField(_FRAME, IntegerType())])
+    frame = StructType([StructField(_FRAME, ArrayType(item)), StructField(_CORRUPT, StringType())])
+    whole = F.concat(F.lit(f'{{"{_FRAME}":['), text, F.lit(f',{{"{_FRAME}":1}}]}}'))
+    return F.from_json(whole, frame, _STRICT | {"columnNameOfCorruptRecord": _CORRUPT} | options)
+
+
+def event_of(framed: Column) -> Column:
+    """Return a struct with the fields that were read of each text; null where it begins with no object."""
+    return F.get(framed[_FRAME], F.lit(0))
+
+
+def is_alone(framed: Column) -> Column:
+    """Tell whether a text is one object, and nothing else, whose fields have the types of their columns."""
+    items = framed[_FRAME]
+    has_end = F.equal_null(F.get(items, F.lit(1))[_FRAME], F.lit(1)) & F.equal_null(F.size(items), F.lit(2))
+    return has_end & framed[_CORRUPT].isNull() & F.get(items, F.lit(0)).isNotNull()
 
 
 def parsed(ddl: str) -> StructType:

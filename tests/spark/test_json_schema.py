@@ -109,6 +109,8 @@ WRONG = {
     b'{"id":1}': "field name is missing or null",
     b'{"name":"a"}': "field id is missing or null",
     b'{"id":1,"name":"a"},"_topiclake_end":2} junk': "no JSON: Extra data",
+    b'{"id":1,"name":"a"},"speed":7': "no JSON: Extra data",
+    b'{"id":1,"name":"a"}],"x":[{"id":2}': "no JSON: Extra data",
     b'{"id":1,"name":null}': "field name is missing or null",
     b'{"id":"1","name":"a"}': 'field id is "1", no long',
     b'{"id":1.5,"name":"a"}': "field id is 1.5, no long",
