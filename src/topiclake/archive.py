@@ -182,7 +182,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
         The running archive.
 
     Raises:
-        TopicNotFoundError, SubjectNotFoundError: Named with those that exist.
+        TopicNotFoundError, SubjectNotFoundError: Named, with names that are there.
         ConfigError, KafkaError, SchemaRegistryError, StorageError: Something cannot be used.
         DecodeError: A batch that an earlier run began holds a record that is not right.
     """

@@ -90,7 +90,7 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
         The running query; `progress.await_caught_up` waits for it.
 
     Raises:
-        TopicNotFoundError, SubjectNotFoundError: Named with those that exist; before anything is written. Of
+        TopicNotFoundError, SubjectNotFoundError: Named with others; before anything is written. Of
             several topics, only a listed one that is missing, or a pattern that none matches.
         OffsetsLostError: Kafka lost what the checkpoint has not read; names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -165,17 +166,17 @@ def require_topic(kafka: KafkaSettings, topic: str) -> int:
     """Return the number of partitions of `topic`.
 
     Raises:
-        TopicNotFoundError: The broker does not hold it; lists the topics that it holds.
+        TopicNotFoundError: The broker does not hold it; names three whose names are like it.
         KafkaError: The broker cannot be reached or refuses the login.
     """
     topics = _topics(kafka)
     if topic not in topics:
         raise TopicNotFoundError(
-            f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; it holds: {_shown(topics)}",
+            f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; {_near_there(topic, topics)}",
             "publish first (the examples: python -m workbench run notebooks/…_publish.py), or check its name",
             topic=topic,
             server=kafka.bootstrap_servers,
-            allowed=_public(topics),
+            near=_near(topic, topics),
         )
     return topics[topic]
 
@@ -192,24 +193,26 @@ def require_topics(kafka: KafkaSettings, pipeline: PipelineSettings) -> None:
         if not any(pattern.fullmatch(name) for name in there):
             raise TopicNotFoundError(
                 f"no topic on the broker at {kafka.bootstrap_servers} matches {pipeline.topic_pattern}; "
-                f"it holds: {_shown(there)}",
+                f"{_near_there(pipeline.topic_pattern, there)}",
                 "a pattern that matches a topic's whole name, or create the first topic",
                 topic_pattern=pipeline.topic_pattern,
                 server=kafka.bootstrap_servers,
-                allowed=_public(there),
+                near=_near(pipeline.topic_pattern, there),
             )
         return
     for topic in pipeline.topics:
         require_topic(kafka, topic)
 
 
-def _shown(topics: Iterable[str]) -> str:
-    return ", ".join(_public(topics)) or "none"
+def _near_there(name: str, topics: Iterable[str]) -> str:
+    near = ", ".join(_near(name, topics))
+    return f"the nearest names there: {near}" if near else "it holds no topic"
 
 
-def _public(topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of topics without Kafka's own, in order."""
-    return tuple(sorted(name for name in topics if not name.startswith("_")))
+def _near(name: str, topics: Iterable[str]) -> tuple[str, ...]:
+    """Return the three topics whose names are most like `name`, the nearest first; none of Kafka's own."""
+    public = sorted(topic for topic in topics if not topic.startswith("_"))
+    return tuple(get_close_matches(name, public, n=3, cutoff=0))
 
 
 def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int, *, compacted: bool = False) -> int:

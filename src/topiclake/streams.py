@@ -43,7 +43,7 @@ def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
         what follows, `fixedValue BINARY`.
 
     Raises:
-        TopicNotFoundError: The broker does not hold the topic; lists those that it holds.
+        TopicNotFoundError: The broker does not hold the topic; names three that are like it.
         KafkaError: The broker cannot be used.
     """
     value = F.col("value")
@@ -71,7 +71,7 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
 
     Raises:
         ConfigError: Values are plain Avro, which does not name its schema, or the schema cannot be used.
-        TopicNotFoundError: The broker does not hold the topic; lists those that it holds.
+        TopicNotFoundError: The broker does not hold the topic; names three that are like it.
         KafkaError, SchemaRegistryError: A service cannot be used.
         NewSchemaError: In the query, at a record whose schema the registry did not list at the start;
             `start_restarted` starts it again.

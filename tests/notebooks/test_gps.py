@@ -267,13 +267,15 @@ def test_a_missing_subject_lists_those_that_exist(cells) -> None:
     assert "some-other-value" in sentence
 
 
-def test_a_missing_topic_lists_those_that_exist(cells) -> None:
+def test_a_missing_topic_is_named_with_the_three_nearest_names(cells) -> None:
     topic = cells.notebooks.topic
-    kafka.ensure_topic(cells.notebooks.kafka, "some-other-topic", 1)
+    for name in (f"{topic}1", f"{topic}-12", f"{topic}-123", "some-other-topic"):
+        kafka.ensure_topic(cells.notebooks.kafka, name, 1)
     cells.notebooks.registry.register(f"{topic}-value", '"string"')
     sentence = refused(TopicNotFoundError, cells.ingest)
     assert f"topic {topic} is not on the broker" in sentence
-    assert "some-other-topic" in sentence
+    assert f"the nearest names there: {topic}1, {topic}-12, {topic}-123" in sentence
+    assert "some-other-topic" not in sentence
 
 
 @pytest.mark.parametrize(
