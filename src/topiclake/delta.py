@@ -17,6 +17,8 @@ from topiclake.errors import StorageError
 
 #: The column that says where in Kafka a row came from: `STRUCT<partition INT, offset BIGINT>`.
 KAFKA_COLUMN = "_kafka"
+#: Delta forgets after so long which batches a writer has appended; without it, never.
+FORGETS_WRITERS = "delta.setTransactionRetentionDuration"
 
 _CONFLICT = (
     "DELTA_METADATA_CHANGED",
@@ -195,6 +197,23 @@ def properties(spark: SparkSession, path: str) -> dict[str, str]:
     return {
         row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES delta.{quoted(path)}").collect()
     }
+
+
+def require_lasting_writers(path: str, properties: Mapping[str, str]) -> None:
+    """Check that a table keeps for ever which batches it has; a restart asks for that, whenever it comes.
+
+    Raises:
+        StorageError: Its property `delta.setTransactionRetentionDuration` is set.
+    """
+    if found := properties.get(FORGETS_WRITERS):
+        raise StorageError(
+            f"the table at {path} has {FORGETS_WRITERS} = {found}: a query that is started later than that "
+            "could append a batch once more",
+            f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES ('{FORGETS_WRITERS}')",
+            table=path,
+            property=FORGETS_WRITERS,
+            found=found,
+        )
 
 
 def nullable(rows: DataFrame) -> StructType:

@@ -207,9 +207,17 @@ class Schemas:
 
 
 def look_at(spark: SparkSession, table: str) -> Look | None:
-    """Return what a table has; None where there is none."""
+    """Return what a table has; None where there is none.
+
+    Raises:
+        StorageError: The table forgets which batches it has.
+    """
     columns = delta.columns(spark, table)
-    return None if columns is None else Look(columns, delta.properties(spark, table))
+    if columns is None:
+        return None
+    properties = delta.properties(spark, table)
+    delta.require_lasting_writers(table, properties)
+    return Look(columns, properties)
 
 
 def _kept(codecs: Codecs) -> dict[str, str]:

@@ -144,6 +144,11 @@ class PipelineSettings(SourceSettings):
             raise ValueError("decode_key and avro_form belong to value_format avro")
         if self.value_format in ("json_schema", "protobuf") and self.timestamp_format is not None:
             raise ValueError("timestamp_format belongs to value_format json or custom")
+        if any(name.lower() == "delta.settransactionretentionduration" for name in self.table_properties):
+            raise ValueError(
+                "table_properties must not hold delta.setTransactionRetentionDuration: Delta would forget "
+                "which batches the table has, and a late restart append one of them once more"
+            )
         return self
 
     @property

@@ -13,10 +13,11 @@ from uuid import UUID, uuid4
 import pytest
 import requests
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tests.integration.fault_proxy import FaultProxy
 from topiclake import delta, micro_batch, observed
-from topiclake.errors import DecodeError, IngestError, SchemaRegistryError
+from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.micro_batch import Target
 from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.retries import Clock
@@ -836,6 +837,17 @@ def test_a_reader_that_another_version_of_topiclake_kept_is_refused(
     spark.sql(raised.value.remedy[raised.value.remedy.index("ALTER TABLE") :])
     micro_batch.write(restarted(target), kafka_records([whole(known, 2)]), 1)
     assert table(spark, target, "id") == [(1,), (2,)]
+
+
+def test_a_table_that_forgets_its_writers_is_refused(spark, target, known, whole, kafka_records):
+    name, records = "delta.setTransactionRetentionDuration", kafka_records([whole(known, 1)])
+    delta.ensure_table(spark, target.table, StructType().add("id", "integer"), {name: "interval 7 days"})
+    with pytest.raises(StorageError) as raised:
+        micro_batch.write(target, records, 0)
+    assert raised.value.fields == {"table": target.table, "property": name, "found": "interval 7 days"}
+    spark.sql(raised.value.remedy)
+    micro_batch.write(restarted(target), records, 0)
+    assert table(spark, target, "id") == [(1,)]
 
 
 # Others write to the table at the same time

@@ -161,6 +161,13 @@ def test_the_state_has_a_section_of_its_own_and_no_other_keys(load):
         assert error.fields["reason"] == ("unknown" if wrong.startswith("provider") else "wrong")
 
 
+def test_a_table_that_would_forget_its_writers_is_refused(load):
+    properties = (
+        "pipelines: {gps: {table_properties: {delta.SetTransactionRetentionDuration: interval 7 days}}}"
+    )
+    assert "table_properties must not hold delta.setTransactionRetentionDuration" in refused(load, properties)
+
+
 def test_custom_values_need_a_schema_and_a_deserializer_by_name(load):
     given = {"value_format": "custom", "value_schema": "id INT", "deserializer": "a.b:read"}
     assert load(parameters=given).pipeline.deserializer == "a.b:read"
