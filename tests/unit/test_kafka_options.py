@@ -78,6 +78,7 @@ def test_a_plain_broker_gets_these_options_and_no_others():
         "kafka.bootstrap.servers": "broker:9092",
         "kafka.security.protocol": "PLAINTEXT",
         "kafka.fetch.max.wait.ms": "10",
+        "kafka.isolation.level": "read_committed",
     }
 
 
