@@ -90,7 +90,7 @@ class AuditReport:
 
     @property
     def has_rows_without_record(self) -> bool:
-        """Tell whether a row was found whose record Kafka does not show."""
+        """Return whether a row was found whose record the audit did not read from Kafka."""
         return any(one.unknown or one.compacted for one in self.partitions)
 
     def to_json(self, indent: int | None = None) -> str:

@@ -1,7 +1,7 @@
 """Values that are text or JSON, or become JSON: DataFrame → DataFrame, nothing is executed.
 
 Spark's `from_json` alone accepts what follows a value (`{"a":1} junk`), takes bytes that are no UTF-8 for
-characters, and tells an empty value from an object of nulls by nothing. So the value is read within a frame,
+characters, and reads an empty value like an object of nulls. So the value is read within a frame,
 as Avro's is (docs/architecture.md): `{"<frame>":[<value>,{"<frame>":1}]}`. A text that is more than one value
 makes another array of it: with more items, or one that ends before `{"<frame>":1}`. No text can put that
 item, or another array, in place of ours, since the name is random.
@@ -114,17 +114,18 @@ class Values:
                 deserializers.register(records.sparkSession)
             records = records.withColumn(_MADE, self._made(F.col("value")))
             text = F.col(f"{_MADE}.text")
-        framed, right = records, F.is_valid_utf8(text)
+        rows, right = records, F.is_valid_utf8(text)
         if self.value_format == "text":
             event = F.struct(text.alias("value"))
         else:
-            guarded = F.when(F.spark_partition_id() >= 0, self._framed(text))
-            framed = records.withColumn(_FRAMED, guarded)
+            pattern = {"timestampFormat": self.timestamp_format} if self.timestamp_format else {}
+            guarded = F.when(F.spark_partition_id() >= 0, framed(text, self.columns, **pattern))
+            rows = records.withColumn(_FRAMED, guarded)
             event = event_of(F.col(_FRAMED)).dropFields(_FRAME)
             right = right & is_alone(F.col(_FRAMED))
         right = reduce(and_, _required(self.columns, event), right)
         reason = F.when(F.col("value").isNull(), "tombstone").when(right, "ok").otherwise("undecodable")
-        return framed.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
+        return rows.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
 
     def detail(self) -> Column:
         """Say of a judged record that is not right what is wrong with it; runs Python for the undecodable."""
@@ -144,18 +145,14 @@ class Values:
             return deserializers.deserialized_by_class(str(self.deserializer), config, F.col("topic"), value)
         return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
 
-    def _framed(self, text: Column) -> Column:
-        pattern = {} if self.timestamp_format is None else {"timestampFormat": self.timestamp_format}
-        return framed(text, self.columns, **pattern)
-
 
 def framed(text: Column, columns: StructType, **options: str) -> Column:
-    """Read texts that should be one JSON object each; `event_of` and `is_alone` tell what was read.
+    """Read texts that are one JSON object each, or are not: `event_of` and `is_alone` return the result.
 
     Args:
         text: The texts.
         columns: The fields that are read.
-        options: Of Spark's `from_json`, beside those that make it read JSON as RFC 8259 has it.
+        options: Of Spark's `from_json`, in addition to those that make it read JSON as RFC 8259 has it.
     """
     item = StructType([*columns.fields, StructField(_FRAME, IntegerType())])
     frame = StructType([StructField(_FRAME, ArrayType(item)), StructField(_CORRUPT, StringType())])
@@ -163,16 +160,16 @@ def framed(text: Column, columns: StructType, **options: str) -> Column:
     return F.from_json(whole, frame, _STRICT | {"columnNameOfCorruptRecord": _CORRUPT} | options)
 
 
-def event_of(framed: Column) -> Column:
+def event_of(frame: Column) -> Column:
     """Return a struct with the fields that were read of each text; null where it begins with no object."""
-    return F.get(framed[_FRAME], F.lit(0))
+    return F.get(frame[_FRAME], F.lit(0))
 
 
-def is_alone(framed: Column) -> Column:
-    """Tell whether a text is one object, and nothing else, whose fields have the types of their columns."""
-    items = framed[_FRAME]
+def is_alone(frame: Column) -> Column:
+    """Return whether a text is one object, and nothing else, whose fields have the types of their columns."""
+    items = frame[_FRAME]
     has_end = F.equal_null(F.get(items, F.lit(1))[_FRAME], F.lit(1)) & F.equal_null(F.size(items), F.lit(2))
-    return has_end & framed[_CORRUPT].isNull() & F.get(items, F.lit(0)).isNotNull()
+    return has_end & frame[_CORRUPT].isNull() & F.get(items, F.lit(0)).isNotNull()
 
 
 def parsed(ddl: str) -> StructType:

@@ -75,12 +75,13 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
     Raises:
         KafkaError: The broker cannot be reached, or refuses the login or the request.
     """
-    # The end of all records before that of the committed ones: what commits meanwhile is not open.
-    ends = held_of(settings, pipeline, ()).offsets
-    after = {(topic, one): end for topic, found in ends.items() for one, (_, end) in found.items()}
-    admin = AdminClient(kafka.client_settings(settings))
-    partitions = [TopicPartition(topic, one) for topic, one in after]
+    client, pattern = kafka.client_settings(settings), pipeline.topic_pattern
     try:
+        # The end of all records before that of the committed ones: a transaction that commits meanwhile is
+        # not open.
+        ends = held(client, pipeline.topics, pattern=pattern, with_ids=False).offsets
+        after = {(topic, one): end for topic, found in ends.items() for one, (_, end) in found.items()}
+        admin, partitions = AdminClient(client), [TopicPartition(topic, one) for topic, one in after]
         committed = _ends(admin, partitions, _SPECS.latest(), isolation_level=_COMMITTED)
     except KafkaException as error:
         raise kafka.unreachable(settings, [error.args[0]]) from None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import kafka_offsets
+from topiclake import kafka_offsets, progress
 from topiclake.errors import KafkaError
 from topiclake.settings import KafkaSettings, PipelineSettings
 
@@ -59,7 +59,7 @@ def watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSett
 
 def _watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSettings) -> None:
     stalls = Stalls()
-    while not _has_ended(query):
+    while not progress.has_ended(query, EVERY_SECONDS):
         try:
             found = kafka_offsets.open_transactions(settings, pipeline)
         except KafkaError:
@@ -76,10 +76,3 @@ def _watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSet
                 partition,
                 STALLED_SECONDS,
             )
-
-
-def _has_ended(query: StreamingQuery) -> bool:
-    try:
-        return bool(query.awaitTermination(EVERY_SECONDS))
-    except Exception:  # noqa: BLE001 (who waits for the query is told why; or Spark is gone)
-        return True

@@ -90,6 +90,14 @@ def keep_running(query: StreamingQuery, seconds: float | str) -> None:
         raise
 
 
+def has_ended(query: StreamingQuery, seconds: int) -> bool:
+    """Wait for so many seconds, or until a query ends, and return whether it has ended, for any reason."""
+    try:
+        return bool(query.awaitTermination(seconds))
+    except Exception:  # noqa: BLE001 (the caller that awaits the query gets its error; or Spark is gone)
+        return True
+
+
 def explain_losses(query: StreamingQuery, find: Callable[[], OffsetsLostError | None]) -> None:
     """Say which offsets were lost when a query ends because of that.
 

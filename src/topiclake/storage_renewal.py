@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import delta, storage, storage_expiry
+from topiclake import delta, progress, storage, storage_expiry
 from topiclake.session import renewed_key
 from topiclake.storage_access import hadoop_settings
 from topiclake.storage_refusals import refusals_named
@@ -70,7 +70,7 @@ def _follow(
 ) -> None:
     why = ""
     settings: Mapping[str, str] = {}
-    while not _has_ended(query):
+    while not progress.has_ended(query, EVERY_SECONDS):
         try:
             before, settings = settings, hadoop_settings(to)
             storage_expiry.remind(to, settings)
@@ -86,13 +86,6 @@ def _follow(
             told, why = why, storage.reason(error)
             if why != told:
                 _LOG.warning("the credential of %s is not renewed, and tried again: %s", to.source, why)
-
-
-def _has_ended(query: StreamingQuery) -> bool:
-    try:
-        return bool(query.awaitTermination(EVERY_SECONDS))
-    except Exception:  # noqa: BLE001 (who waits for the query is told why; or Spark is gone)
-        return True
 
 
 def _stamp(spark: SparkSession, to: StorageSettings) -> str | None:

@@ -23,5 +23,5 @@ def test_one_transaction_behind_another_is_no_long_one() -> None:
     assert stalls.update(NEXT, 299) == []
     assert stalls.update(NEXT, 301) == []
     assert stalls.update({}, 400) == []
-    assert stalls.update(NEXT, 600) == [], "it may have begun anew"
+    assert stalls.update(NEXT, 600) == [], "it may be another one"
     assert stalls.update(NEXT, 900) == [("gps", 0, 9)]
