@@ -12,6 +12,7 @@
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `pipeline` | the pipeline of the ingest, as in conf | |
 # MAGIC | `topic`, `table_path`, `checkpoint_path`, `storage` | those of the ingest | from conf |
 
 # COMMAND ----------
@@ -19,6 +20,7 @@
 # DBTITLE 1,Parameters
 dbutils.widgets.dropdown("on_wrong", "fail", ["fail", "report"])
 dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
+dbutils.widgets.text("pipeline", "gps")
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")
 dbutils.widgets.text("table_path", "")
@@ -36,7 +38,7 @@ parameters = {
     "table_path": dbutils.widgets.get("table_path"),
     "checkpoint_path": dbutils.widgets.get("checkpoint_path"),
 }
-settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
+settings = tl.load_settings(dbutils.widgets.get("pipeline"), parameters, secrets=dbutils.secrets.get)
 tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------

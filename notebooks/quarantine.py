@@ -13,7 +13,8 @@
 # MAGIC | `action` | `list` and `show` change nothing; `replay` puts what decodes now into the table |
 # MAGIC | `reason` | only records with this reason are shown and replayed, such as `unknown_schema_id`; empty: all |
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
-# MAGIC | `topic`, `storage`, `table_path` | as in `gps_ingest`; empty: from conf |
+# MAGIC | `pipeline` | the pipeline of the ingest, as in conf |
+# MAGIC | `topic`, `storage`, `table_path` | those of the ingest; empty: from conf |
 
 # COMMAND ----------
 
@@ -21,6 +22,7 @@
 dbutils.widgets.dropdown("action", "list", ["list", "show", "replay"])
 dbutils.widgets.text("reason", "")
 dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
+dbutils.widgets.text("pipeline", "gps")
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")
 dbutils.widgets.text("table_path", "")
@@ -36,7 +38,7 @@ parameters = {
     "storage": dbutils.widgets.get("storage"),
     "table_path": dbutils.widgets.get("table_path"),
 }
-settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
+settings = tl.load_settings(dbutils.widgets.get("pipeline"), parameters, secrets=dbutils.secrets.get)
 tl.mount(dbutils, settings.storage, spark)
 reason = dbutils.widgets.get("reason")
 

@@ -82,7 +82,6 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
         ("gps_publish.py", {"topic": "stand-in"}),
         ("gps_ingest.py", ingest),
         ("gps_query.py", table | {"version": "1"}),
-        ("audit.py", ingest),
         ("quarantine.py", table | {"topic": "stand-in", "action": "replay"}),
         ("taxi_publish.py", {"topic": "stand-in-taxi", "trips": "500"}),
         ("taxi_archive.py", taxi),
@@ -93,6 +92,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
         ("wikimedia_publish.py", {"topic": "stand-in-wikimedia", "events": "150"}),
         ("wikimedia_edits.py", wikimedia),
         ("wikimedia_bronze.py", wikimedia),
+        ("audit.py", wikimedia | {"pipeline": "wikimedia"}),
         ("wikimedia_silver.py", wikimedia),
         ("wikimedia_gold.py", wikimedia),
     ]
@@ -105,6 +105,9 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     assert exits["gps_publish.py"]["records"] == exits["gps_ingest.py"]["rows_written"] == 993
     assert exits["gps_query.py"] == 993
     assert exits["audit.py"]["ok"]
+    audited = exits["audit.py"]["partitions"]
+    assert {each["topic"] for each in audited} == {"stand-in-wikimedia"}
+    assert sum(each["in_table"] for each in audited) == 150
     assert exits["taxi_publish.py"]["records"] == exits["taxi_archive.py"]["rows"] == 500
     assert exits["isp_hits.py"]["hits"] == exits["isp_publish.py"]["records"] - 3 == 397
     assert exits["isp_hits.py"]["in_files"] == 397
@@ -118,7 +121,6 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
         "gps_publish.py": 0,
         "gps_ingest.py": 3,
         "gps_query.py": 4,
-        "audit.py": 1,
         "quarantine.py": 2,
         "taxi_publish.py": 0,
         "taxi_archive.py": 3,
@@ -129,6 +131,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
         "wikimedia_publish.py": 0,
         "wikimedia_edits.py": 2,
         "wikimedia_bronze.py": 1,
+        "audit.py": 1,
         "wikimedia_silver.py": 1,
         "wikimedia_gold.py": 1,
     }
