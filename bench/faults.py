@@ -128,6 +128,22 @@ FAULTS = (
         "a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and_set_to_by_then",
     ),
     Fault(
+        "a row is held against the constraints of the table",
+        "schemas",
+        "look.columns, look.constraints)",
+        "look.columns)",
+        _MICRO_BATCH,
+        "records_that_a_constraint_refuses_are_in_quarantine_until_it_is_dropped",
+    ),
+    Fault(
+        "a batch is finished by the constraints that it was begun with",
+        "schemas",
+        "return replace(codecs, constraints=constraints)",
+        "return codecs",
+        _MICRO_BATCH,
+        "a_constraint_that_is_dropped_after_a_crash_doubles_nothing",
+    ),
+    Fault(
         "a table keeps its reader schema",
         "schemas",
         "look.properties.get(name))\n        except",

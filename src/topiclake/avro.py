@@ -167,11 +167,13 @@ class Codecs:
         value: For values.
         key: For keys; None where they are not decoded.
         table: Columns that the table has so far.
+        constraints: What the table demands of its rows (`constraints.of_table`).
     """
 
     value: Codec
     key: Codec | None = None
     table: StructType = field(default_factory=StructType)
+    constraints: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parts(self) -> dict[Part, Codec]:

@@ -21,7 +21,7 @@ Offsets = dict[str, dict[int, int]]
 _OFFSETS = "offsets"
 _COMMITS = "commits"
 #: By start and checkpoint, in the process that runs the micro-batches; on Spark Connect that is a worker.
-_ids: dict[tuple[str, str], str] = {}
+_ids: dict[str, tuple[str, str]] = {}
 #: How Spark writes that a source has not given anything yet.
 _NOTHING = "-"
 
@@ -48,19 +48,19 @@ def query_id(spark: SparkSession, path: str, start: str | None) -> str:
         start: Names a start of the query, whose micro-batches read it once. None: it is read now, since the
             checkpoint may have been deleted and begun again.
     """
-    known = None if start is None else _ids.get((start, path))
-    if known is not None:
-        return known
+    known = _ids.get(path)
+    if known is not None and known[0] == start:
+        return known[1]
     metadata = spark.read.schema("id STRING").json(f"{path}/metadata").collect()
     found = str(metadata[0][0])
     if start is not None:
-        _ids[start, path] = found
+        know_id(path, start, found)
     return found
 
 
 def know_id(path: str, start: str, found: str) -> None:
     """Note the id that Spark has read for a start of a query, so that its micro-batches need not read it."""
-    _ids[start, path] = found
+    _ids[path] = start, found
 
 
 def last_planned(spark: SparkSession, path: str) -> int:

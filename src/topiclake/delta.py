@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,6 +26,16 @@ _CONFLICT = (
     "DELTA_PROTOCOL_CHANGED",
     "DELTA_FAILED_TO_MERGE_FIELDS",
     "DELTA_CONCURRENT",
+)
+
+#: So often a table is written again because another writer was faster.
+_ATTEMPTS = 5
+#: What Delta says of rows that break a constraint of the table.
+_BROKEN = (
+    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+    "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
+    "DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
 )
 
 #: What Delta says of a folder with files where it found no table.
@@ -253,6 +264,25 @@ def _literal(text: str) -> str:
 def is_conflict(error: Exception) -> bool:
     """Tell whether another writer was faster: the same again will do, on what is there then."""
     return any(code in str(error) for code in _CONFLICT)
+
+
+def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None:
+    """Write, and do it again where somebody has altered the table meanwhile, or added a constraint.
+
+    Args:
+        write: Writes; safe to repeat.
+        forget: Forgets what was seen of the table.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            write()
+        except (PySparkException, Py4JError) as error:
+            if not is_conflict(error) and not any(code in str(error) for code in _BROKEN):
+                raise
+            forget()
+        else:
+            return
+    write()
 
 
 def is_table(spark: SparkSession, path: str) -> bool:

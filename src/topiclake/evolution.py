@@ -42,6 +42,15 @@ def refusal(table: StructType, wanted: StructType) -> str | None:
     return None
 
 
+def widened(table: StructType, wanted: StructType) -> set[str]:
+    """Return the columns of a table whose type changes for rows with columns `wanted`."""
+    return {
+        field.name
+        for field in table
+        if any(_widens(old, new) for _, old, new in _differing(StructType([field]), wanted, ""))
+    }
+
+
 def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
     """Say why Parquet files with columns `wanted` cannot stand beside others; None: they can.
 

@@ -199,7 +199,7 @@ def _writer(
             if before_table is not None:
                 before_table()
             delta.ensure_table(spark, to.table, value_batch.columns(spark, values, to.layout), to.properties)
-            delta.require_lasting_writers(to.table, delta.properties(spark, to.table))
+            to = replace(to, look=look_at(spark, to.table))
         return partial(value_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
     patient = to.registry.patient(settings.schema_registry.retry_seconds)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -31,9 +32,6 @@ from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part, SchemaKey
 
 _log = logging.getLogger(__name__)
-
-#: So often a batch is written again because another writer was faster.
-_ATTEMPTS = 5
 
 #: What commit 2 adds to the name of the writer.
 LATE = "/late"
@@ -105,12 +103,13 @@ class Target:
 class _Start:
     """What one start of a query has learnt about one topic."""
 
+    name: str
     writer: str
     schemas: Schemas
     has_written: bool
 
 
-#: By start and topic, in the process that runs the micro-batches; on Spark Connect that is a worker.
+#: By checkpoint and topic, in the process that runs the micro-batches; on Spark Connect that is a worker.
 _starts: dict[tuple[str, str | None], _Start] = {}
 
 
@@ -168,21 +167,14 @@ def write(target: Target, records: DataFrame, batch_id: int, *, is_read_again: b
     """
     start = _started(target, records.sparkSession)
     batch = Batch(target, start, records, batch_id, is_read_again)
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            _write(batch)
-        except (PySparkException, Py4JError) as error:
-            if attempt == _ATTEMPTS or not delta.is_conflict(error):
-                raise
-            batch.start.schemas.forget()
-        else:
-            return
+    delta.written_again(partial(_write, batch), batch.start.schemas.forget)
 
 
 def _started(target: Target, spark: SparkSession) -> _Start:
-    key = target.start, target.topic
-    if key not in _starts:
-        _starts[key] = _Start(writer_name(target, spark), target.schemas(), has_written=target.is_new)
+    key = target.checkpoint, target.topic
+    if key not in _starts or _starts[key].name != target.start:
+        writer = writer_name(target, spark)
+        _starts[key] = _Start(target.start, writer, target.schemas(), has_written=target.is_new)
     return _starts[key]
 
 
@@ -222,7 +214,7 @@ def _write_known(
     # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
     # each row once more.
     named = avro_form.named(batch.records.observe(told, rows.count(layout)), codecs.value, plain)
-    judged = rows.judge(named, codecs)
+    judged = rows.judge(named, codecs, layout)
     if batch.target.mode == "FAILFAST":
         judged = rows.or_fail(judged, codecs, layout)
     found = rows.placed(rows.flat(judged, codecs, layout)).observe(written, F.count("*").alias("rows"))
@@ -262,7 +254,9 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
 
     `commit` is None where the table's history was cleaned up since.
     """
-    pinned = None if commit is None else batch.start.schemas.pinned(batch.spark, commit["schemas"])
+    pinned = None
+    if commit is not None:
+        pinned = batch.start.schemas.pinned(batch.spark, commit["schemas"], commit["constraints"])
     if pinned is not None and commit is not None:
         return _left(batch, records, pinned, commit["plain"])
     there = batch.target.layout.kafka
@@ -287,7 +281,12 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
 
 def _pinned(batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[str, object]:
     """Return what a commit keeps of how its records were judged; an attempt after it judges them alike."""
-    return {"schemas": codecs.keys, "plain": plain, "judged": batch.target.judgement}
+    return {
+        "schemas": codecs.keys,
+        "plain": plain,
+        "constraints": codecs.constraints,
+        "judged": batch.target.judgement,
+    }
 
 
 def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
@@ -312,7 +311,7 @@ def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
 
 
 def _left(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
-    judged = rows.judge(avro_form.named(records, codecs.value, plain), codecs)
+    judged = rows.judge(avro_form.named(records, codecs.value, plain), codecs, batch.target.layout)
     left = judged.where(rows.is_left(codecs, batch.target.layout))
     return avro_form.unnamed(left.select(*quarantine.RECORD_COLUMNS), plain)
 
@@ -321,23 +320,26 @@ def _settle(
     batch: Batch, rest: DataFrame, known: Codecs, *, is_repeated: bool = False, is_late_written: bool = False
 ) -> None:
     """Write commits 2 and 3: records of `rest` are in no table yet."""
-    schemas = batch.start.schemas
-    tally = rows.tally(avro_form.named(rest, known.value, schemas.plain(known)), known, batch.target.layout)
+    schemas, layout = batch.start.schemas, batch.target.layout
+    tally = rows.tally(avro_form.named(rest, known.value, schemas.plain(known)), known, layout)
     if not tally.reasons:
         return
     if "undecodable" in tally.reasons:
         schemas.refresh_plain()
+    if quarantine.REFUSED_BY_TABLE in tally.reasons:
+        # Its constraint may be gone.
+        schemas.forget()
     unknown = schemas.look_up(tally.late)
     codecs = schemas.current(batch.spark)
     plain = schemas.plain(codecs)
-    judged, writer = rows.judge(avro_form.named(rest, codecs.value, plain), codecs), None
+    judged, writer = rows.judge(avro_form.named(rest, codecs.value, plain), codecs, layout), None
     if not is_late_written and (is_repeated or codecs is not known):
-        found = rows.placed(rows.flat(judged, codecs, batch.target.layout))
+        found = rows.placed(rows.flat(judged, codecs, layout))
         if not found.isEmpty():
             writer = batch.start.writer + LATE
             batch.append(found, batch.target.table, LATE, _pinned(batch, codecs, plain))
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
-    left = F.lit(True) if is_late_written else rows.is_left(codecs, batch.target.layout)
+    left = F.lit(True) if is_late_written else rows.is_left(codecs, layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
     bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
     if bad.isEmpty():

@@ -31,6 +31,10 @@ SCHEMA = (
     f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, pipeline STRING, batch_id BIGINT, "
     "quarantined_at TIMESTAMP, replay STRING, replayed_at TIMESTAMP"
 )
+#: The reason of a record whose row the table does not take, and where a judged record has the constraint that
+#: it breaks: a column `STRING`, null where it breaks none, and only where the table has constraints.
+REFUSED_BY_TABLE = "refused_by_table"
+REFUSED = f"{avro.OWN}refused"
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -99,6 +103,10 @@ def explained(
         words = _Words(codecs.key, "key", unknown.get("key", set()), ask_python)
         why = F.when(reason == "ok", words.detail(of_key)).otherwise(why)
         reason = F.when(reason == "ok", of_key).otherwise(reason)
+    if codecs.constraints:
+        refused = F.col(REFUSED).isNotNull()
+        why = F.when(refused, F.concat(F.lit("the table demands "), F.col(REFUSED))).otherwise(why)
+        reason = F.when(refused, REFUSED_BY_TABLE).otherwise(reason)
     # Its schema became known after the batch had been written in part: only a replay can add rows to it.
     reason, why = (
         F.when(reason == "ok", "unknown_schema_id").otherwise(reason),

@@ -23,6 +23,7 @@ REASONS = (
     "wrong_schema_type",
     "incompatible_schema",
     "undecodable",
+    "refused_by_table",
 )
 
 

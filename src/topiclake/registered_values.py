@@ -76,7 +76,7 @@ def right(records: DataFrame, codecs: Codecs, layout: Layout, mode: str) -> Data
 
     In mode FAILFAST it raises at each record that is not right.
     """
-    judged = rows.or_start_again(rows.judge(records, codecs), codecs)
+    judged = rows.or_start_again(rows.judge(records, codecs, layout), codecs)
     if mode == "FAILFAST":
         judged = rows.or_fail(judged, codecs, layout, is_static=True)
     return rows.placed(rows.flat(judged, codecs, layout))
@@ -90,7 +90,7 @@ def write_left(target: Target, codecs: Codecs, checkpoint: str, records: DataFra
         SchemaRegistryError: The registry cannot be used; nothing is written.
     """
     spark = records.sparkSession
-    left = rows.judge(records, codecs).where(rows.is_left(codecs, target.layout))
+    left = rows.judge(records, codecs, target.layout).where(rows.is_left(codecs, target.layout))
     tally = rows.tally(records.select(*quarantine.RECORD_COLUMNS), codecs, target.layout)
     if not tally.reasons.keys() - {"ok"}:
         return

@@ -158,7 +158,7 @@ class _Replay:
             raise IngestError(
                 f"claim {claim} in {self.target.quarantine} cannot be finished: its records with "
                 f"{', '.join(lost)} decoded when they were claimed and no longer do; nothing is lost",
-                "register the schemas again under their ids, or put value_schema back, then "
+                "put back the schemas (under their ids), value_schema, or what the table demanded, then "
                 "python -m workbench quarantine replay",
                 claim=claim,
                 quarantine=self.target.quarantine,

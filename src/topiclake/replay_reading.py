@@ -12,7 +12,7 @@ from topiclake.avro import Codecs
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
-from topiclake.schemas import Schemas
+from topiclake.schemas import NO_TABLE, Look, Schemas, look_at
 from topiclake.settings import PipelineSettings
 from topiclake.wire_format import schema_key
 
@@ -40,7 +40,7 @@ def reading(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> 
     """Return how the values of a pipeline are read."""
     if pipeline.is_registered:
         return _Registered(spark, target, target.schemas())
-    return _Fixed(Values.from_settings(pipeline), target.layout)
+    return _Fixed(spark, target, Values.from_settings(pipeline))
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,17 @@ class _Registered:
 
     def right(self, records: DataFrame) -> DataFrame:
         codecs = self._learn(records)
-        return rows.judge(records, codecs).where(rows.is_right(codecs))
+        return rows.judge(records, codecs, self.target.layout).where(rows.is_right(codecs))
 
     def lost(self, records: DataFrame) -> list[str]:
         # Claimed by another replay, rows may name schemas that this one has not learnt.
-        return _wrong(records, self.schemas.current(self.spark)) and _wrong(records, self._learn(records))
+        layout, known = self.target.layout, self.schemas.current(self.spark)
+        return _wrong(records, known, layout) and _wrong(records, self._learn(records), layout)
 
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
         codecs = self.schemas.current(self.spark)
-        flat = rows.flat(rows.judge(records, codecs), codecs, self.target.layout)
+        layout = self.target.layout
+        flat = rows.flat(rows.judge(records, codecs, layout), codecs, layout)
         return rows.placed(flat), {"schemas": codecs.keys}
 
     def forget(self) -> None:
@@ -80,9 +82,9 @@ class _Registered:
         return self.schemas.current(self.spark)
 
 
-def _wrong(claimed: DataFrame, codecs: Codecs) -> list[str]:
+def _wrong(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
     """Return the schemas of records that are not right, in words; at most ten."""
-    wrong = rows.judge(claimed, codecs).where(~rows.is_right(codecs))
+    wrong = rows.judge(claimed, codecs, layout).where(~rows.is_right(codecs))
     found = wrong.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
     named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in codecs.parts}
     return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
@@ -90,21 +92,28 @@ def _wrong(claimed: DataFrame, codecs: Codecs) -> list[str]:
 
 @dataclass(frozen=True)
 class _Fixed:
+    spark: SparkSession
+    target: Target
     values: Values
-    layout: Layout
 
     def named(self, records: DataFrame) -> DataFrame:
         return records
 
     def right(self, records: DataFrame) -> DataFrame:
-        return self.values.judge(records).where("reason = 'ok'")
+        return self._judged(records).where("reason = 'ok'")
 
     def lost(self, records: DataFrame) -> list[str]:
-        wrong = self.values.judge(records).where("reason <> 'ok'").limit(10).collect()
+        wrong = self._judged(records).where("reason <> 'ok'").limit(10).collect()
         return [f"partition {row['partition']}, offset {row['offset']}" for row in wrong]
 
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        return value_batch.placed(self.values.judge(records), self.layout), {}
+        return value_batch.placed(self._judged(records), self.target.layout, self._look()), {}
 
     def forget(self) -> None:
         """Nothing was learnt."""
+
+    def _judged(self, records: DataFrame) -> DataFrame:
+        return value_batch.judge(self.values, records, self.target.layout, self._look())
+
+    def _look(self) -> Look:
+        return look_at(self.spark, self.target.table) or NO_TABLE

@@ -9,9 +9,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_form, delta, evolution, progress
+from topiclake import avro, avro_form, constraints, delta, evolution, progress
 from topiclake.avro import Codec, Codecs
 from topiclake.delta import KAFKA_COLUMN
+from topiclake.quarantine import REFUSED, REFUSED_BY_TABLE
 from topiclake.wire_format import Part, SchemaKey, schema_id_of, schema_key
 
 KEY_COLUMN = "_key"
@@ -19,6 +20,8 @@ HEADERS_COLUMN = "_headers"
 
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
 PLACE = f"{avro.OWN}place"
+
+_RECORD = f"{avro.OWN}record"
 
 #: How the error of a record that is not right begins, in mode FAILFAST.
 FAILFAST = "FAILFAST:"
@@ -50,29 +53,51 @@ class Layout:
         return [name for name, wanted in asked if wanted]
 
 
-def judge(records: DataFrame, codecs: Codecs) -> DataFrame:
-    """Decode each record by its own writer schema.
+def judge(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
+    """Decode each record by its own writer schema, and hold its row against the table's constraints.
 
     Args:
         records: Kafka's columns.
         codecs: What the schemas mean.
+        layout: The rows' other columns.
 
     Returns:
         Kafka's columns, what `avro.identified` adds, and `decoded` (see `avro.decoded`); with keys
-        `decoded_key` as well.
+        `decoded_key` as well; `_topiclake_refused STRING` where the table has constraints.
     """
     judged = codecs.value.judge(avro.identified(records))
-    if codecs.key is None:
+    if codecs.key is not None:
+        judged = codecs.key.judge(avro.identified(judged, "key"), "key")
+    if not codecs.constraints:
         return judged
-    return codecs.key.judge(avro.identified(judged, "key"), "key")
+    # Its record goes along as one column, since a field may have the name of a column of Kafka's.
+    record = F.struct(_is_decoded(codecs).alias(PLACE), *judged.columns).alias(_RECORD)
+    row = evolution.fitted(_row(judged.select(record, "*"), codecs, layout, _RECORD), codecs.table)
+    held = constraints.with_broken(row, codecs.table, codecs.constraints, REFUSED)
+    refused = F.when(F.col(_RECORD)[PLACE], F.col(REFUSED)).alias(REFUSED)
+    return held.select(f"{_RECORD}.*", refused).drop(PLACE)
 
 
 def is_right(codecs: Codecs) -> Column:
-    """Tell whether a judged record is a row of the table; never null."""
+    """Return whether a judged record is a row of the table; never null."""
+    return _is_decoded(codecs) & F.col(REFUSED).isNull() if codecs.constraints else _is_decoded(codecs)
+
+
+def _is_decoded(codecs: Codecs) -> Column:
     right = avro.is_right(F.col("decoded"))
     if codecs.key is None:
         return right
     return right & (F.col("key").isNull() | avro.is_right(F.col("decoded_key")))
+
+
+def verdict(codecs: Codecs) -> Column:
+    """Name what became of a judged record's value, as `avro.verdict`, or of its row."""
+    reason = avro.verdict(F.col("decoded"), codecs.value)
+    return (
+        F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(reason)
+        if codecs.constraints
+        else reason
+    )
 
 
 def is_late(codec: Codec, part: Part) -> Column:
@@ -108,12 +133,12 @@ class Tally:
 
 def tally(records: DataFrame, codecs: Codecs, layout: Layout) -> Tally:
     """Look at records that are left; executes one job, and collects at most `KEYS_OF_A_BATCH` rows."""
-    judged = judge(records, codecs).where(is_left(codecs, layout) | is_right(codecs))
+    judged = judge(records, codecs, layout).where(is_left(codecs, layout) | is_right(codecs))
     parts = codecs.parts
     late = [
         F.when(is_late(codec, part), F.col(f"{part}_schema")).alias(part) for part, codec in parts.items()
     ]
-    reason = avro.verdict(F.col("decoded"), codecs.value).alias("reason")
+    reason = verdict(codecs).alias("reason")
     groups = judged.select(reason, *late).groupBy("reason", *parts).count()
     found = groups.orderBy(F.desc("count")).limit(KEYS_OF_A_BATCH).collect()
     keys = {part: [schema_key(bytes(row[part])) for row in found if row[part] is not None] for part in parts}
@@ -132,6 +157,12 @@ def flat(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     place = is_right(codecs)
     if layout.skips_tombstones:
         place = F.when(F.col("value").isNotNull(), place)
+    rows = evolution.fitted(_row(judged.select(place.alias(PLACE), "*"), codecs, layout, PLACE), codecs.table)
+    return constraints.with_required(rows, codecs.table) if codecs.constraints else rows
+
+
+def _row(judged: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> DataFrame:
+    """Return the columns that the value and the layout make, and `others`."""
     expressions = _event(codecs.value)
     if layout.kafka:
         expressions.append(f"struct({', '.join(layout.kafka)}) AS {KAFKA_COLUMN}")
@@ -139,8 +170,7 @@ def flat(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
         expressions.append(f"decoded_key.event AS {KEY_COLUMN}")
     if layout.headers:
         expressions.append(f"headers AS {HEADERS_COLUMN}")
-    rows = judged.select(place.alias(PLACE), "*").selectExpr(*expressions, PLACE)
-    return evolution.fitted(rows.drop(avro.END_FIELD), codecs.table)
+    return judged.selectExpr(*expressions, *others).drop(avro.END_FIELD)
 
 
 def _event(codec: Codec) -> list[str]:
@@ -157,7 +187,7 @@ def placed(flat: DataFrame) -> DataFrame:
 def columns(spark: SparkSession, codecs: Codecs, layout: Layout, record_schema: str) -> StructType:
     """Return the table's columns as the codecs and the layout want them; each may be null."""
     return delta.nullable(
-        placed(flat(judge(spark.createDataFrame([], record_schema), codecs), codecs, layout))
+        placed(flat(judge(spark.createDataFrame([], record_schema), codecs, layout), codecs, layout))
     )
 
 
@@ -167,13 +197,14 @@ def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout, *, is_static: boo
     A record that names a schema which is still to be looked up does not raise, unless the plan `is_static`:
     nothing is looked up for it.
     """
-    reason = avro.verdict(F.col("decoded"), codecs.value)
+    reason = verdict(codecs)
     if codecs.key is not None:
         of_key = F.concat(F.lit("key "), avro.verdict(F.col("decoded_key"), codecs.key, "key"))
         reason = F.when(reason == "ok", of_key).otherwise(reason)
     named = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none"))
     mismatch = avro_form.mismatch(codecs.value, tries=is_static)
-    refused = refused_record(F.lit(", schema id "), named, F.lit(", reason "), reason, mismatch)
+    broken = F.coalesce(F.concat(F.lit(": "), F.col(REFUSED)), F.lit("")) if codecs.constraints else F.lit("")
+    refused = refused_record(F.lit(", schema id "), named, F.lit(", reason "), reason, broken, mismatch)
     passes = is_right(codecs)
     for part, codec in codecs.parts.items() if not is_static else ():
         passes = passes | is_late(codec, part)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_event, delta, evolution, quarantine, rows, value_formats
+from topiclake import avro, avro_event, constraints, delta, evolution, quarantine, rows, value_formats
 from topiclake.avro import Codec, Codecs, Registered
 from topiclake.avro_kept import KeptReaderError
 from topiclake.errors import IngestError, SubjectNotFoundError
@@ -42,9 +42,23 @@ class Look:
     at: float = field(default_factory=time.time)
 
     @property
+    def constraints(self) -> dict[str, str]:
+        """What it demands of its rows."""
+        return constraints.of_table(self.columns, self.properties)
+
+    def refusal(self, wanted: StructType) -> str | None:
+        """Say why it cannot take rows with columns `wanted`; None: it can."""
+        why = evolution.refusal(self.columns, wanted)
+        return why or constraints.refusal(self.columns, self.constraints, wanted)
+
+    @property
     def is_fresh(self) -> bool:
         """Whether nobody needs to look again: a query may wait for hours for its first batch."""
         return 0 <= time.time() - self.at < _FRESH
+
+
+#: Where there is no table, or none that demands anything.
+NO_TABLE = Look(StructType())
 
 
 @dataclass
@@ -107,7 +121,9 @@ class Schemas:
         """Raise an IngestError where there are versions, and none of them can be used."""
         require_usable(codecs, self.subjects["value"])
 
-    def pinned(self, spark: SparkSession, keys: Mapping[Part, Sequence[SchemaKey]]) -> Codecs | None:
+    def pinned(
+        self, spark: SparkSession, keys: Mapping[Part, Sequence[SchemaKey]], constraints: Mapping[str, str]
+    ) -> Codecs | None:
         """Return the codecs of an earlier attempt; None: not all of its schemas can be used any more."""
         self.look_up({part: set(keys[part]) for part in self.subjects})
         known = {part: self._known(part) for part in self.subjects}
@@ -116,7 +132,9 @@ class Schemas:
         codecs = self._prepared(
             spark, {part: {key: known[part][key] for key in keys[part]} for part in self.subjects}
         )
-        return codecs if codecs.keys == {part: list(keys[part]) for part in self.subjects} else None
+        if codecs.keys != {part: list(keys[part]) for part in self.subjects}:
+            return None
+        return replace(codecs, constraints=constraints)
 
     def look_up(self, keys: Mapping[Part, Iterable[SchemaKey]]) -> dict[Part, set[SchemaKey]]:
         """Ask the registry for schemas that are not known yet, and return those that it does not know.
@@ -153,16 +171,16 @@ class Schemas:
         known: Mapping[Part, Mapping[SchemaKey, Registered]],
         look: Look | None = None,
     ) -> Codecs:
-        look = look or look_at(spark, self.table) or Look(StructType())
+        look = look or look_at(spark, self.table) or NO_TABLE
         parts = {part: self._codec(spark, look, part, schemas) for part, schemas in known.items()}
-        codecs = Codecs(parts["value"], parts.get("key"), look.columns)
+        codecs = Codecs(parts["value"], parts.get("key"), look.columns, look.constraints)
         self._prepare_table(spark, codecs, look)
         return codecs
 
     def _codec(
         self, spark: SparkSession, look: Look, part: Part, schemas: Mapping[SchemaKey, Registered]
     ) -> Codec:
-        name, accepts = READER_PROPERTY + part, partial(self._refusal, spark, look.columns, part)
+        name, accepts = READER_PROPERTY + part, partial(self._refusal, spark, look, part)
         try:
             return self._format(part).codec(schemas, accepts, look.properties.get(name))
         except KeptReaderError as error:
@@ -198,9 +216,8 @@ class Schemas:
         if needed := evolution.properties(codecs.table, wanted) | kept:
             delta.set_properties(spark, self.table, needed)
 
-    def _refusal(self, spark: SparkSession, table: StructType, part: Part, reader: str) -> str | None:
-        of_columns = partial(evolution.refusal, table)
-        return refusal(spark, reader, part, self.layout, of_columns, self._format(part))
+    def _refusal(self, spark: SparkSession, look: Look, part: Part, reader: str) -> str | None:
+        return refusal(spark, reader, part, self.layout, look.refusal, self._format(part))
 
     def _format(self, part: Part) -> Format:
         return self.format if part == "value" else AVRO

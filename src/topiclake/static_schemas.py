@@ -57,7 +57,8 @@ class StaticSchemas:
         """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
         plain = schemas.usable_plain_keys(self.registry, self.subjects, self.plain_versions, self.codecs)
         records = avro_form.named(records, self.codecs.value, plain)
-        judged = rows.or_fail(rows.judge(records, self.codecs), self.codecs, self.layout, is_static=True)
+        judged = rows.judge(records, self.codecs, self.layout)
+        judged = rows.or_fail(judged, self.codecs, self.layout, is_static=True)
         return rows.placed(rows.flat(judged, self.codecs, self.layout))
 
     def columns(self) -> StructType:

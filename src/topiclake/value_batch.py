@@ -6,24 +6,47 @@ did the first time. Two commits, each with Delta's transaction id: the table, th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import delta, observed, quarantine
+from topiclake import constraints, delta, observed, quarantine
 from topiclake.batch_counts import TableCount
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target, tell, tell_earlier, writer_name
+from topiclake.quarantine import REFUSED, REFUSED_BY_TABLE
 from topiclake.rows import HEADERS_COLUMN, Layout, refused_record
+from topiclake.schemas import NO_TABLE, Look, look_at
 
 #: Why a value is no row; see `json_values`.
-REASONS = ("tombstone", "undecodable")
-#: Starts of queries that have written a batch: those that come after it are no repeated ones.
-_begun: set[str] = set()
+REASONS = ("tombstone", "undecodable", REFUSED_BY_TABLE)
+_RECORD = "_topiclake_record"
+
+
+@dataclass
+class _Start:
+    """What one start of a query has learnt.
+
+    Attributes:
+        name: Of the start.
+        look: At the table.
+        has_written: Whether it has written a batch: those that come after it are no repeated ones.
+    """
+
+    name: str
+    look: Look
+    has_written: bool = False
+
+
+#: By checkpoint, in the process that runs the micro-batches.
+_starts: dict[str, _Start] = {}
 
 
 def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> None:
@@ -38,47 +61,59 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     Raises:
         DecodeError: A record is not right, in mode FAILFAST; raised by whoever waits for the query.
     """
-    told, attempt, layout = Observation(), uuid4().hex, target.layout
-    judged = values.judge(records)
+    spark = records.sparkSession
+    start = _starts.get(target.checkpoint)
+    if start is None or start.name != target.start:
+        start = _Start(target.start, target.look or look_at(spark, target.table) or NO_TABLE)
+        _starts[target.checkpoint] = start
+
+    def look_again() -> None:
+        start.look = look_at(spark, target.table) or NO_TABLE
+
+    delta.written_again(partial(_write, start, target, values, records, batch_id), look_again)
+
+
+def _write(start: _Start, target: Target, values: Values, records: DataFrame, batch_id: int) -> None:
+    told, attempt, layout, spark = Observation(), uuid4().hex, target.layout, records.sparkSession
+    judged = judge(values, records, layout, start.look)
     if target.mode == "FAILFAST":
         judged = or_fail(judged, values, layout)
     # Above the judgement: Spark pushes no filter below what is counted.
     counts = [F.count_if(F.col("reason") == one).alias(one) for one in ("ok", *REASONS)]
     counted = judged.observe(told, F.count_if(is_left(layout)).alias("left"), *counts)
-    writer = writer_name(target, records.sparkSession)
+    writer = writer_name(target, spark)
     kept = {"pipeline": target.pipeline, "run": target.run, "values": values.meaning}
     delta.append_once(
-        placed(counted, layout),
+        placed(counted, layout, start.look),
         target.table,
         writer=writer,
         batch_id=batch_id,
-        commit=kept | {"attempt": attempt},
+        commit=kept | {"constraints": start.look.constraints, "attempt": attempt},
     )
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = (
-        target.start in _begun
-        or observed.is_told_soon(told)
-        or delta.is_committed(records.sparkSession, target.table, attempt)
+        start.has_written or observed.is_told_soon(told) or delta.is_committed(spark, target.table, attempt)
     )
     found = observed.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
     if found is None:
-        _require_same(records.sparkSession, target, values, writer, batch_id)
-        write_left(target, values, judged, writer, batch_id)
+        commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
+        _require_same(target, values, commit)
+        held = {} if commit is None else commit["constraints"]
+        write_left(target, values, judge(values, records, layout, start.look, held), writer, batch_id)
         tell_earlier(target, records, batch_id)
         return
-    tell(target, records.sparkSession, batch_id, TableCount(target.table, found["ok"], None, writer))
+    tell(target, spark, batch_id, TableCount(target.table, found["ok"], None, writer))
     if found["left"]:
         write_left(target, values, judged, writer, batch_id)
         reasons = {one: found[one] for one in REASONS if found[one] and one not in _no_left(layout)}
         count = TableCount(target.quarantine, found["left"], reasons, writer)
-        tell(target, records.sparkSession, batch_id, count)
-    _begun.add(target.start)
+        tell(target, spark, batch_id, count)
+    start.has_written = True
 
 
-def _require_same(spark: SparkSession, target: Target, values: Values, writer: str, batch_id: int) -> None:
+def _require_same(target: Target, values: Values, commit: Mapping[str, Any] | None) -> None:
     """Check that a batch which was written in part is finished as it was begun: each record in one place."""
-    commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
     if commit is not None and commit.get("values") != values.meaning:
         raise IngestError(
             f"batch {commit['batch_id']} of pipeline {target.pipeline} was written in part with another "
@@ -97,7 +132,10 @@ def write_left(target: Target, values: Values, judged: DataFrame, writer: str, b
     if left.isEmpty():
         return
     bad = left.select(
-        *quarantine.RECORD_COLUMNS, "reason", values.detail().alias("detail"), F.lit(None).alias("schema_id")
+        *quarantine.RECORD_COLUMNS,
+        "reason",
+        _detail(left, values).alias("detail"),
+        F.lit(None).alias("schema_id"),
     )
     delta.append_once(
         quarantine.kept(bad, pipeline=target.pipeline, batch_id=batch_id),
@@ -114,6 +152,40 @@ def write_left_alone(
     """Write what is no row of a table to the quarantine, in a query with a `checkpoint` of its own."""
     writer = writer_name(replace(target, checkpoint=checkpoint), records.sparkSession)
     write_left(target, values, values.judge(records), writer, batch_id)
+
+
+def judge(
+    values: Values,
+    records: DataFrame,
+    layout: Layout,
+    look: Look,
+    held: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Judge records as `Values.judge`, and hold their rows against the constraints of a table.
+
+    Args:
+        values: What values mean.
+        records: Kafka's columns.
+        layout: The rows' other columns.
+        look: At the table.
+        held: Its constraints where a batch was begun, in place of those of today.
+    """
+    judged, held = values.judge(records), look.constraints if held is None else held
+    if not held:
+        return judged
+    # Its record goes along as one column, since a field may have the name of a column of Kafka's.
+    row = judged.select(F.struct(*judged.columns).alias(_RECORD), *_row(layout))
+    refused = constraints.with_broken(row, look.columns, held, REFUSED)
+    is_refused = (F.col("reason") == "ok") & F.col(REFUSED).isNotNull()
+    reason = F.when(is_refused, REFUSED_BY_TABLE).otherwise(F.col("reason"))
+    return refused.select(f"{_RECORD}.*", REFUSED).withColumn("reason", reason)
+
+
+def _detail(judged: DataFrame, values: Values) -> Column:
+    if REFUSED not in judged.columns:
+        return values.detail()
+    why = F.concat(F.lit("the table demands "), F.col(REFUSED))
+    return F.when(F.col("reason") == REFUSED_BY_TABLE, why).otherwise(values.detail())
 
 
 def read(records: DataFrame, values: Values, layout: Layout, *, mode: str) -> DataFrame:
@@ -134,14 +206,19 @@ def _no_left(layout: Layout) -> list[str]:
     return ["ok", "tombstone"] if layout.skips_tombstones else ["ok"]
 
 
-def placed(judged: DataFrame, layout: Layout) -> DataFrame:
+def placed(judged: DataFrame, layout: Layout, look: Look = NO_TABLE) -> DataFrame:
     """Return the rows that belong into the table: the values' columns, then those of the layout."""
+    rows = judged.where(F.col("reason") == "ok").select(*_row(layout))
+    return constraints.with_required(rows, look.columns) if look.constraints else rows
+
+
+def _row(layout: Layout) -> list[Column]:
     columns = [F.col("event.*")]
     if layout.kafka:
         columns.append(F.struct(*layout.kafka).alias(delta.KAFKA_COLUMN))
     if layout.headers:
         columns.append(F.col("headers").alias(HEADERS_COLUMN))
-    return judged.where(F.col("reason") == "ok").select(*columns)
+    return columns
 
 
 def columns(spark: SparkSession, values: Values, layout: Layout) -> StructType:
@@ -152,5 +229,7 @@ def columns(spark: SparkSession, values: Values, layout: Layout) -> StructType:
 def or_fail(judged: DataFrame, values: Values, layout: Layout) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written."""
     why = F.lit(f": the value is no {values.value_format} of its schema")
+    if REFUSED in judged.columns:
+        why = F.coalesce(F.concat(F.lit(": the table demands "), F.col(REFUSED)), why)
     refused = refused_record(F.lit(", reason "), F.col("reason"), why)
     return judged.withColumn("reason", F.when(is_left(layout), refused).otherwise(F.col("reason")))

@@ -148,7 +148,7 @@ def codec_of(*schemas):
 
 def read(codec, records, unknown=()):
     """Return what the table gets of each record, or reason and detail, in their order."""
-    judged = rows.judge(records, Codecs(codec))
+    judged = rows.judge(records, Codecs(codec), Layout())
     right = rows.placed(rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
     left = judged.where(rows.is_left(Codecs(codec), Layout()))
     bad = quarantine.explained(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
@@ -271,7 +271,7 @@ def test_versions_are_united_by_name_and_each_value_is_checked_by_its_own(kafka_
 
 def test_a_filter_above_reads_each_value_once(kafka_records):
     codecs = Codecs(codec_of(registered(1, FIRST)))
-    judged = rows.judge(kafka_records([frame(1, b'{"id":1,"name":"a"}')]), codecs)
+    judged = rows.judge(kafka_records([frame(1, b'{"id":1,"name":"a"}')]), codecs, Layout())
     placed = rows.placed(rows.flat(judged, codecs, Layout())).where("id > 0")
     plan = placed._jdf.queryExecution().executedPlan().toString()
     assert plan.count("from_json") == 1

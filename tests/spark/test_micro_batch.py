@@ -850,6 +850,57 @@ def test_a_table_that_forgets_its_writers_is_refused(spark, target, known, whole
     assert table(spark, target, "id") == [(1,)]
 
 
+# A table that demands something of its rows
+
+
+def constrain(spark, target):
+    spark.sql(f"ALTER TABLE delta.`{target.table}` ADD CONSTRAINT small CHECK (id < 10)")
+
+
+def unconstrain(spark, target):
+    spark.sql(f"ALTER TABLE delta.`{target.table}` DROP CONSTRAINT small")
+
+
+def test_records_that_a_constraint_refuses_are_in_quarantine_until_it_is_dropped(
+    spark, target, event, register, topic, known, late, whole, kafka_records
+):
+    other = event(("id", "int"), ("more", "int", 0))
+    looked_up = register(f"{topic}-more", other), other
+    micro_batch.write(target, kafka_records([whole(known, 1)]), 0)
+    constrain(spark, target)
+    # While the query runs, which learns it from its next write; and for a schema that is looked up.
+    values = [whole(known, 2), whole(known, 12), whole(looked_up, 3), whole(looked_up, 13), whole(late, 4)]
+    micro_batch.write(target, kafka_records(values), 1)
+    assert table(spark, target, "id") == [(1,), (2,), (3,)]
+    refused = "refused_by_table", "the table demands CHECK small"
+    wider = "id would change its type, which CHECK small of the table does not allow"
+    assert quarantined(spark, target) == [
+        (1, *refused),
+        (3, *refused),
+        (4, "incompatible_schema", wider),
+    ]
+    with pytest.raises(Exception, match=", ".join(["offset 0", "schema id .*", f"reason {refused[0]}"])):
+        micro_batch.write(replace(restarted(target), mode="FAILFAST"), kafka_records(values[1:]), 2)
+    unconstrain(spark, target)
+    # Its first look at the batch is with the constraint that is gone.
+    micro_batch.write(target, kafka_records(values[:2]), 2)
+    assert table(spark, target, "id") == [(1,), (12,), (2,), (2,), (3,)]
+    assert len(quarantined(spark, target)) == 3
+
+
+def test_a_constraint_that_is_dropped_after_a_crash_doubles_nothing(
+    spark, target, known, whole, kafka_records, crashed
+):
+    """A batch that was cut off is finished by the constraints that it was begun with."""
+    micro_batch.write(target, kafka_records([]), 0)
+    constrain(spark, target)
+    records = kafka_records([whole(known, 2), whole(known, 12), None])
+    crashed(restarted(target), records, 1, 1)
+    unconstrain(spark, target)
+    micro_batch.write(restarted(target), records, 1)
+    assert places(spark, target) == [(0, "table"), (1, "table"), (2, "tombstone")]
+
+
 # Others write to the table at the same time
 
 

@@ -95,7 +95,7 @@ def message(name, schema=ALL, references=REFERENCES):
 
 
 def read(codec, records, unknown=()):
-    judged = rows.judge(records, Codecs(codec))
+    judged = rows.judge(records, Codecs(codec), Layout())
     right = rows.placed(rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
     left = judged.where(rows.is_left(Codecs(codec), Layout()))
     bad = quarantine.explained(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)

@@ -22,7 +22,7 @@ LAYERS = [
     {"micro_batch", "static_schemas", "lineage"},
     {"schemas", "data_loss", "queries", "batch_followers"},
     {"rows", "storage_renewal", "lost_ranges", "open_transactions", "parquet_folder", "value_formats"},
-    {"kafka_offsets", "java_console"},
+    {"kafka_offsets", "java_console", "constraints"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "storage", "progress"}
     | {
         "windows",

@@ -39,6 +39,11 @@ _TOLD = {
         "Mend the producer, or value_schema where it is set; then replay.",
         True,
     ),
+    "refused_by_table": (
+        "The row breaks a CHECK, NOT NULL, CHAR(n) or VARCHAR(n) of the table; the detail says which.",
+        "Mend the producer, or drop the constraint; then replay.",
+        True,
+    ),
 }
 _OTHER = ("The record was no row of the table; the detail says why.", "Look at the records' details.", True)
 

@@ -1,0 +1,172 @@
+"""What a Delta table demands of its rows, so that a record which breaks it goes to quarantine.
+
+Delta ends a commit at the first such row, and a query that repeats its batch ends there again.
+Source: https://docs.delta.io/delta-constraints/ and runs against Delta 4.4 (tests/spark/test_constraints.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructField, StructType, VarcharType
+
+from topiclake import evolution
+from topiclake.delta import quoted
+
+_CHECK = "delta.constraints."
+#: Where Spark keeps what the columns of a table are declared as: their default, and their CHAR and VARCHAR.
+_DEFAULT = "CURRENT_DEFAULT"
+_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def of_table(columns: StructType, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the constraints of a table.
+
+    Args:
+        columns: Its columns.
+        properties: Its table properties.
+
+    Returns:
+        By its words, such as `CHECK positive` or `NOT NULL id`, a condition in SQL of the table's columns; a
+        row breaks it where it is false or null.
+    """
+    checks = {
+        f"CHECK {name[len(_CHECK) :]}": condition
+        for name, condition in properties.items()
+        if name.lower().startswith(_CHECK)
+    }
+    required = {
+        f"NOT NULL {'.'.join(path)}": f"{'.'.join(map(quoted, path))} IS NOT NULL"
+        for path in _required(columns)
+    }
+    lengths = {}
+    for field in columns:
+        declared = field.metadata.get(_DECLARED)
+        if declared is not None:
+            conditions = _lengths(quoted(field.name), DataType.fromDDL(declared))
+            lengths[f"{declared} {field.name}"] = " AND ".join(conditions)
+    return checks | required | lengths
+
+
+def refusal(columns: StructType, constraints: Mapping[str, str], wanted: StructType) -> str | None:
+    """Say why a table cannot take rows with columns `wanted`: Delta changes no type that a CHECK names."""
+    for name in sorted(evolution.widened(columns, wanted)):
+        for words, condition in constraints.items():
+            if words.startswith("CHECK ") and re.search(rf"\b{re.escape(name)}\b", condition, re.IGNORECASE):
+                return f"{name} would change its type, which {words} of the table does not allow"
+    return None
+
+
+def with_broken(rows: DataFrame, columns: StructType, constraints: Mapping[str, str], name: str) -> DataFrame:
+    """Add the columns of a table that `rows` lack, and `name STRING`: the constraint that a row breaks.
+
+    It is the first that is broken, in words; null where none is. What a row lacks is what Delta makes of it:
+    the column's default, or null.
+    """
+    checks = [
+        F.when(~F.coalesce(F.expr(condition), F.lit(False)), words)
+        for words, condition in constraints.items()
+    ]
+    return _completed(rows, columns).withColumn(name, F.coalesce(*checks))
+
+
+def with_required(rows: DataFrame, columns: StructType) -> DataFrame:
+    """Add the columns without which Delta refuses a commit, even of no rows: what must not be null, as null.
+
+    Lengths within a struct it looks for by their places, so such a struct must be whole.
+    """
+    return _completed(rows, StructType([each for each in columns if _must_be_there(each)]))
+
+
+def _must_be_there(field: StructField) -> bool:
+    return any(_required(StructType([field]))) or "struct<" in field.metadata.get(_DECLARED, "")
+
+
+def _required(columns: StructType) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of what must not be null; Delta asks for none within arrays and maps."""
+    for field in columns:
+        if not field.nullable:
+            yield (field.name,)
+        if isinstance(field.dataType, StructType):
+            yield from ((field.name, *path) for path in _required(field.dataType))
+
+
+def _lengths(value: str, kind: DataType, depth: int = 0) -> list[str]:
+    """Return what must be true of a `value`, so that each of its texts is as short as declared."""
+    if isinstance(kind, (CharType, VarcharType)):
+        return [f"({value} IS NULL OR length({value}) <= {kind.length})"]
+    if isinstance(kind, StructType):
+        return [
+            each
+            for field in kind
+            for each in _lengths(f"{value}.{quoted(field.name)}", field.dataType, depth)
+        ]
+    if isinstance(kind, ArrayType):
+        return _items(value, value, kind.elementType, depth)
+    if isinstance(kind, MapType):
+        return [
+            *_items(value, f"map_keys({value})", kind.keyType, depth),
+            *_items(value, f"map_values({value})", kind.valueType, depth),
+        ]
+    return []
+
+
+def _items(value: str, items: str, kind: DataType, depth: int) -> list[str]:
+    item = f"item{depth}"
+    conditions = _lengths(item, kind, depth + 1)
+    return [f"({value} IS NULL OR forall({items}, {item} -> {each}))" for each in conditions]
+
+
+def _completed(rows: DataFrame, columns: StructType) -> DataFrame:
+    """Add to `rows` what they lack of `columns`, at any depth."""
+    there = {field.name.lower(): field for field in rows.schema}
+    added = {}
+    for field in columns:
+        found = there.get(field.name.lower())
+        if found is None:
+            default = F.expr(field.metadata.get(_DEFAULT, "NULL"))
+            added[field.name] = default.cast(field.dataType)
+        elif _lacks(found.dataType, field.dataType):
+            added[found.name] = _filled(F.col(quoted(found.name)), found.dataType, field.dataType)
+    return rows.withColumns(added) if added else rows
+
+
+def _filled(value: Column, there: DataType, wanted: DataType) -> Column:
+    """Add to a value the fields that it lacks, as nulls."""
+    if not _lacks(there, wanted):
+        return value
+    if isinstance(there, StructType) and isinstance(wanted, StructType):
+        rest = {field.name.lower(): field for field in there}
+        fields = []
+        for field in wanted:
+            found = rest.pop(field.name.lower(), None)
+            if found is None:
+                inner = F.lit(None).cast(field.dataType)
+            else:
+                inner = _filled(value[found.name], found.dataType, field.dataType)
+            fields.append(inner.alias(field.name))
+        fields += [value[field.name].alias(field.name) for field in rest.values()]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(there, ArrayType) and isinstance(wanted, ArrayType):
+        return F.transform(value, lambda item: _filled(item, there.elementType, wanted.elementType))
+    if isinstance(there, MapType) and isinstance(wanted, MapType):
+        return F.transform_values(value, lambda _, item: _filled(item, there.valueType, wanted.valueType))
+    return value
+
+
+def _lacks(there: DataType, wanted: DataType) -> bool:
+    """Return whether a value has not all the fields that are wanted of it."""
+    if isinstance(there, StructType) and isinstance(wanted, StructType):
+        kinds = {field.name.lower(): field.dataType for field in there}
+        return any(
+            field.name.lower() not in kinds or _lacks(kinds[field.name.lower()], field.dataType)
+            for field in wanted
+        )
+    if isinstance(there, ArrayType) and isinstance(wanted, ArrayType):
+        return _lacks(there.elementType, wanted.elementType)
+    if isinstance(there, MapType) and isinstance(wanted, MapType):
+        return _lacks(there.valueType, wanted.valueType)
+    return False
