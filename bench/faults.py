@@ -106,7 +106,7 @@ FAULTS = (
     Fault(
         "verdicts are pinned by the schemas of commit 1",
         "micro_batch",
-        'None if commit is None else batch.start.schemas.pinned(batch.spark, commit["schemas"])',
+        'batch.start.schemas.pinned(batch.spark, commit["schemas"], commit["constraints"])',
         "batch.start.schemas.current(batch.spark)",
         _MICRO_BATCH,
         "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
@@ -185,7 +185,7 @@ FAULTS = (
     ),
     Fault(
         "a batch is written again after another writer was faster",
-        "micro_batch",
+        "delta",
         "_ATTEMPTS = 5",
         "_ATTEMPTS = 1",
         _MICRO_BATCH,

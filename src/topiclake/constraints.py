@@ -13,7 +13,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructField, StructType, VarcharType
 
-from topiclake import evolution
 from topiclake.delta import quoted
 
 _CHECK = "delta.constraints."
@@ -51,12 +50,17 @@ def of_table(columns: StructType, properties: Mapping[str, str]) -> dict[str, st
     return checks | required | lengths
 
 
-def refusal(columns: StructType, constraints: Mapping[str, str], wanted: StructType) -> str | None:
-    """Say why a table cannot take rows with columns `wanted`: Delta changes no type that a CHECK names."""
-    for name in sorted(evolution.widened(columns, wanted)):
+def refusal(constraints: Mapping[str, str], changes: Mapping[str, str]) -> str | None:
+    """Say why columns cannot change: Delta changes the type of none that a CHECK names.
+
+    Args:
+        constraints: Those of the table.
+        changes: In words, by column.
+    """
+    for name, change in changes.items():
         for words, condition in constraints.items():
             if words.startswith("CHECK ") and re.search(rf"\b{re.escape(name)}\b", condition, re.IGNORECASE):
-                return f"{name} would change its type, which {words} of the table does not allow"
+                return f"{change}, and {words} of the table names it"
     return None
 
 

@@ -27,6 +27,7 @@ _WIDER = {
     "date": {"timestamp_ntz"},
 }
 
+#: A table that has it is not read by readers that do not know the feature: deltalake 1.x, for one.
 WIDENING = {"delta.enableTypeWidening": "true"}
 TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
 
@@ -38,17 +39,22 @@ def refusal(table: StructType, wanted: StructType) -> str | None:
     """
     for path, old, new in _differing(table, wanted, ""):
         if not (_widens(old, new) or _widens(new, old)):
-            return f"{path} is {old.simpleString()} in the table and would become {new.simpleString()}"
+            return _change(path, old, new)
     return None
 
 
-def widened(table: StructType, wanted: StructType) -> set[str]:
-    """Return the columns of a table whose type changes for rows with columns `wanted`."""
+def widened(table: StructType, wanted: StructType) -> dict[str, str]:
+    """Return how columns of a table must change for rows with columns `wanted`: by name, in words."""
     return {
-        field.name
+        field.name: _change(path, old, new)
         for field in table
-        if any(_widens(old, new) for _, old, new in _differing(StructType([field]), wanted, ""))
+        for path, old, new in _differing(StructType([field]), wanted, "")
+        if _widens(old, new)
     }
+
+
+def _change(path: str, old: DataType, new: DataType) -> str:
+    return f"{path} is {old.simpleString()} in the table and would become {new.simpleString()}"
 
 
 def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
@@ -67,7 +73,7 @@ def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
 def properties(table: StructType, wanted: StructType) -> dict[str, str]:
     """Return the table properties that must be set before `wanted` is appended; most often none."""
     needed: dict[str, str] = {}
-    if any(_widens(old, new) for _, old, new in _differing(table, wanted, "")):
+    if widened(table, wanted):
         needed |= WIDENING
     if _holds_ntz(wanted) and not _holds_ntz(table):
         needed |= TIMESTAMP_NTZ

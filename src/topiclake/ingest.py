@@ -65,6 +65,7 @@ def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the pla
         needs_one_subject=pipeline.subject_strategy == "topic_record_name",
         plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
         format=format_of(pipeline) if pipeline.is_registered else AVRO,
+        type_widening=pipeline.type_widening,
     )
 
 

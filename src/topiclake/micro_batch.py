@@ -58,6 +58,7 @@ class Target:
         format: What the schemas of values are.
         is_new: Whether this start created the table, so that no batch can be in it.
         look: At the table, where this start has had one.
+        type_widening: Whether columns of the table may become wider.
         start: Names this start of the query.
     """
 
@@ -77,6 +78,7 @@ class Target:
     format: Format = AVRO
     is_new: bool = False
     look: Look | None = None
+    type_widening: bool = False
     start: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -96,6 +98,7 @@ class Target:
             self.plain_versions,
             self.format,
             self.look,
+            self.type_widening,
         )
 
 

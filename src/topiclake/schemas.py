@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,8 @@ from topiclake.rows import Layout
 from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
 from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part, SchemaKey
+
+_log = logging.getLogger(__name__)
 
 #: Seconds in which a look at a table's columns is as good as another one.
 _FRESH = 30
@@ -46,10 +49,18 @@ class Look:
         """What it demands of its rows."""
         return constraints.of_table(self.columns, self.properties)
 
-    def refusal(self, wanted: StructType) -> str | None:
-        """Say why it cannot take rows with columns `wanted`; None: it can."""
-        why = evolution.refusal(self.columns, wanted)
-        return why or constraints.refusal(self.columns, self.constraints, wanted)
+    def refusal(self, wanted: StructType, *, may_widen: bool) -> str | None:
+        """Say why it cannot take rows with columns `wanted`; None: it can.
+
+        Its columns become wider only where that is allowed, or where it was done before.
+        """
+        if why := evolution.refusal(self.columns, wanted):
+            return why
+        changes = evolution.widened(self.columns, wanted)
+        if changes and not may_widen and not evolution.WIDENING.items() <= self.properties.items():
+            change = next(iter(changes.values()))
+            return f"{change}; type_widening: true allows it, where each reader of the table can read that"
+        return constraints.refusal(self.constraints, changes)
 
     @property
     def is_fresh(self) -> bool:
@@ -75,6 +86,7 @@ class Schemas:
         plain_versions: Versions that plain values may have, empty for all; None where values name theirs.
         format: What the schemas of values are; those of keys are Avro.
         look: At the table, moments ago; None where it must be read.
+        type_widening: Whether columns of the table may become wider.
         before_table: What is done, or refuses, once nothing else keeps the table from being made.
     """
 
@@ -87,10 +99,12 @@ class Schemas:
     plain_versions: tuple[int, ...] | None = None
     format: Format = AVRO
     look: Look | None = None
+    type_widening: bool = False
     before_table: BeforeTable | None = None
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
     _codecs: Codecs | None = None
     _keys: object = None
+    _named: set[tuple[Part, SchemaKey]] = field(default_factory=set)
 
     def current(self, spark: SparkSession) -> Codecs:
         """Return what is known now; makes the table, or prepares it for new columns, where that is needed.
@@ -174,8 +188,19 @@ class Schemas:
         look = look or look_at(spark, self.table) or NO_TABLE
         parts = {part: self._codec(spark, look, part, schemas) for part, schemas in known.items()}
         codecs = Codecs(parts["value"], parts.get("key"), look.columns, look.constraints)
+        self._warn(codecs)
         self._prepare_table(spark, codecs, look)
         return codecs
+
+    def _warn(self, codecs: Codecs) -> None:
+        """Name a version that does not fit once, as soon as it is listed: before a record is lost to it."""
+        for part, codec in codecs.parts.items():
+            for key, (reason, why) in codec.refused.items():
+                if (part, key) not in self._named:
+                    self._named.add((part, key))
+                    _log.warning(
+                        "records whose %s has schema %s go to quarantine (%s): %s", part, key, reason, why
+                    )
 
     def _codec(
         self, spark: SparkSession, look: Look, part: Part, schemas: Mapping[SchemaKey, Registered]
@@ -217,7 +242,8 @@ class Schemas:
             delta.set_properties(spark, self.table, needed)
 
     def _refusal(self, spark: SparkSession, look: Look, part: Part, reader: str) -> str | None:
-        return refusal(spark, reader, part, self.layout, look.refusal, self._format(part))
+        of_columns = partial(look.refusal, may_widen=self.type_widening)
+        return refusal(spark, reader, part, self.layout, of_columns, self._format(part))
 
     def _format(self, part: Part) -> Format:
         return self.format if part == "value" else AVRO

@@ -110,6 +110,9 @@ class PipelineSettings(SourceSettings):
     avro_form: Literal["confluent", "plain"] = "confluent"
     #: Versions of the subject that plain values may have; empty: all. A value is of the newest that it fits.
     plain_versions: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_as_list)] = ()
+    #: Whether a column becomes wider (INT to BIGINT) for a version that needs it. Readers that do not know
+    #: Delta's type widening cannot read the table after that. Without it such a version does not fit.
+    type_widening: bool = False
     #: Whether keys are Avro and decoded too, into the column `_key`.
     decode_key: bool = False
     #: Whether rows carry `_headers ARRAY<STRUCT<key STRING, value BINARY>>`.

@@ -46,7 +46,7 @@ def world(embedded, spark, tmp_path, monkeypatch):
 class World:
     def __init__(self, spark, folder, prefix):
         self.spark, self.folder, self.prefix = spark, folder, prefix
-        self.parameters = {"topic": f"{prefix}-a,{prefix}-b"}
+        self.parameters = {"topic": f"{prefix}-a,{prefix}-b", "type_widening": "true"}
         self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
 
     def settings(self, **more):

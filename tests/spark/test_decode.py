@@ -66,12 +66,12 @@ def codecs(versions):
 def judged(records, versions):
     """Decoded records with what became of each, as the quarantine tells it."""
     known = codecs(versions)
-    return judge(records, known).withColumn("verdict", avro.verdict(F.col("decoded"), known.value))
+    return judge(records, known, Layout()).withColumn("verdict", avro.verdict(F.col("decoded"), known.value))
 
 
 def table_rows(records, versions, layout=Layout()):  # noqa: B008 (it is frozen)
     known = codecs(versions)
-    return placed(flat(judge(records, known), known, layout))
+    return placed(flat(judge(records, known, layout), known, layout))
 
 
 def verdicts(records, versions):
@@ -364,7 +364,7 @@ def test_each_schema_is_decoded_once_in_the_plan(kafka_records, fails, with_key)
     value = codecs(VERSIONS).value
     known = Codecs(value, value if with_key else None)
     layout = Layout(key=with_key)
-    records = judge(kafka_records([]), known)
+    records = judge(kafka_records([]), known, Layout())
     rows = placed(flat(or_fail(records, known, layout) if fails else records, known, layout))
     assert plan(rows).count("from_avro(") == len(VERSIONS) * (2 if with_key else 1)
 
@@ -391,7 +391,7 @@ def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
 
 def failing(records, versions, layout=Layout()):  # noqa: B008 (it is frozen)
     known = codecs(versions)
-    return placed(flat(or_fail(judge(records, known), known, layout), known, layout))
+    return placed(flat(or_fail(judge(records, known, layout), known, layout), known, layout))
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def target(tmp_path, registry, topic):
         quarantine=str(tmp_path / "gps_quarantine"),
         checkpoint=str(tmp_path / "checkpoint"),
         layout=Layout(),
+        type_widening=True,
     )
 
 
@@ -850,6 +851,29 @@ def test_a_table_that_forgets_its_writers_is_refused(spark, target, known, whole
     assert table(spark, target, "id") == [(1,)]
 
 
+def test_a_column_becomes_wider_only_where_that_is_allowed_or_the_table_has_it(
+    spark, target, event, register, topic, known, whole, kafka_records, caplog
+):
+    """A table with type widening is closed to readers that do not know it."""
+    narrow = replace(target, type_widening=False)
+    micro_batch.write(narrow, kafka_records([whole(known, 1)]), 0)
+    schema = event(("id", "long"), ("late", "string", "-"))
+    wide = register(f"{topic}-value", schema), schema
+    assert "type_widening" not in caplog.text
+    # It is named at the start, before it costs a record.
+    micro_batch.write(restarted(narrow), kafka_records([]), 1)
+    change = "id is int in the table and would become bigint"
+    assert f"value has schema {wide[0]} go to quarantine (incompatible_schema): {change}" in caplog.text
+    micro_batch.write(restarted(narrow), kafka_records([whole(wide, 2)]), 2)
+    remedy = "; type_widening: true allows it, where each reader of the table can read that"
+    assert quarantined(spark, target) == [(0, "incompatible_schema", change + remedy)]
+    assert "delta.enableTypeWidening" not in delta.properties(spark, target.table)
+
+    delta.set_properties(spark, target.table, {"delta.enableTypeWidening": "true"})
+    micro_batch.write(restarted(narrow), kafka_records([whole(wide, 2**40)]), 3)
+    assert table(spark, target, "id") == [(1,), (2**40,)]
+
+
 # A table that demands something of its rows
 
 
@@ -873,7 +897,7 @@ def test_records_that_a_constraint_refuses_are_in_quarantine_until_it_is_dropped
     micro_batch.write(target, kafka_records(values), 1)
     assert table(spark, target, "id") == [(1,), (2,), (3,)]
     refused = "refused_by_table", "the table demands CHECK small"
-    wider = "id would change its type, which CHECK small of the table does not allow"
+    wider = "id is int in the table and would become bigint, and CHECK small of the table names it"
     assert quarantined(spark, target) == [
         (1, *refused),
         (3, *refused),

@@ -7,7 +7,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from topiclake import quarantine
 from topiclake.avro import Codec, Codecs
-from topiclake.rows import judge
+from topiclake.rows import Layout, judge
 from topiclake.schema_registry import SubjectVersion
 from topiclake.wire_format import frame
 
@@ -37,7 +37,7 @@ CODECS = Codecs(
 
 @pytest.fixture
 def bad(kafka_records):
-    judged = judge(kafka_records([*BAD, frame(7, b"\0\0\0")]), CODECS)
+    judged = judge(kafka_records([*BAD, frame(7, b"\0\0\0")]), CODECS, Layout())
     return quarantine.explained(judged, CODECS, {"value": {8}}, ask_python=True)
 
 
@@ -89,13 +89,13 @@ def test_reason_id_and_detail_say_what_is_wrong(bad):
 
 
 def test_without_fastavro_the_reason_is_shorter(kafka_records):
-    judged = judge(kafka_records([frame(7, b"")]), CODECS)
+    judged = judge(kafka_records([frame(7, b"")]), CODECS, Layout())
     (row,) = quarantine.explained(judged, CODECS, {}, ask_python=False).select("detail").collect()
     assert row["detail"] == "the 0 bytes are not one record of schema id 7"
 
 
 def test_a_record_that_decodes_by_now_waits_for_a_replay(kafka_records):
-    judged = judge(kafka_records([frame(7, b"\0")]), CODECS)
+    judged = judge(kafka_records([frame(7, b"\0")]), CODECS, Layout())
     (row,) = quarantine.explained(judged, CODECS, {}, ask_python=False).collect()
     assert (row["reason"], row["detail"]) == (
         "unknown_schema_id",
@@ -117,7 +117,7 @@ def test_pipeline_batch_and_time_stand_in_each_row(bad):
 
 
 def test_records_of_an_unknown_reason_are_still_kept(kafka_records):
-    records = judge(kafka_records([None]), CODECS).withColumns(
+    records = judge(kafka_records([None]), CODECS, Layout()).withColumns(
         {"reason": F.lit("a reason of tomorrow"), "detail": F.lit(None).cast("string")}
     )
     (row,) = quarantine.quarantined(records, pipeline="p", batch_id=0).collect()
