@@ -159,15 +159,17 @@ def _open(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSes
 def resolve(dbutils: Any, storage: StorageSettings, path: str) -> str:  # noqa: ANN401
     """Return the address that Spark reads for `path`.
 
-    Databricks resolves mount points by itself; elsewhere, and for a source that is not mounted, the source is
-    put in the mount point's place. Anything else (a URI, a volume, a local folder) stays as it is; but
-    `file:///folder` becomes `file:/folder`, since Delta takes the two for two locations.
+    Databricks resolves mount points by itself; elsewhere, also with `dbfs:`, and for a source that is not
+    mounted, the source is put in the mount point's place. Anything else (a URI, a volume, a local folder)
+    stays as it is; but `file:///folder` becomes `file:/folder`, since Delta takes the two for two locations.
 
     Raises:
-        StorageError: The path leads out of where it lies, its scheme is not allowed, or it is below /mnt and
-            nothing is mounted there.
+        StorageError: The path leads out of where it lies, its scheme is not allowed, or it is below /mnt, or
+            begins with `dbfs:` and this is not Databricks, and nothing is mounted there.
     """
     _require_allowed(path)
+    if not is_databricks() and path.startswith(_DBFS):
+        path = _without_dbfs(path)
     if path.startswith("file:"):
         return _as_spark_reads(path)
     if not storage.is_mounted and _lies_in(path, storage.mount_point):
@@ -184,6 +186,18 @@ def resolve(dbutils: Any, storage: StorageSettings, path: str) -> str:  # noqa: 
         path=path,
         mounted=tuple(sorted(mounts)),
     )
+
+
+def _without_dbfs(path: str) -> str:
+    plain = "/" + path.removeprefix(_DBFS).lstrip("/")
+    if not plain.startswith("/mnt/"):
+        raise StorageError(
+            f"{path} is a folder of Databricks, and this is not Databricks",
+            "a path below a mount, or file:///<folder>",
+            path=path,
+            reason="dbfs",
+        )
+    return plain
 
 
 def _require_allowed(path: str) -> None:

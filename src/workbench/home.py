@@ -27,6 +27,7 @@ OWN_ENTRIES = (
     "logs",
     "data",
     "datalake",
+    "dbfs",
     "runs",
     "tmp",
     "mounts.json",

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from topiclake.session import local_session, spark_conf
 from workbench.azurite import JAVA_OPTIONS_VARIABLE
+from workbench.dbutils import dbfs
 from workbench.java import more_options
 from workbench.spark_cluster import MASTER_VARIABLE
 
@@ -141,7 +142,8 @@ class NotebookSession:
             for name in self._submitted:
                 del os.environ[name]
         conf = SparkConf()
-        for key, value in (spark_conf() | {"spark.app.name": self._app_name} | self._extra_conf).items():
+        own = dbfs.spark_settings(self._home_folder) | {"spark.app.name": self._app_name} | self._extra_conf
+        for key, value in (spark_conf() | own).items():
             conf.setIfMissing(key, value)
         return SparkSession.builder.config(conf=conf).getOrCreate()
 
@@ -155,6 +157,7 @@ class NotebookSession:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.warehouse.dir": (self._home_folder / "spark" / "warehouse").absolute().as_uri(),
             "spark.local.dir": str(self._home_folder / "spark" / "tmp"),
+            **dbfs.spark_settings(self._home_folder),
         } | self._extra_conf
 
 

@@ -76,7 +76,21 @@ def saved(home):
     return folder / "tiny.ipynb", folder / "tiny.html"
 
 
-def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_value(run, terminal):
+#: Files by `dbutils` and by Spark: one place, with and without a mount, also for a table of Delta.
+SAME_FILES = """\
+dbutils.fs.put("dbfs:/in/a.txt", "same")
+assert spark.read.text("dbfs:/in/a.txt").first()[0] == "same"
+dbutils.fs.mount("file://{folder}", "/mnt/lake")
+df.write.format("delta").save("dbfs:/mnt/lake/t")
+assert spark.read.format("delta").load("file:{folder}/t").count() == 3
+assert "_delta_log/" in [each.name for each in dbutils.fs.ls("/mnt/lake/t")]
+dbutils.fs.unmount("/mnt/lake")
+"""
+
+
+def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_value(
+    run, home, terminal, tmp_path
+):
     before = children()
     result = run(
         "# MAGIC %md\n# MAGIC # Heading here",
@@ -84,6 +98,7 @@ def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_
         "df = spark.range(3).selectExpr('id', \"'<b>' AS name\")\n"
         "df.createOrReplaceTempView('rows')\nprint(os.getcwd())\ndisplay(df)",
         "# MAGIC %sql\n# MAGIC SELECT sum(id) AS total FROM rows",
+        SAME_FILES.format(folder=tmp_path / "lake"),
         "from pyspark.sql import functions as F\n"
         "worker = F.udf(lambda _: __import__('sys').executable, 'string')\n"
         "assert df.select(worker('id')).first()[0] == sys.executable\n"
@@ -103,10 +118,11 @@ def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_
     assert re.findall(r"""(?:src|href)=["']?(?:https?:)?//|@import|url\(["']?https?:|import\(""", page) == []
     cells = nbformat.read(result.ipynb, as_version=4).cells
     assert "total\n-----\n3" in cells[2].outputs[0].data["text/plain"]
-    assert cells[4].outputs == []
+    assert cells[5].outputs == []
+    assert (home.folder / "dbfs" / "in" / "a.txt").read_text() == "same"
     output = terminal.getvalue()
     assert str(REPOSITORY) not in output
-    assert "[2/5] Make <rows>" in output
+    assert "[2/6] Make <rows>" in output
     assert [line for line in output.splitlines() if "WARN" in line] == []
     assert left_behind(before) == set()
 

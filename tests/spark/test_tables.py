@@ -169,7 +169,12 @@ def check_batch_in_history(spark, target, schemas):
         for path in (target.table, target.quarantine)
     )
     assert of_table.pop("attempt")
-    judged = {"schemas": {"value": schemas}, "plain": [], "judged": target.judgement}
+    judged = {
+        "schemas": {"value": schemas},
+        "plain": [],
+        "constraints": {},
+        "judged": target.judgement,
+    }
     assert (of_table, of_quarantine) == (known | judged, known)
 
 

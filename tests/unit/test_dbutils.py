@@ -18,6 +18,7 @@ TOKEN = "sv=2022&sig=very/secret+token"
 SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
 SECRET = "wJalr/bPx+Rfi"
+LINK = "fs.viewfs.mounttable.default.link./mnt/raw"
 RENEWED = "fs.topiclake.renewed.account.blob.core.windows.net"
 
 
@@ -151,7 +152,7 @@ def test_unmounting_keeps_the_files(make, tmp_path):
 def test_a_mounts_settings_reach_a_live_session_and_one_that_starts_later(make):
     live = SparkConf()
     make(spark=live).fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
-    assert set(live.values) == {SAS_KEY, RENEWED}
+    assert set(live.values) == {SAS_KEY, RENEWED, LINK}
     assert live.values[SAS_KEY] == TOKEN
     later = SparkConf()
     make(spark=later).fs.refreshMounts()
@@ -191,7 +192,7 @@ def test_a_mount_that_gets_an_account_key_is_no_more_opened_by_its_token(make):
     fs = make(spark=live).fs
     fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
     fs.updateMount(WASBS, "/mnt/raw", extra_configs={key: "a2V5"})
-    assert live.values.keys() == {key, RENEWED}
+    assert live.values.keys() == {key, RENEWED, LINK}
 
 
 def test_a_mounts_credentials_are_never_shown(make):
@@ -234,7 +235,7 @@ def test_a_credential_in_a_source_that_was_mounted_once_names_no_setting(make, t
     (tmp_path / "home" / "mounts.json").write_text(json.dumps([{"mount_point": "/mnt/s3", "source": source}]))
     fs = make(spark=live).fs
     fs.mount(WASBS, "/mnt/raw", extra_configs={SAS_KEY: TOKEN})
-    assert set(live.values) == {SAS_KEY, RENEWED}
+    assert set(live.values) == {SAS_KEY, RENEWED, LINK}
     assert fs.mounts()[1].source == "s3a://[REDACTED]@bucket/x"
 
 
@@ -348,7 +349,7 @@ def test_files_are_written_read_listed_copied_moved_and_removed(make, tmp_path):
     assert raised.value.fields == {"path": "/mnt/lake/in", "reason": "folder"}
     fs.cp("/mnt/lake/in", "/mnt/lake/out", recurse=True)
     fs.mv("/mnt/lake/out/a.txt", f"file:{tmp_path}/b.txt")
-    assert [info.name for info in fs.ls(str(tmp_path))] == ["b.txt", "home/", "lake/"]
+    assert [info.name for info in fs.ls(f"file:{tmp_path}")] == ["b.txt", "home/", "lake/"]
     with pytest.raises(StorageError) as raised:
         fs.rm("/mnt/lake/in")
     assert raised.value.fields == {"path": "/mnt/lake/in", "reason": "not_empty"}
@@ -357,7 +358,11 @@ def test_files_are_written_read_listed_copied_moved_and_removed(make, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/mnt/lake", "dbfs:/mnt/lake/", "s3a://bucket/x", "relative", "/mnt/lake/../.."]
+    "path",
+    [
+        *("/", "file:/", "dbfs:/", "dbfs:/.", "/mnt/lake", "dbfs:/mnt/lake/"),
+        *("s3a://bucket/x", "relative", "/mnt/lake/../..", "dbfs:relative"),
+    ],
 )
 def test_what_is_no_local_path_or_a_root_is_not_removed(make, tmp_path, path):
     fs = make().fs
@@ -435,6 +440,37 @@ def test_a_path_that_leads_out_of_its_folder_is_refused(make, tmp_path, act, pat
         act(fs, path.format(tmp_path))
     assert raised.value.fields == {"path": path.format(tmp_path), "reason": "leads_out"}
     assert [one.name for one in fs.ls("/mnt/lake")] == ["a"]
+
+
+def test_a_path_of_databricks_is_below_the_home_and_never_in_the_machines_root(make, tmp_path):
+    victim, inner = tmp_path / "victim", str(tmp_path / "victim")
+    victim.mkdir()
+    fs = make().fs
+    assert fs.ls("dbfs:/") == []
+    fs.put(f"dbfs:{inner}/a.txt", "text")
+    assert (tmp_path / "home" / "dbfs" / inner[1:] / "a.txt").read_text() == "text"
+    assert [entry.path for entry in fs.ls(f"dbfs:{inner}")] == [f"dbfs:{inner}/a.txt"]
+    assert fs.rm(f"dbfs:{inner}", recurse=True)
+    assert fs.rm("dbfs:///" + inner.split("/")[1], recurse=True)
+    assert victim.is_dir()
+
+
+@pytest.mark.parametrize("act", ["ls", "mkdirs", "head", "rm"])
+def test_a_path_that_spark_reads_elsewhere_than_databricks_is_named_with_both(make, tmp_path, act):
+    with pytest.raises(StorageError) as raised:
+        getattr(make().fs, act)("/tmp/x")
+    assert raised.value.fields == {"path": "/tmp/x", "reason": "two_places"}
+    for place in ("dbfs:/tmp/x", f"{tmp_path}/home/dbfs/tmp/x", "file:/tmp/x"):
+        assert place in str(raised.value)
+
+
+def test_a_mount_that_is_removed_is_no_link_any_more(make, tmp_path):
+    live = SparkConf()
+    fs = make(spark=live).fs
+    fs.mount(str(tmp_path / "lake"), "/mnt/raw")
+    assert live.values[LINK] == (tmp_path / "lake").as_uri()
+    fs.unmount("/mnt/raw")
+    assert LINK not in live.values
 
 
 def test_a_damaged_mount_table_is_named(make, tmp_path):

@@ -560,7 +560,8 @@ MOUNTED = {"/mnt/data": "file:///srv/data/", "/mnt/datalake": WASBS, "/mnt/azure
         ("/mntx/data", "/mntx/data"),
         ("/tmp/mnt/data", "/tmp/mnt/data"),
         ("abfss://c@a.dfs.core.windows.net/x", "abfss://c@a.dfs.core.windows.net/x"),
-        ("dbfs:/mnt/data", "dbfs:/mnt/data"),
+        ("dbfs:/mnt/data", "file:/srv/data"),
+        ("dbfs:///mnt/data/gps", "file:/srv/data/gps"),
     ],
 )
 def test_a_path_below_a_mount_point_becomes_its_source(path, expected):
@@ -592,6 +593,13 @@ def test_a_folder_that_is_given_as_an_address_is_written_so_too(version, monkeyp
 def test_a_percent_sign_in_a_container_stays():
     dbutils = FakeDbutils({"/mnt/a": f"{WASBS}/x%20y"})
     assert storage.resolve(dbutils, settings(), "/mnt/a/t") == f"{WASBS}/x%20y/t"
+
+
+@pytest.mark.parametrize("path", ["dbfs:/tmp/x", "dbfs:/", "dbfs:tmp"])
+def test_a_path_of_databricks_is_refused_elsewhere(path):
+    with pytest.raises(StorageError) as raised:
+        storage.resolve(FakeDbutils(MOUNTED), settings(), path)
+    assert raised.value.fields["path"] == path
 
 
 @pytest.mark.parametrize("path", ["/mnt/dat", "/mnt/data2/x", "/mnt/", "/mnt/other/x"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from workbench.dbutils import dbfs
 from workbench.dbutils.fs import FileInfo, FileSystem
 from workbench.dbutils.help import Documented
 from workbench.dbutils.jobs import Jobs, OutsideJobError, TaskValueError
@@ -58,7 +59,7 @@ class DBUtils(Documented):
         redactor = redactor or Redactor()
         mounts = MountTable(home_folder / "mounts.json", redactor)
         self.widgets = Widgets(parameters or {})
-        self.fs = FileSystem(mounts, spark)
+        self.fs = FileSystem(mounts, dbfs.root(home_folder), spark)
         self.secrets = Secrets(project_folder / "conf", redactor)
         self.notebook = Notebook(home_folder, project_folder, folder, redactor)
         self.jobs = Jobs(redactor)

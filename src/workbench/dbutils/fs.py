@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from topiclake.errors import StorageError
 from topiclake.session import open_store
+from workbench.dbutils import dbfs
 from workbench.dbutils.help import Documented
 from workbench.dbutils.mounts import (
     MOUNTS,
@@ -45,17 +46,21 @@ class FileInfo(NamedTuple):
 
 
 class FileSystem(Documented):
-    """Files in mounted and local folders.
+    """Files in mounted folders, below the workbench's home, and with `file:` anywhere.
 
-    Paths are `/mnt/<mount>/...` (also with `dbfs:`), `file:/...` or local absolute paths.
+    Paths are `/mnt/<mount>/...` (also with `dbfs:`), `dbfs:/...` or `file:/...`. Spark reads the same files
+    by `dbfs:` and `file:`. A path without either, below no mount, is an error: Databricks' Spark reads it
+    below `dbfs:/`, and Spark here in the machine's root.
 
     Args:
         mounts: The mount table.
+        root: The folder that `dbfs:/` names.
         spark: Returns the live Spark session, or None while there is none.
     """
 
-    def __init__(self, mounts: MountTable, spark: Callable[[], SparkSession | None]) -> None:
+    def __init__(self, mounts: MountTable, root: Path, spark: Callable[[], SparkSession | None]) -> None:
         self._mounts = mounts
+        self._root = root
         self._spark = spark
 
     def mount(
@@ -105,6 +110,9 @@ class FileSystem(Documented):
     def unmount(self, mount_point: str) -> bool:
         """Remove a mount; the files stay."""
         self._mounts.remove(_plain(mount_point))
+        spark = self._spark()
+        if spark is not None:
+            spark.conf.unset(dbfs.link(_plain(mount_point)))
         return True
 
     def ls(self, path: str) -> list[FileInfo]:
@@ -113,7 +121,7 @@ class FileSystem(Documented):
             names = {one.mountPoint.split("/")[2] for one in self.mounts() if lies_in(one.mountPoint, MOUNTS)}
             return [FileInfo(f"dbfs:{MOUNTS}/{name}/", f"{name}/", 0, 0) for name in sorted(names)]
         target = self._existing(path)
-        prefix = path.rstrip("/") if ":" in path else f"{self._scheme(path)}{path.rstrip('/')}"
+        prefix = path.rstrip("/") if path.startswith("file:") else f"dbfs:{_plain(path).rstrip('/')}"
         if target.is_file():
             return [_entry(target, prefix.rpartition("/")[0])]
         return [_entry(entry, prefix) for entry in sorted(target.iterdir())]
@@ -148,7 +156,9 @@ class FileSystem(Documented):
             StorageError: A folder is not empty and `recurse` is false, or it is a mount point or the root.
         """
         target = self._resolve(dir)
-        if target == Path(target.anchor) or _plain(dir) in (one.mountPoint for one in self.mounts()):
+        if target in (Path(target.anchor), self._root) or _plain(dir) in (
+            one.mountPoint for one in self.mounts()
+        ):
             raise StorageError(
                 f"{dir} is the root of a file system and stays", "a path inside it", path=dir, reason="root"
             )
@@ -198,6 +208,8 @@ class FileSystem(Documented):
         """Give the live Spark session, if there is one, the settings of all mounts."""
         spark = self._spark()
         if spark is not None:
+            for key, value in dbfs.links(self._mounts.all()).items():
+                spark.conf.set(key, value)
             for mount in self._mounts.all():
                 # The setting's name would tell a credential, with which Hadoop opens nothing.
                 if has_login(mount.source):
@@ -219,9 +231,6 @@ class FileSystem(Documented):
             raise StorageError(f"{path} does not exist", path=path, reason="missing")
         return target
 
-    def _scheme(self, path: str) -> str:
-        return "dbfs:" if self._mounts.find(_plain(path)) else "file:"
-
     def _resolve(self, path: str) -> Path:
         require_inside(path)
         if path.startswith("file:"):
@@ -239,10 +248,22 @@ class FileSystem(Documented):
             if plain.startswith("/mnt/"):
                 known = ", ".join(one.mountPoint for one in self.mounts()) or "none"
                 return _refuse(path, f"nothing is mounted there; mounted are {known}")
-            return Path(plain)
+            return self._below_root(path, plain)
         if mount.folder is None:
             return _refuse(path, f"it is mounted from {shown(mount.source)}, which only Spark reads here")
         return mount.folder / plain[len(mount.mount_point) :].strip("/")
+
+    def _below_root(self, path: str, plain: str) -> Path:
+        if not path.startswith("dbfs:"):
+            raise StorageError(
+                f"{path} is two places: on Databricks dbfs:{plain}, which is {self._root}{plain} here, and "
+                f"file:{plain} for Spark here",
+                f"dbfs:{plain} or file:{plain}",
+                path=path,
+                reason="two_places",
+            )
+        self._root.mkdir(parents=True, exist_ok=True)
+        return self._root / plain.strip("/")
 
 
 def _refuse(path: str, why: str) -> NoReturn:
