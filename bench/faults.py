@@ -176,6 +176,14 @@ FAULTS = (
         "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
     ),
     Fault(
+        "of two drivers of a batch, the one that makes commit 2 decides",
+        "micro_batch",
+        "(is_open or (",
+        "(False or (",
+        _MICRO_BATCH,
+        "a_second_driver_that_knows_another_schema_puts_no_record_into_both_places",
+    ),
+    Fault(
         "commit 3 is remembered",
         "micro_batch",
         "if batch.earlier(batch.target.quarantine) is not None:",

@@ -95,8 +95,8 @@ class Pause:
         self._seconds, self._why = self.SHORTEST_SECONDS, None
 
 
-#: By start of a query and follower: the last problem, which is told once.
-_problems: dict[tuple[str, str], str] = {}
+#: By checkpoint and follower: the start of its query, and the last problem; each is logged once a start.
+_problems: dict[tuple[str, str], tuple[str, str]] = {}
 
 
 def followed(write_batch: WriteBatch, followers: Sequence[Follower], location: str, start: str) -> WriteBatch:
@@ -135,11 +135,11 @@ def follow(followers: Sequence[Follower], start: str, batch: WrittenBatch) -> No
             follower(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the query goes on
             problem = " ".join(str(error).split())[:500]
-            if _problems.get((start, follower.what)) != problem:
+            if _problems.get((batch.checkpoint, follower.what)) != (start, problem):
                 _log.warning("%s failed; the query goes on: %s", follower.what, problem)
-            _problems[start, follower.what] = problem
+            _problems[batch.checkpoint, follower.what] = start, problem
         else:
-            _problems.pop((start, follower.what), None)
+            _problems.pop((batch.checkpoint, follower.what), None)
 
 
 def close_with(query: StreamingQuery, followers: Sequence[Follower]) -> None:

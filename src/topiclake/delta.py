@@ -160,7 +160,10 @@ def is_committed(spark: SparkSession, path: str, attempt: str) -> bool:
 
 
 def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> dict[str, Any] | None:
-    """Return what `writer` wrote into the history with a batch, and its `rows`; None: no such commit."""
+    """Return what `writer` wrote into the history with a batch, and its `rows`.
+
+    None: no such commit, or the history was cleaned up since.
+    """
     if not is_table(spark, path):
         return None
     found = _commits(spark, path, None, writer=writer, batch_id=str(batch_id))

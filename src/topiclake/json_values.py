@@ -89,11 +89,14 @@ class Values:
             tuple(config.items()),
         )
 
-    @property
-    def meaning(self) -> str:
-        """Name what values mean: another schema has another name."""
+    def meaning(self, time_zone: str) -> str:
+        """Name what values mean: another schema has another name.
+
+        Args:
+            time_zone: Of the session, in which Spark reads a time without a zone.
+        """
         told = f"{self.value_format}/{self.timestamp_format}/{self.columns.json()}"
-        # Without one, the name that batches of before there were deserializers have.
+        told += f"/{time_zone}" if '"timestamp"' in self.columns.json() else ""
         told += f"/{self.deserializer}" if self.deserializer else ""
         told += f"/{json.dumps(self.deserializer_config)}" if self.deserializer_config else ""
         return sha256(told.encode()).hexdigest()[:16]

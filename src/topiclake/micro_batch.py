@@ -2,9 +2,11 @@
 
 At most three commits, each with Delta's transaction id, in this order:
 1. the table: records whose schemas were known when the batch began;
-2. the table again, rarely: records whose schemas had to be looked up by id;
+2. the table again, rarely: records whose schemas had to be looked up by id. Also without such, where schemas
+   stay unknown or a constraint refuses rows;
 3. the quarantine, where something is left: everything else.
-A batch that Spark repeats after a crash does what was not done yet, and keeps what was decided.
+A batch that Spark repeats after a crash does what was not done yet, and keeps what was decided. Of two
+drivers that write one batch, the one that makes commit 2 decides which records are rows; the other follows.
 """
 
 from __future__ import annotations
@@ -336,11 +338,18 @@ def _settle(
     codecs = schemas.current(batch.spark)
     plain = schemas.plain(codecs)
     judged, writer = rows.judge(avro_form.named(rest, codecs.value, plain), codecs, layout), None
-    if not is_late_written and (is_repeated or codecs is not known):
-        found = rows.placed(rows.flat(judged, codecs, layout))
-        if not found.isEmpty():
-            writer = batch.start.writer + LATE
-            batch.append(found, batch.target.table, LATE, _pinned(batch, codecs, plain))
+    # A driver that knows more would take some of them for rows: commit 2 decides, also where it is empty.
+    is_open = tally.is_open(codecs)
+    found = rows.placed(rows.flat(judged, codecs, layout))
+    if not is_late_written and (is_open or ((is_repeated or codecs is not known) and not found.isEmpty())):
+        attempt, writer = uuid4().hex, batch.start.writer + LATE
+        pinned = _pinned(batch, codecs, plain) | {"attempt": attempt}
+        batch.append(found, batch.target.table, LATE, pinned)
+        if not delta.is_committed(batch.spark, batch.target.table, attempt):
+            # Another driver of this query was faster, and may have known other schemas.
+            rest = _not_written(batch, rest, batch.earlier(batch.target.table, LATE))
+            _settle(batch, rest, codecs, is_repeated=True, is_late_written=True)
+            return
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     left = F.lit(True) if is_late_written else rows.is_left(codecs, layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
@@ -28,7 +29,10 @@ _TABLE_CHANGED = re.compile(r"\[DELTA_SCHEMA_CHANGED\w*\] Detected schema change
 #: How the refusal of a record ends whose schema a fixed plan does not know.
 NOT_LISTED = "its schema was not in the registry's list when the query started"
 
-#: By run of a query, in the process that started it: what draws it, and what looks for losses.
+_Call = TypeVar("_Call")
+
+#: By run of a query, in the process that started it: what draws it, and what looks for losses; of so many.
+_NEWEST = 1000
 _drawings: dict[str, Callable[[], None]] = {}
 _losses: dict[str, Callable[[], OffsetsLostError | None]] = {}
 
@@ -62,7 +66,13 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
 
 def draw_when_caught_up(query: StreamingQuery, draw: Callable[[], None]) -> None:
     """Have a query drawn once more by who waits for it: a notebook may end there."""
-    _drawings[str(query.runId)] = draw
+    _note(_drawings, query, draw)
+
+
+def _note(kept: dict[str, _Call], query: StreamingQuery, call: _Call) -> None:
+    kept[str(query.runId)] = call
+    if len(kept) > _NEWEST:
+        del kept[next(iter(kept))]
 
 
 def keep_running(query: StreamingQuery, seconds: float | str) -> None:
@@ -105,7 +115,7 @@ def explain_losses(query: StreamingQuery, find: Callable[[], OffsetsLostError | 
         query: A running query.
         find: Looks for them, after the failure.
     """
-    _losses[str(query.runId)] = find
+    _note(_losses, query, find)
 
 
 def _failure(query: StreamingQuery, error: StreamingQueryException) -> TopiclakeError:

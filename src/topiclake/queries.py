@@ -132,12 +132,13 @@ def triggered(stream: DataStreamWriter, trigger: str) -> DataStreamWriter:
 
 
 def _finish_interrupted(stream: DataStreamWriter) -> None:
-    """Finish the batch that an earlier run began, in a query of its own.
+    """Finish the batch that an earlier run began, that one alone, in a separate query.
 
     Spark 4.1's Kafka source ends with a NullPointerException after such a batch is done (SPARK-55271): it
     reports how far behind it is before it has asked. The batch is committed then; the next start goes on.
     """
-    query = stream.trigger(availableNow=True).start()
+    # Where Spark has the fix, `availableNow` would read the whole backlog here.
+    query = stream.trigger(once=True).start()
     try:
         progress.await_caught_up(query, "availableNow")
     except IngestError as error:

@@ -130,6 +130,11 @@ class Tally:
     late: dict[Part, list[SchemaKey]]
     is_whole: bool
 
+    def is_open(self, codecs: Codecs) -> bool:
+        """Return whether records may be rows for who knows more: schemas, or that a constraint is gone."""
+        unknown = any(set(keys) - set(codecs.parts[part].keys) for part, keys in self.late.items())
+        return unknown or REFUSED_BY_TABLE in self.reasons
+
 
 def tally(records: DataFrame, codecs: Codecs, layout: Layout) -> Tally:
     """Look at records that are left; executes one job, and collects at most `KEYS_OF_A_BATCH` rows."""

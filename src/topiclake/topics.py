@@ -37,8 +37,8 @@ RETRY_SECONDS = 60.0
 
 _LOG = logging.getLogger(__name__)
 
-#: By start of a query and topic: when it may be tried again.
-_next_try: dict[tuple[str, str], float] = {}
+#: By checkpoint and topic: the start of its query, and when the topic may be tried again.
+_next_try: dict[tuple[str, str], tuple[str, float]] = {}
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _told(error: Exception) -> str:
 def _pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, why: str) -> None:
     """Write down which offsets of `topic` this batch holds."""
     _LOG.warning("topic %s is paused at batch %s; the others go on: %s", topic, batch_id, why)
-    _next_try[topics.template.start, topic] = time.monotonic() + topics.retry_seconds
+    _wait(topics, topic)
     ranges = (
         records.where(F.col("topic") == topic)
         .groupBy("topic", F.lit(batch_id).cast("bigint").alias("batch_id"), "partition")
@@ -184,9 +184,20 @@ def _pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, why: s
         ) from None
 
 
+def _wait(topics: Topics, topic: str) -> None:
+    """Try a topic again later; the next start of the query tries it at once."""
+    until = time.monotonic() + topics.retry_seconds
+    _next_try[topics.template.checkpoint, topic] = topics.template.start, until
+
+
+def _waits(topics: Topics, topic: str) -> bool:
+    start, until = _next_try.get((topics.template.checkpoint, topic), ("", 0.0))
+    return start == topics.template.start and until > time.monotonic()
+
+
 def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row]) -> bool:
     """Try to write what a topic missed, oldest batch first; tell whether all of it is written."""
-    if _next_try.get((topics.template.start, topic), 0.0) > time.monotonic():
+    if _waits(topics, topic):
         return False
     target = topics.target(topic)
     try:
@@ -200,7 +211,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row])
         if not _is_topics_own(error):
             raise
         _LOG.warning("topic %s is still paused: %s", topic, _told(error))
-        _next_try[topics.template.start, topic] = time.monotonic() + topics.retry_seconds
+        _wait(topics, topic)
         return False
     _LOG.warning("topic %s goes on", topic)
     return True

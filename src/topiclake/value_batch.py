@@ -82,7 +82,8 @@ def _write(start: _Start, target: Target, values: Values, records: DataFrame, ba
     counts = [F.count_if(F.col("reason") == one).alias(one) for one in ("ok", *REASONS)]
     counted = judged.observe(told, F.count_if(is_left(layout)).alias("left"), *counts)
     writer = writer_name(target, spark)
-    kept = {"pipeline": target.pipeline, "run": target.run, "values": values.meaning}
+    meaning = values.meaning(str(spark.conf.get("spark.sql.session.timeZone")))
+    kept = {"pipeline": target.pipeline, "run": target.run, "values": meaning}
     delta.append_once(
         placed(counted, layout, start.look),
         target.table,
@@ -98,7 +99,7 @@ def _write(start: _Start, target: Target, values: Values, records: DataFrame, ba
     found = observed.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
     if found is None:
         commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
-        _require_same(target, values, commit)
+        _require_same(target, meaning, commit)
         held = {} if commit is None else commit["constraints"]
         write_left(target, values, judge(values, records, layout, start.look, held), writer, batch_id)
         tell_earlier(target, records, batch_id)
@@ -112,13 +113,13 @@ def _write(start: _Start, target: Target, values: Values, records: DataFrame, ba
     start.has_written = True
 
 
-def _require_same(target: Target, values: Values, commit: Mapping[str, Any] | None) -> None:
+def _require_same(target: Target, meaning: str, commit: Mapping[str, Any] | None) -> None:
     """Check that a batch which was written in part is finished as it was begun: each record in one place."""
-    if commit is not None and commit.get("values") != values.meaning:
+    if commit is not None and commit.get("values") != meaning:
         raise IngestError(
             f"batch {commit['batch_id']} of pipeline {target.pipeline} was written in part with another "
-            "value_schema, value_format, timestamp_format or deserializer; with these, records would be lost "
-            "or doubled",
+            "value_schema, value_format, timestamp_format, deserializer or spark.sql.session.timeZone; with "
+            "these, records would be lost, doubled or read otherwise",
             "put them back until that batch is done, then change them",
             pipeline=target.pipeline,
             batch_id=commit["batch_id"],

@@ -148,10 +148,14 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
         with pytest.raises(ZeroDivisionError):
             value_batch.write(to, values, records, 0)
     mended = Values.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
-    with pytest.raises(
-        IngestError, match="batch 0 of pipeline isp was written in part with another value_sch"
-    ):
-        value_batch.write(another_start(to), mended, records, 0)
+    # A time without a zone is read in the session's.
+    other_zone = hits.spark.newSession()
+    other_zone.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    elsewhere = other_zone.createDataFrame([], records.schema)
+    for changed, given in ((mended, records), (values, elsewhere)):
+        with pytest.raises(IngestError) as raised:
+            value_batch.write(another_start(to), changed, given, 0)
+        assert raised.value.fields == {"pipeline": "isp", "batch_id": 0, "reason": "values_changed"}
     assert hits.quarantined() == Counter()
 
     anew, session = another_start(to), hits.spark.newSession()

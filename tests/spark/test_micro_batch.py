@@ -644,6 +644,57 @@ def test_a_schema_that_becomes_known_after_a_crash_doubles_nothing(
     assert commits(spark, target) == 2
 
 
+def test_a_second_driver_that_knows_another_schema_puts_no_record_into_both_places(
+    spark, target, registry, known, late, whole, kafka_records, monkeypatch
+):
+    """The first one was taken for dead behind its commit 1, and goes on when the second one is done."""
+    registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
+    records, calls, append = (
+        kafka_records([whole(known, 0), whole(late, 1)]),
+        itertools.count(1),
+        delta.append_once,
+    )
+
+    def overtaken(*args, **kwargs):
+        if next(calls) == 2:
+            registry.heal()
+            monkeypatch.setattr(delta, "append_once", append)
+            micro_batch.write(restarted(target), records, 0)
+            assert places(spark, target) == [(0, "table"), (1, "table")]
+        append(*args, **kwargs)
+
+    monkeypatch.setattr(delta, "append_once", overtaken)
+    micro_batch.write(target, records, 0)
+    assert delta.append_once is append
+    assert places(spark, target) == [(0, "table"), (1, "table")]
+
+
+def test_what_is_in_quarantine_stays_there_also_when_the_histories_were_cleaned_up(
+    spark, target, registry, known, late, whole, kafka_records, crashed
+):
+    """Delta forgets a commit after `delta.logRetentionDuration`, the transaction's number never."""
+    micro_batch.write(target, kafka_records([None]), 0)
+    records = kafka_records([whole(known, 0), whole(late, 1)])
+    registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
+    crashed(target, records, 1, 3)
+    registry.heal()
+    for path in (target.table, target.quarantine):
+        forget_history(spark, path)
+    micro_batch.write(restarted(target), records, 1)
+    assert sorted(places(spark, target)) == [(0, "table"), (0, "tombstone"), (1, "unknown_schema_id")]
+
+
+def forget_history(spark, path):
+    """Delete what Delta deletes of a log when it is old: all before a checkpoint."""
+    for change in ("'delta.checkpointInterval' = '1'", "'a' = 'b'"):
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({change})")
+    log = Path(path) / "_delta_log"
+    newest = max(file.name.partition(".")[0] for file in log.glob("*.checkpoint*"))
+    for commit in log.glob("*.json"):
+        if commit.name < newest:
+            commit.unlink()
+
+
 def test_what_is_in_quarantine_stays_there_when_its_schema_becomes_known(
     spark, target, registry, known, late, whole, kafka_records, crashed
 ):

@@ -164,11 +164,11 @@ def check_records(spark, target, plain_of):
 
 def check_batch_in_history(spark, target, schemas):
     known = {"writer": "11111111-aaaa", "batch_id": 42, "pipeline": "gps", "run": "run-1"}
-    (of_table,), (of_quarantine,) = (
+    (of_late, of_table), (of_quarantine,) = (
         [json.loads(commit["batch"]) for commit in delta.history(spark, path).collect() if commit["batch"]]
         for path in (target.table, target.quarantine)
     )
-    assert of_table.pop("attempt")
+    assert of_table.pop("attempt") != of_late.pop("attempt")
     judged = {
         "schemas": {"value": schemas},
         "plain": [],
@@ -176,20 +176,22 @@ def check_batch_in_history(spark, target, schemas):
         "judged": target.judgement,
     }
     assert (of_table, of_quarantine) == (known | judged, known)
+    # One record's schema is unknown: whether it is a row is decided, though it is none.
+    assert of_late == known | judged | {"writer": "11111111-aaaa/late"}
 
 
 def check_view_and_history(spark, settings, dbutils):
     tables.create_view(spark, settings, dbutils)
     assert [tuple(row) for row in spark.table("gps_view").orderBy("id").collect()] == [(0, "-"), (1, "-")]
     history = tables.table_history(spark, settings, dbutils).select("version", "rows").collect()
-    assert [tuple(row) for row in history] == [(1, 2), (0, None)]
+    assert [tuple(row) for row in history] == [(2, 0), (1, 2), (0, None)]
 
 
 def check_summary(summary):
-    """Batches 43 to 45 are this run's; of the table's versions 0 is its creation."""
+    """Batches 43 to 45 are this run's; of the table's versions 0 is its creation, and 2 an empty commit."""
     assert summary.rows_written == 2
     assert summary.quarantined == {"bad_magic": 1, "tombstone": 1, "too_short": 2}
-    assert (summary.table.rows, summary.table.version) == (4, 4)
+    assert (summary.table.rows, summary.table.version) == (4, 5)
     # Batch 44 had no bad records, and wrote nothing here.
     assert (summary.quarantine.rows, summary.quarantine.version) == (9, 2)
     assert all(set(row) == {"id", "note"} for row in summary.preview)

@@ -1,6 +1,11 @@
 package io.topiclake.store;
 
+import static java.nio.file.StandardOpenOption.CREATE_NEW;
+import static java.nio.file.StandardOpenOption.WRITE;
+
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
@@ -33,7 +38,7 @@ final class LocalFiles {
     Path target = Path.of(path.toUri().getPath());
     Path whole = target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + ".tmp");
     try {
-      Files.write(whole, content);
+      writeToDisk(whole, content);
       // Hadoop's checksum of a file that was here before, by a program with other settings, would not fit.
       Files.deleteIfExists(target.resolveSibling("." + target.getFileName() + ".crc"));
       if (overwrite) {
@@ -43,6 +48,17 @@ final class LocalFiles {
       }
     } finally {
       Files.deleteIfExists(whole);
+    }
+  }
+
+  /** After a power cut a name must not stand for a file whose content never reached the disk. */
+  private static void writeToDisk(Path file, byte[] content) throws IOException {
+    try (FileChannel channel = FileChannel.open(file, CREATE_NEW, WRITE)) {
+      ByteBuffer rest = ByteBuffer.wrap(content);
+      while (rest.hasRemaining()) {
+        channel.write(rest);
+      }
+      channel.force(true);
     }
   }
 
