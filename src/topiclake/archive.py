@@ -204,7 +204,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
         new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint)
     # At once, where a person waits; a running stream waits for a registry that is away.
     schemas.plain_keys(to.registry, to.subjects, to.plain_versions or ())
-    patient = to.registry.patient(settings.schema_registry.retry_seconds)
+    patient = to.registry.waiting(settings.schema_registry)
     known = StaticSchemas(spark, patient, to.subjects, to.layout, to.plain_versions, to.format)
     with refusals_named(settings.storage, to.checkpoint):
         data_loss.keep_ids(spark, new_ids, to.checkpoint)

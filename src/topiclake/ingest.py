@@ -203,7 +203,7 @@ def _writer(
             to = replace(to, look=look_at(spark, to.table))
         return partial(value_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
-    patient = to.registry.patient(settings.schema_registry.retry_seconds)
+    patient = to.registry.waiting(settings.schema_registry)
     if settings.pipeline.has_table_for_each:
         many = _topics(settings, dbutils, to)
         topics.resume(spark, many)

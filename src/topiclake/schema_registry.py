@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
@@ -26,6 +27,11 @@ __all__ = ["RegisteredSchema", "SchemaRegistry", "SubjectVersion"]
 
 Key = TypeVar("Key", bound=int | str)
 
+#: The pauses between the requests for a new id, of the time that it is given: with the first, five requests.
+_SHARES = (0.1, 0.2, 0.3, 0.4)
+#: So many ids are remembered as unknown, so that a batch does not wait for them once more.
+_REMEMBERED = 10_000
+
 
 @dataclass
 class SchemaRegistry:
@@ -38,6 +44,7 @@ class SchemaRegistry:
         ca_file: PEM file with the authority that signed the registry's certificate.
         patience: Seconds until a registry that gives no answer is an error.
         listing_seconds: How long a list of versions or subjects is good.
+        new_id_seconds: How long an unknown id is asked for again, once, before the registry does not know it.
         timeout: Seconds until one request counts as failed.
         login: Reads username and password anew, after the registry refused them; not pickled.
         clock: That of patience, limits and memory.
@@ -49,6 +56,7 @@ class SchemaRegistry:
     ca_file: str | None = None
     patience: float = 5.0
     listing_seconds: float = 15.0
+    new_id_seconds: float = 0.0
     timeout: float = 20.0
     login: Callable[[], Login] | None = field(default=None, repr=False)
     clock: Clock = field(default_factory=Clock, repr=False)
@@ -59,6 +67,7 @@ class SchemaRegistry:
         self._client = RegistryClient(self.url, login, self.ca_file, self.timeout, self.clock)
         self._schemas: dict[int | str, RegisteredSchema] = {}
         self._missing: dict[int | str, float] = {}
+        self._asked_again: dict[int | str, None] = {}
         self._versions: dict[Reference, Told] = {}
 
     @classmethod
@@ -78,12 +87,18 @@ class SchemaRegistry:
     def __reduce__(self) -> tuple[type[SchemaRegistry], tuple[object, ...]]:
         """Pickle the address, not the connection: Spark Connect runs micro-batches in another process."""
         address = (self.url, self.username, self.password, self.ca_file)
-        return type(self), (*address, self.patience, self.listing_seconds, self.timeout)
+        return type(self), (*address, self.patience, self.listing_seconds, self.new_id_seconds, self.timeout)
 
     def patient(self, seconds: float) -> SchemaRegistry:
         """Return the same registry, with what it answered and its limits, and another patience."""
         same = type(self).__new__(type(self))
         same.__dict__.update(self.__dict__, patience=seconds)
+        return same
+
+    def waiting(self, settings: SchemaRegistrySettings) -> SchemaRegistry:
+        """Return the same registry as micro-batches use it, for which no person waits."""
+        same = self.patient(settings.retry_seconds)
+        same.new_id_seconds = settings.new_id_seconds
         return same
 
     def latest(self, subject: str) -> SubjectVersion:
@@ -172,13 +187,16 @@ class SchemaRegistry:
         return self._registered(canonical(guid), GUIDS)
 
     def by_ids(
-        self, ids: Iterable[Key], max_misses: int = 5
+        self, ids: Iterable[Key], max_misses: int = 5, subjects: Sequence[str] = ()
     ) -> tuple[dict[Key, RegisteredSchema], set[Key], set[Key]]:
         """Look up ids (or GUIDs) in the given order, of which many may be noise.
+
+        One that the registry does not know is asked for again, for `new_id_seconds`, the first time.
 
         Args:
             ids: As `by_id` takes them; a string is a GUID.
             max_misses: So many unknown ones are asked for within a minute, over all calls.
+            subjects: Those that may list it meanwhile.
 
         Returns:
             The schemas; the ids that the registry does not know; those that it was not asked for.
@@ -196,7 +214,29 @@ class SchemaRegistry:
                 found[key] = schema
             else:
                 unknown.add(key)
-        return found, unknown, not_asked
+        if self.new_id_seconds:
+            self._ask_again([canonical(key) for key in unknown], subjects)
+        found |= {key: self._schemas[canonical(key)] for key in unknown if canonical(key) in self._schemas}
+        return found, unknown - found.keys(), not_asked
+
+    def _ask_again(self, unknown: Iterable[int | str], subjects: Sequence[str]) -> None:
+        """Ask for ids whose first answer was "unknown" until all are known, or `new_id_seconds` are over."""
+        new = [key for key in unknown if key not in self._asked_again]
+        for share in _SHARES if new else ():
+            self.clock.sleep(share * self.new_id_seconds)
+            for subject in subjects:
+                with suppress(SubjectNotFoundError):
+                    self.versions(subject, refresh=True)
+            new = [key for key in new if key not in self._schemas]
+            for key in new:
+                self._missing.pop(key, None)
+                self.by_id(key) if isinstance(key, int) else self.by_guid(key)
+            new = [key for key in new if key not in self._schemas]
+            if not new:
+                break
+        self._asked_again |= dict.fromkeys(new)
+        while len(self._asked_again) > _REMEMBERED:
+            del self._asked_again[next(iter(self._asked_again))]
 
     def register(
         self,

@@ -159,7 +159,7 @@ class Schemas:
         for part, wanted in keys.items():
             known = self._known(part)
             missing = [key for key in wanted if key not in known]
-            found, unknown[part], _ = self.registry.by_ids(missing)
+            found, unknown[part], _ = self.registry.by_ids(missing, subjects=self.subjects[part])
             self._looked_up.setdefault(part, {}).update(found)
         return unknown
 

@@ -79,6 +79,9 @@ class SchemaRegistrySettings(Section):
     ca_file: Path | None = None
     #: How long a micro-batch waits for a registry that gives no answer, before the query fails.
     retry_seconds: Annotated[float, Field(ge=0)] = 300
+    #: How long a micro-batch asks again for an id that the registry does not know, before its records go to
+    #: quarantine: a registry's follower may be behind.
+    new_id_seconds: Annotated[float, Field(ge=0)] = 10
 
 
 class PipelineSettings(SourceSettings):

@@ -127,7 +127,7 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
     if settings.pipeline.is_registered:
         platform_check.require_avro_limits(spark)
         codecs = _codecs(spark, settings)
-        patient = replace(to, registry=to.registry.patient(settings.schema_registry.retry_seconds))
+        patient = replace(to, registry=to.registry.waiting(settings.schema_registry))
         write_batch = partial(registered_values.write_left, patient, codecs, checkpoint_path)
     else:
         values = Values.from_settings(settings.pipeline)

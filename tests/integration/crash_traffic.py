@@ -53,7 +53,7 @@ def settings_for(kafka_servers: str, registry_url: str, topic: str, folder: Path
         env="test",
         name=topic,
         kafka=KafkaSettings(bootstrap_servers=kafka_servers),
-        schema_registry=SchemaRegistrySettings(url=registry_url),
+        schema_registry=SchemaRegistrySettings(url=registry_url, new_id_seconds=0),
         storage=StorageSettings(source=folder.as_uri(), mount_point="/mnt/datalake"),
         pipeline=PipelineSettings(
             topic=topic,

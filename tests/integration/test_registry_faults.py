@@ -294,6 +294,46 @@ def test_ten_thousand_unknown_ids_cost_five_requests_a_minute(make, proxy, time_
     assert len(proxy.requests) == 11
 
 
+def test_an_id_that_a_follower_does_not_know_yet_is_asked_for_again(make, proxy, time_, schema_id):
+    registry = make(new_id_seconds=10)
+    proxy.fault("own 404 without schema")
+    time_.after(5, proxy.heal)
+    assert registry.by_ids([schema_id])[1] == set()
+    assert proxy.times(f"/{schema_id}") == [0, 1, 3, 6]
+    assert registry.by_ids([schema_id])[0].keys() == {schema_id}
+    assert len(proxy.requests) == 4
+
+
+def test_a_fresh_list_of_versions_may_tell_a_new_id(make, proxy, time_, subject, schema_id):
+    registry = make(new_id_seconds=10)
+    registry.versions(subject)
+    new_id = make().register(subject, json.dumps({"type": "record", "name": "New", "fields": []}))
+    proxy.fault("own 404 without schema", path="/schemas/ids/")
+    assert registry.by_ids([new_id], subjects=[subject, "faults-of-nobody"])[0].keys() == {new_id}
+    assert time_.now == 1
+
+
+def test_an_unknown_id_is_waited_for_once_and_no_more_than_five_of_them(make, proxy, time_):
+    registry, ids = make(new_id_seconds=10), range(UNKNOWN, UNKNOWN + 6)
+    _, unknown, not_asked = registry.by_ids(ids)
+    assert (unknown, not_asked, time_.now) == (set(ids[:5]), {ids[5]}, 10)
+    assert [len(proxy.times(f"/{number}")) for number in ids] == [5] * 5 + [0]
+    time_.sleep(60)
+    # From now on each costs a request a minute, as long as it comes.
+    assert registry.by_ids(ids[:5])[1] == set(ids[:5])
+    assert (time_.now, len(proxy.requests)) == (70, 30)
+
+
+def test_a_registry_that_is_away_while_an_id_is_asked_for_again_is_no_verdict(make, proxy, time_, schema_id):
+    registry = make(new_id_seconds=10)
+    proxy.fault("own 404 without schema", times=1)
+    time_.after(0.5, lambda: proxy.fault("503"))
+    with pytest.raises(SchemaRegistryError):
+        registry.by_ids([schema_id])
+    proxy.heal()
+    assert registry.by_ids([schema_id])[0].keys() == {schema_id}
+
+
 def test_known_ids_are_found_when_the_misses_are_spent(make, schema_id):
     registry = make()
     registry.by_id(schema_id)
