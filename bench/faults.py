@@ -270,7 +270,7 @@ FAULTS = (
     Fault(
         "a running query waits for its registry",
         "ingest",
-        "to.registry.patient(settings.schema_registry.retry_seconds)",
+        "to.registry.waiting(settings.schema_registry)",
         "to.registry",
         _OUTAGE,
         _WAITS,

@@ -19,7 +19,6 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from topiclake import (
     data_loss,
     delta,
-    ingest,
     kafka,
     parquet_folder,
     platform_check,
@@ -27,6 +26,7 @@ from topiclake import (
     queries,
     schemas,
     storage,
+    targets,
 )
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.session import is_databricks, renewed_key
@@ -194,7 +194,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
             parameter="mode",
             found=settings.pipeline.mode,
         )
-    to = ingest.target(settings, dbutils)
+    to = targets.target(settings, dbutils)
     kafka.require_topics(settings.kafka, settings.pipeline)
     platform_check.require_avro_limits(spark)
     for location in (to.table, to.checkpoint):

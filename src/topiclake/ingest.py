@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from topiclake import (
+    automatic_replay,
     batch_followers,
     checkpoint,
     data_loss,
@@ -24,6 +25,7 @@ from topiclake import (
     progress,
     queries,
     storage,
+    targets,
     topics,
     value_batch,
 )
@@ -32,51 +34,12 @@ from topiclake.checkpoint import NONE
 from topiclake.consumer_groups import GroupCommit
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
-from topiclake.rows import Layout
-from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import BeforeTable, Look, look_at, plain_keys
 from topiclake.session import is_databricks
-from topiclake.settings import TOPIC, PipelineSettings, Settings
+from topiclake.settings import Settings
 from topiclake.storage_refusals import refusals_named
 from topiclake.storage_renewal import WriteBatch
 from topiclake.topics import Topics
-from topiclake.value_formats import AVRO, format_of
-from topiclake.wire_format import Part
-
-
-def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
-    """Resolve paths and secrets of a configuration into what a micro-batch must know."""
-    resolve = partial(storage.resolve, dbutils, settings.storage)
-    pipeline = settings.pipeline
-    name = TOPIC if pipeline.has_table_for_each else pipeline.topic
-    parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
-    return Target(
-        pipeline=settings.name,
-        run=settings.run_id,
-        subjects={part: pipeline.subjects(part, topic=name) for part in parts},
-        mode=pipeline.mode,
-        registry=SchemaRegistry.from_settings(settings.schema_registry),
-        table=resolve(pipeline.table_path),
-        quarantine=resolve(pipeline.quarantine_path),
-        checkpoint=resolve(pipeline.checkpoint_path),
-        layout=layout(pipeline),
-        properties=pipeline.table_properties,
-        # Each topic has some of the records that are listed for all.
-        needs_one_subject=pipeline.subject_strategy == "topic_record_name",
-        plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
-        format=format_of(pipeline) if pipeline.is_registered else AVRO,
-        type_widening=pipeline.type_widening,
-    )
-
-
-def layout(pipeline: PipelineSettings) -> Layout:
-    """Return which columns rows have beside those of their schema."""
-    return Layout(
-        kafka=pipeline.kafka_fields if pipeline.kafka_column else (),
-        key=pipeline.decode_key,
-        headers=pipeline.headers_column,
-        skips_tombstones=pipeline.tombstones == "skip",
-    )
 
 
 def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401
@@ -97,7 +60,7 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         DecodeError: Inside the query, in mode FAILFAST.
     """
-    to = target(settings, dbutils)
+    to = targets.target(settings, dbutils)
     kafka.require_topics(settings.kafka, settings.pipeline)
     platform_check.require_avro_limits(spark)
     platform_check.require_log_store(spark, to.table)
@@ -141,6 +104,7 @@ def _start(
         write_batch = partial(data_loss.write_watched, watch, write_batch)
     records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
     keep_ids()
+    automatic_replay.run_at_start(spark, settings, dbutils)
     query = queries.start_batches(
         records,
         settings,
@@ -152,6 +116,7 @@ def _start(
     )
     progress.explain_losses(query, partial(data_loss.explained, spark, settings, to.checkpoint))
     open_transactions.watch(query, settings.kafka, settings.pipeline)
+    automatic_replay.watch(query, spark, settings, dbutils)
     return query
 
 

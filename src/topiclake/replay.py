@@ -26,12 +26,12 @@ from pyspark.sql import functions as F
 
 from topiclake import delta, platform_check
 from topiclake.errors import IngestError
-from topiclake.ingest import target
 from topiclake.micro_batch import Target
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
 from topiclake.replay_reading import Reading, reading
 from topiclake.settings import Settings
 from topiclake.storage_refusals import refusals_named
+from topiclake.targets import target
 
 #: What names a row of the quarantine table.
 _ROW = ("topic", "partition", "offset", "pipeline", "batch_id")

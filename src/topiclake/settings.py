@@ -127,6 +127,8 @@ class PipelineSettings(SourceSettings):
     kafka_fields: Annotated[
         tuple[Literal["partition", "offset", "topic", "timestamp"], ...], BeforeValidator(_as_list)
     ] = ("partition", "offset")
+    #: Whether records that wait in quarantine for a schema go to the table once the registry knows it.
+    automatic_replay: bool = True
     #: What becomes of a record without a value.
     tombstones: Literal["quarantine", "skip"] = "quarantine"
     #: A consumer group whose offsets are committed behind each micro-batch, for Kafka's own tools.

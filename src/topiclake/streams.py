@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import (
-    ingest,
     kafka,
     platform_check,
     queries,
     registered_values,
     storage,
+    targets,
     value_batch,
     wire_format,
 )
@@ -90,7 +90,7 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
     Returns:
         The columns of `read_values`; raises as it does.
     """
-    pipeline, layout = settings.pipeline, ingest.layout(settings.pipeline)
+    pipeline, layout = settings.pipeline, targets.layout(settings.pipeline)
     _require_named(pipeline)
     if pipeline.is_registered:
         platform_check.require_avro_limits(records.sparkSession)
@@ -117,7 +117,7 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
         ConfigError, KafkaError, StorageError: Something cannot be used.
     """
     _require_named(settings.pipeline)
-    to = ingest.target(settings, dbutils)
+    to = targets.target(settings, dbutils)
     records = _records(spark, settings)
     platform_check.require_log_store(spark, to.quarantine)
     checkpoint_path = f"{to.checkpoint.rstrip('/')}{_QUARANTINE}"
@@ -163,5 +163,5 @@ def _codecs(spark: SparkSession, settings: Settings) -> Codecs:
     parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
     subjects = {part: pipeline.subjects(part, topic=pipeline.topic) for part in parts}
     return registered_values.codecs_of_today(
-        spark, registry, subjects, ingest.layout(pipeline), format_of(pipeline)
+        spark, registry, subjects, targets.layout(pipeline), format_of(pipeline)
     )

@@ -11,7 +11,7 @@ import pytest
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import delta, ingest, observed, value_batch
+from topiclake import delta, observed, targets, value_batch
 from topiclake.errors import ConfigError, DecodeError, IngestError
 from topiclake.json_values import Values
 
@@ -132,7 +132,7 @@ def begun(hits):
     Path(f"{hits.folder}/checkpoint").mkdir()
     Path(f"{hits.folder}/checkpoint/metadata").write_text(json.dumps({"id": uuid4().hex}))
     settings = hits.settings()
-    return ingest.target(settings, Unmounted()), Values.from_settings(settings.pipeline)
+    return targets.target(settings, Unmounted()), Values.from_settings(settings.pipeline)
 
 
 def another_start(target):

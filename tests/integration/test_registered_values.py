@@ -20,7 +20,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.hits_topic import PROJECT
-from topiclake import delta, ingest, micro_batch, protobuf_schema, queries, registered_values
+from topiclake import delta, micro_batch, protobuf_schema, queries, registered_values, targets
 from topiclake.config import load_settings
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
 from topiclake.quarantine import RECORD_SCHEMA
@@ -272,7 +272,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     records = connected.createDataFrame(rows, RECORD_SCHEMA)
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": uuid4().hex}))
-    to = ingest.target(topic.settings(), Unmounted())
+    to = targets.target(topic.settings(), Unmounted())
 
     away = replace(to, registry=SchemaRegistry(f"http://127.0.0.1:{free_port}", patience=0), start="away")
     with pytest.raises(SchemaRegistryError):
@@ -288,7 +288,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     # With what is a version now, the second record would be one of commit 1, and lost.
     topic.registry.register_schema(f"{topic.topic}-value", wider)
     for _ in range(2):
-        micro_batch.write(ingest.target(topic.settings(), Unmounted()), records, 0)
+        micro_batch.write(targets.target(topic.settings(), Unmounted()), records, 0)
         table = delta.read(connected, to.table).select("a", "b").orderBy("a").collect()
         assert table == [(1, None), (2, 3)]
         assert topic.quarantined() == Counter(undecodable=1, unknown_schema_id=1, tombstone=1)

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import ingest, kafka
+from topiclake import kafka, targets
 from topiclake.config import load_settings
 from topiclake.errors import KafkaError, SchemaRegistryError
 from topiclake.ingest import start_ingest
@@ -487,7 +487,7 @@ def test_settings_and_what_is_made_of_them_show_no_secret(
     for name, value in project.environment.items():
         monkeypatch.setenv(name, value)
     settings = load_settings("gps", {"env": "azure"}, secrets=read_secret, conf=project.folder / "conf")
-    target = ingest.target(
+    target = targets.target(
         settings.model_copy(
             update={
                 "pipeline": settings.pipeline.model_copy(update={"table_path": "/t", "checkpoint_path": "/c"})

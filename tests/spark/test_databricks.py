@@ -6,7 +6,7 @@ No Databricks is here: these are the options, and that Spark's own source takes 
 import pytest
 from pyspark.sql.types import StructType
 
-from topiclake import ingest, kafka, storage
+from topiclake import ingest, kafka, storage, targets
 from topiclake.avro import Codec, Codecs
 from topiclake.config import load_settings
 from topiclake.quarantine import RECORD_SCHEMA
@@ -42,7 +42,7 @@ def settings(tmp_path, monkeypatch):
 
 
 def test_the_target_keeps_the_paths_of_the_configuration(settings):
-    target = ingest.target(settings, NoDbutils())
+    target = targets.target(settings, NoDbutils())
     assert (target.table, target.quarantine, target.checkpoint) == (
         "/mnt/lake/gps",
         "/mnt/lake/gps_quarantine",

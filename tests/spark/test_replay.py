@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
-from topiclake import delta, ingest, micro_batch, quarantine, replay
+from tests.waiting import wait_until
+from topiclake import automatic_replay, delta, micro_batch, quarantine, replay, targets
 from topiclake.errors import ConfigError, IngestError
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows
 from topiclake.schema_registry import SchemaRegistry
@@ -78,7 +79,7 @@ def written_once(embedded, registry, kafka_records, avro_bytes, tmp_path_factory
     later = registry.register(f"{topic}-probe", record_of({"name": "p", "type": "int", "doc": topic})) + 1
     new = [frame(later, avro_bytes(V2, {"id": number, "note": f"n{number}"})) for number in (2, 4)]
     values = [frame(known, avro_bytes(V1, {"id": 0})), None, new[0], b"{json}", new[1], frame(known, b"")]
-    target = ingest.target(settings_for(embedded[1], topic, folder), None)
+    target = targets.target(settings_for(embedded[1], topic, folder), None)
     micro_batch.write(target, kafka_records(values, topic=topic), 0)
     noted = V2.replace('"note"', '"note", "doc": ' + json.dumps(topic))
     assert registry.register(f"{topic}-value", noted) == later
@@ -119,7 +120,7 @@ def written(settings, kafka_records):
 
     def write(values):
         records = kafka_records(values, topic=settings.pipeline.topic)
-        micro_batch.write(ingest.target(settings, None), records, 0)
+        micro_batch.write(targets.target(settings, None), records, 0)
 
     return write
 
@@ -161,6 +162,35 @@ def test_replays_beside_and_after_one_that_crashed_land_each_record_once(
     again = replayed()
     assert (again.looked_at, again.replayed, again.left, again.claims) == (3, 0, LEFT, [])
     assert commits(settings) == before
+
+
+def changed(settings, **pipeline):
+    return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=pipeline)})
+
+
+def test_what_waits_for_a_schema_is_replayed_by_the_query_itself(spark, settings, waiting, monkeypatch):
+    automatic_replay.run_at_start(spark, changed(settings, automatic_replay=False), None)
+    assert offsets(spark, settings) == [0]
+    monkeypatch.setattr(automatic_replay, "EVERY_SECONDS", 1)
+    query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+    try:
+        automatic_replay.watch(query, spark, changed(settings, trigger="1 second"), None)
+        wait_until(lambda: marks(spark, settings) == DONE)
+    finally:
+        query.stop()
+    require_landed_once(spark, settings)
+    before = commits(settings)
+    automatic_replay.run_at_start(spark, settings, None)
+    assert commits(settings) == before
+
+
+def test_a_query_that_ends_by_itself_replays_what_waits_at_its_start(spark, settings, waiting, caplog):
+    registry = settings.schema_registry.model_copy(update={"url": "http://127.0.0.1:1"})
+    automatic_replay.run_at_start(spark, settings.model_copy(update={"schema_registry": registry}), None)
+    assert "cannot be replayed now" in caplog.text
+    automatic_replay.run_at_start(spark, settings, None)
+    require_landed_once(spark, settings)
+    assert "2 records left the quarantine" in caplog.text
 
 
 def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
@@ -417,7 +447,7 @@ def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     key = frame(later, avro_bytes('"string"', "a key"))
     value = frame(registry.latest(f"{topic}-value").schema_id, avro_bytes(V1, {"id": 1}))
     records = kafka_records([value], topic=topic).withColumn("key", F.lit(key))
-    micro_batch.write(ingest.target(keyed, None), records, 0)
+    micro_batch.write(targets.target(keyed, None), records, 0)
     assert replayed(of=keyed).left == {"unknown_schema_id": 1}
     assert registry.register(f"{topic}-elsewhere", json.dumps({"type": "string", "doc": topic})) == later
     assert replayed(of=keyed).replayed == 1

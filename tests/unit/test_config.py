@@ -230,7 +230,7 @@ def test_an_unknown_parameter_is_named_with_those_allowed(load):
     error = refusal(load, "", {"topics": "gps"})
     allowed = error.fields.pop("allowed")
     assert error.fields == {"parameter": "topics", "reason": "unknown"}
-    assert allowed[:3] == ("assign", "avro_form", "checkpoint_path")
+    assert allowed[:3] == ("assign", "automatic_replay", "avro_form")
     assert allowed[-5:] == ("trigger", "type_widening", "value_format", "value_schema", "view")
     assert ", ".join(allowed) in error.cause
 

@@ -13,12 +13,15 @@ ROOT = Path(__file__).parents[2]
 #: Each layer may import what stands below it; modules of one layer don't import each other.
 LAYERS = [
     {"pipelines"},
-    {"tables", "audit", "replay", "archive", "streams", "kafka_batch", "avro_producer", "restarts", "sinks"}
+    {"tables", "audit", "archive", "streams", "kafka_batch", "avro_producer", "restarts", "sinks"}
     | {"monitoring"},
-    {"quarantine_views", "replay_reading", "kafka_writer", "avro_records"},
-    {"ingest", "audit_counts", "audit_range"},
+    {"kafka_writer", "avro_records"},
+    {"ingest"},
+    {"automatic_replay"},
+    {"replay"},
+    {"quarantine_views", "replay_reading", "audit_counts", "audit_range"},
     {"consumer_groups"},
-    {"topics", "value_batch", "registered_values"},
+    {"targets", "topics", "value_batch", "registered_values"},
     {"micro_batch", "static_schemas", "lineage"},
     {"schemas", "data_loss", "queries", "batch_followers"},
     {"rows", "storage_renewal", "lost_ranges", "open_transactions", "parquet_folder", "value_formats"},

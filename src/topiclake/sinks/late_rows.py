@@ -20,12 +20,12 @@ from topiclake import (
     checkpoint,
     data_loss,
     delta,
-    ingest,
     kafka,
     platform_check,
     quarantine,
     queries,
     storage,
+    targets,
     value_batch,
 )
 from topiclake.errors import ConfigError
@@ -152,7 +152,7 @@ def late_batches(
         checkpoint=location,
         topic=pipeline.topic,
         values=Values.from_settings(pipeline),
-        layout=ingest.layout(pipeline),
+        layout=targets.layout(pipeline),
         mode=pipeline.mode,
         fail_on_data_loss=pipeline.fail_on_data_loss,
         options=kafka.range_options(settings.kafka, shaded=is_databricks()),

@@ -1,0 +1,124 @@
+"""Records in quarantine whose schema the registry did not know: into the table, once it does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import checkpoint, delta, progress, targets
+from topiclake.errors import TopiclakeError
+from topiclake.micro_batch import Target
+from topiclake.replay import replay_quarantine
+from topiclake.settings import Settings
+
+_LOG = logging.getLogger(__name__)
+#: How often a running query looks whether a schema has become known (s).
+EVERY_SECONDS = 60
+#: So many unknown schemas are looked at, those of the most records.
+_MOST = 100
+_REASON = "unknown_schema_id"
+
+
+@dataclass
+class _Waiting:
+    """Schemas that records of one topic wait for.
+
+    Attributes:
+        settings: The topic's.
+        target: Where its records go.
+        version: Of the quarantine when it was read last; None where it was not.
+        ids: Schemas that its records wait for.
+        replayed: Schemas whose records were replayed; those that wait on have another reason to.
+    """
+
+    settings: Settings
+    target: Target
+    version: int | None = None
+    ids: list[int] = field(default_factory=list)
+    replayed: set[int] = field(default_factory=set)
+
+    def read(self, spark: SparkSession) -> None:
+        """Read what waits, where the quarantine has changed since."""
+        path = self.target.quarantine
+        if not delta.is_table(spark, path):
+            return
+        version = delta.latest_version(spark, path)
+        if version == self.version:
+            return
+        waiting = delta.read(spark, path).where(
+            (F.col("topic") == self.settings.pipeline.topic)
+            & (F.col("reason") == _REASON)
+            & F.col("schema_id").isNotNull()
+            & F.col("replayed_at").isNull()
+        )
+        counts = waiting.groupBy("schema_id").count().orderBy(F.desc("count")).limit(_MOST)
+        self.ids, self.version = [row["schema_id"] for row in counts.collect()], version
+
+    def known(self) -> set[int]:
+        """Return the schemas that the registry knows by now."""
+        wanted = [one for one in self.ids if one not in self.replayed]
+        found, _, _ = self.target.registry.by_ids(wanted)
+        return set(found)
+
+
+def run_at_start(spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
+    """Replay what can be replayed, where the query that starts ends by itself."""
+    if settings.pipeline.trigger == "availableNow":
+        for one in _each(spark, settings, dbutils):
+            _replay(spark, one, dbutils)
+
+
+def watch(query: StreamingQuery, spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
+    """Replay, while a query runs, what waits for a schema that has become known."""
+    if settings.pipeline.trigger != "availableNow":
+        given = (query, spark, settings, dbutils)
+        threading.Thread(target=_watch, args=given, name=f"replay of {query.name}", daemon=True).start()
+
+
+def _watch(query: StreamingQuery, spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
+    seen: dict[str, _Waiting] = {}
+    while not progress.has_ended(query, EVERY_SECONDS):
+        for one in _each(spark, settings, dbutils):
+            _replay(spark, seen.setdefault(one.settings.pipeline.topic, one), dbutils)
+
+
+def _each(spark: SparkSession, settings: Settings, dbutils: Any) -> Iterator[_Waiting]:  # noqa: ANN401
+    """Yield each topic whose records name schemas; of several, those that the checkpoint knows."""
+    pipeline = settings.pipeline
+    if not pipeline.automatic_replay or not pipeline.is_registered or pipeline.mode == "FAILFAST":
+        return
+    names = list(pipeline.topics)
+    if pipeline.has_table_for_each:
+        path = targets.target(settings, dbutils).checkpoint
+        names = sorted(checkpoint.position(spark, path) or [])
+    for name in names:
+        of_topic = settings.for_topic(name)
+        yield _Waiting(of_topic, targets.target(of_topic, dbutils))
+
+
+def _replay(spark: SparkSession, waiting: _Waiting, dbutils: Any) -> None:  # noqa: ANN401
+    """Replay where a schema has become known; what goes wrong costs the query nothing, and is tried again."""
+    topic = waiting.settings.pipeline.topic
+    try:
+        waiting.read(spark)
+        if known := waiting.known():
+            report = replay_quarantine(spark, waiting.settings, dbutils, [_REASON])
+            waiting.replayed |= known
+            _LOG.warning(
+                "topic %s: %d records left the quarantine, since the registry knows their schemas now (%s)",
+                topic,
+                report.replayed,
+                ", ".join(map(str, sorted(known))),
+            )
+    except (TopiclakeError, PySparkException, Py4JError) as error:
+        why = " ".join(str(error).split())[:500]
+        _LOG.warning("topic %s: its quarantine cannot be replayed now: %s", topic, why)

@@ -1,0 +1,49 @@
+"""Where the records of a configuration go."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from topiclake import storage
+from topiclake.micro_batch import Target
+from topiclake.rows import Layout
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.settings import TOPIC, PipelineSettings, Settings
+from topiclake.value_formats import AVRO, format_of
+from topiclake.wire_format import Part
+
+
+def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
+    """Resolve paths and secrets of a configuration into what a micro-batch must know."""
+    resolve = partial(storage.resolve, dbutils, settings.storage)
+    pipeline = settings.pipeline
+    name = TOPIC if pipeline.has_table_for_each else pipeline.topic
+    parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
+    return Target(
+        pipeline=settings.name,
+        run=settings.run_id,
+        subjects={part: pipeline.subjects(part, topic=name) for part in parts},
+        mode=pipeline.mode,
+        registry=SchemaRegistry.from_settings(settings.schema_registry),
+        table=resolve(pipeline.table_path),
+        quarantine=resolve(pipeline.quarantine_path),
+        checkpoint=resolve(pipeline.checkpoint_path),
+        layout=layout(pipeline),
+        properties=pipeline.table_properties,
+        # Each topic has some of the records that are listed for all.
+        needs_one_subject=pipeline.subject_strategy == "topic_record_name",
+        plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
+        format=format_of(pipeline) if pipeline.is_registered else AVRO,
+        type_widening=pipeline.type_widening,
+    )
+
+
+def layout(pipeline: PipelineSettings) -> Layout:
+    """Return which columns rows have beside those of their schema."""
+    return Layout(
+        kafka=pipeline.kafka_fields if pipeline.kafka_column else (),
+        key=pipeline.decode_key,
+        headers=pipeline.headers_column,
+        skips_tombstones=pipeline.tombstones == "skip",
+    )
