@@ -51,11 +51,8 @@ display(tl.table_history(spark, settings, dbutils))
 # COMMAND ----------
 
 # DBTITLE 1,Time travel: the table as it was
-then = spark.sql(
-    f"SELECT count(*) AS records FROM delta.`{tl.table_path(settings, dbutils)}` "
-    f"VERSION AS OF {int(dbutils.widgets.get('version'))}"
-)
-display(then)
+version = spark.read.format("delta").option("versionAsOf", dbutils.widgets.get("version"))
+display(version.load(tl.table_path(settings, dbutils)).selectExpr("count(*) AS records"))
 
 # COMMAND ----------
 

@@ -34,7 +34,7 @@ def take(table: str, why: str, remedy: str) -> None:
     if place in _held:
         return
     name = f"topiclake-{blake2b(place.encode(), digest_size=16).hexdigest()}.lock"
-    file = open(Path(tempfile.gettempdir(), name), "a+", encoding="utf-8", opener=_opened)  # noqa: SIM115
+    file = _opened(Path(tempfile.gettempdir(), name))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -47,9 +47,10 @@ def take(table: str, why: str, remedy: str) -> None:
             table=table,
             other=first,
         ) from None
-    file.truncate(0)
-    file.write(f"process {os.getpid()} (since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC)")
-    file.flush()
+    if file.writable():
+        file.truncate(0)
+        file.write(f"process {os.getpid()} (since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC)")
+        file.flush()
     _held[place] = file
 
 
@@ -59,6 +60,14 @@ def _place(table: str) -> str:
     return str(Path(folder).resolve()) if folder.startswith("/") else table
 
 
-def _opened(path: str, flags: int) -> int:
-    # For drivers of all users; and never where somebody has laid a link.
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+def _opened(path: Path) -> TextIO:
+    """Open the lock, which all users may take and only the one who made it may write."""
+    # Never where somebody has laid a link.
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except PermissionError:
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8")
+    if os.fstat(descriptor).st_uid == os.geteuid():
+        # Whatever the umask says: another user could not even look who has it.
+        os.fchmod(descriptor, 0o644)
+    return os.fdopen(descriptor, "r+", encoding="utf-8")

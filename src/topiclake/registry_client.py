@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -69,6 +70,13 @@ class RegistryClient:
                 "take it out, and make it the secrets schema_registry.username and password",
                 key="schema_registry.url",
                 reason="login",
+            )
+        if login and _is_in_clear(url):
+            raise ConfigError(
+                f"schema_registry.url is {url}: over http the login would go through the network in clear",
+                "https, or no login; http with a login is for this machine (localhost, 127.0.0.1)",
+                key="schema_registry.url",
+                reason="in_clear",
             )
         self._url, self._name = url.rstrip("/"), f"the schema registry at {url}"
         self._login, self._timeout, self._clock, self._budget = login, timeout, clock, Budget(clock.now)
@@ -224,6 +232,17 @@ class RegistryClient:
         if response.status >= 429:
             return FaultError(cause, _LOOK_AT_LOG, wait)
         return FaultError(cause, _CHECK_URL, wait)
+
+
+def _is_in_clear(url: str) -> bool:
+    """Return whether what is sent to `url` goes over a network, and everybody on the way can read it."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname == "localhost":
+        return False
+    try:
+        return not ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return True
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

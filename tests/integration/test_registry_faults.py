@@ -201,6 +201,25 @@ def test_a_login_in_the_address_is_refused_without_showing_it(make):
     assert "Sesam" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "is_refused"),
+    [
+        *((url, True) for url in ("http://registry:8081", "http://10.0.0.1:8081/x", "http://localhost.evil")),
+        *((url, False) for url in ("https://registry", "http://127.0.0.2:1", "http://[::1]:1")),
+        ("http://localhost:8081", False),
+    ],
+)
+def test_a_login_goes_over_http_within_this_machine_only(url, is_refused):
+    SchemaRegistry(url)
+    if not is_refused:
+        SchemaRegistry(url, "reader", "Sesam")
+        return
+    with pytest.raises(ConfigError) as caught:
+        SchemaRegistry(url, "reader", "Sesam")
+    assert caught.value.fields == {"key": "schema_registry.url", "reason": "in_clear"}
+    assert "Sesam" not in str(caught.value)
+
+
 def test_a_rotated_secret_is_read_again(make, proxy, time_, schema_id):
     secrets = {"username": "reader", "password": "old"}
     section = {"url": proxy.url, "username": "{{secrets/s/username}}", "password": "{{secrets/s/password}}"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from topiclake import kafka, storage
-from topiclake.session import is_databricks, jvm_options
+from topiclake.session import REDACTION, is_databricks, jvm_options
 from topiclake.settings import KafkaSettings, PipelineSettings
 from topiclake.storage_settings import StorageSettings
 
@@ -139,3 +139,5 @@ def test_the_documented_lines_of_the_clusters_configuration_are_those_that_are_c
     told = (PROJECT / "docs" / "databricks.md").read_text()
     for part in ("driver", "executor"):
         assert f"spark.{part}.extraJavaOptions {jvm_options()}\n" in told
+    for setting in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
+        assert f"{setting} {REDACTION}\n" in told

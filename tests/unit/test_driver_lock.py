@@ -65,7 +65,7 @@ def session(store):
     ],
 )
 def test_a_second_driver_is_refused_where_one_is_allowed_and_told_of_the_first(
-    start, table, again, store, safe
+    start, table, again, store, safe, tmp_path
 ):
     first = start(table, store)
     with pytest.raises(PlatformError) as refused:
@@ -74,6 +74,8 @@ def test_a_second_driver_is_refused_where_one_is_allowed_and_told_of_the_first(
     assert f"{store} is safe for one driver only" in str(refused.value)
     key = f"spark.delta.logStore.{table.partition(':')[0]}.impl"
     assert refused.value.remedy == f"end that one, or set {key} to io.topiclake.store.{safe} in both"
+    (lock,) = tmp_path.glob("topiclake-*.lock")
+    assert oct(lock.stat().st_mode & 0o777) == "0o644"
     # Another table is nobody's, and a log store for many drivers asks nobody.
     platform_check.require_log_store(session(store), f"{again}-other")
     platform_check.require_log_store(session(f"io.topiclake.store.{safe}"), again)

@@ -34,6 +34,7 @@ class Receiver:
             def do_POST(self) -> None:
                 received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 self.send_response(int(self.path[1:4]))
+                self.send_header("Location", "/200/elsewhere")
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -90,6 +91,11 @@ def test_a_webhook_that_fails_is_logged_without_its_address(
 ) -> None:
     notify(run, "on_failure", tmp_path / "a", {"ops": receiver.url(500)}.__getitem__)
     assert logged(tmp_path / "a")["failures"] == ["webhook ops: HTTP 500"]
+    for status in (302, 307):
+        receiver.received.clear()
+        notify(run, "on_failure", tmp_path / f"{status}", {"ops": receiver.url(status)}.__getitem__)
+        assert logged(tmp_path / f"{status}")["failures"] == [f"webhook ops: HTTP {status}"]
+        assert len(receiver.received) == 1
     notify(run, "on_failure", tmp_path / "b", lambda _: f"http://127.0.0.1:{free_port}/token")
     assert logged(tmp_path / "b")["failures"] == ["webhook ops: ConnectionError"]
     assert "token" not in (tmp_path / "b").read_text()

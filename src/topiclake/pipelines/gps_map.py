@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ def track_map(gps_events: DataFrame, *, max_points: int = 20_000) -> str:
     figure = make_subplots(
         rows=1,
         cols=len(regions),
-        subplot_titles=[", ".join(t.device for t in region[:3]) for region in regions],
+        subplot_titles=[", ".join(_text(track) for track in region[:3]) for region in regions],
     )
     fastest = _percentile([speed for region in regions for track in region for speed in track.speeds], 0.98)
     for column, region in enumerate(regions, start=1):
@@ -91,6 +92,11 @@ def _regions(tracks: list[Track]) -> list[list[Track]]:
     return regions
 
 
+def _text(track: Track) -> str:
+    """Return the name of a device as Plotly shows it as it is: in a title it takes tags and links."""
+    return html.escape(track.device)
+
+
 def _percentile(values: list[float], share: float) -> float:
     """One jump of a receiver must not take the colours from everybody else."""
     return max(sorted(values)[int(len(values) * share) - 1], 1.0)
@@ -101,7 +107,7 @@ def _trace(track: Track, fastest: float) -> go.Scatter:
         x=track.longitudes,
         y=track.latitudes,
         mode="lines+markers",
-        name=track.device,
+        name=_text(track),
         line={"color": "lightgrey", "width": 1},
         marker={
             "size": 5,
