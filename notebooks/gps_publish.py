@@ -13,6 +13,7 @@
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `devices` | how many trackers; three tracks are recorded, further trackers walk them again |
+# MAGIC | `times` | `now`: the tracks end now; `recorded`: the times of the file, of which one receiver's are of 1901 |
 # MAGIC | `records_per_second` | all trackers together; 0 for as fast as it goes |
 
 # COMMAND ----------
@@ -21,6 +22,7 @@
 dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("devices", "3")
+dbutils.widgets.dropdown("times", "now", ["now", "recorded"])
 dbutils.widgets.text("records_per_second", "0")
 
 # COMMAND ----------
@@ -39,6 +41,7 @@ published = tl.publish_tracks(
     "../data/gps_tracks.csv",
     devices=dbutils.widgets.get("devices"),
     records_per_second=dbutils.widgets.get("records_per_second"),
+    times=dbutils.widgets.get("times"),
 )
 print(f"{published.records} records of {published.devices} devices, acknowledged by the broker")
 

@@ -124,7 +124,8 @@ class Cells:
         return load_settings("gps", self.notebooks.ingest_parameters | parameters, conf=PROJECT / "conf")
 
     def publish(self, devices: object = 3) -> None:
-        tl.publish_tracks(self.settings(), PROJECT / "data" / "gps_tracks.csv", devices=devices)
+        file = PROJECT / "data" / "gps_tracks.csv"
+        tl.publish_tracks(self.settings(), file, devices=devices, times="recorded")
 
     def ingest(self, **parameters: str) -> dict[str, Any]:
         settings = self.settings(**parameters)

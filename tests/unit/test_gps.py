@@ -58,6 +58,17 @@ def test_times_of_a_broken_clock_stay_negative(tracks):
     assert any(event["timestamp"] > 0 for track in tracks for event in track)
 
 
+def test_tracks_as_of_now_end_now_and_keep_the_time_between_their_points(tracks):
+    now = 1_800_000_000_000
+    for recorded, played in zip(tracks, gps.as_of(tracks, now), strict=True):
+        times = [[event["timestamp"] for event in track] for track in (recorded, played)]
+        assert max(times[1]) == now
+        assert [one - times[0][0] for one in times[0]] == [one - times[1][0] for one in times[1]]
+        assert [event | {"timestamp": 0} for event in recorded] == [
+            event | {"timestamp": 0} for event in played
+        ]
+
+
 def test_each_event_can_be_written_with_the_registered_schema(tracks):
     schema = fastavro.parse_schema(json.loads(json.dumps(gps.GPS_SCHEMA)))
     event = tracks[0][0]
@@ -179,6 +190,12 @@ def test_a_rate_that_makes_no_sense_is_refused(settings, rate):
         gps.publish_tracks(settings, TRACKS, devices="3", records_per_second=rate)
     assert raised.value.fields == {"parameter": "records_per_second", "found": rate, "minimum": 0}
     assert "a number, at least 0" in raised.value.cause
+
+
+def test_times_that_are_neither_are_refused(settings):
+    with pytest.raises(ConfigError) as raised:
+        gps.publish_tracks(settings, TRACKS, devices=3, times="later")
+    assert raised.value.fields == {"parameter": "times", "found": "later", "allowed": ("now", "recorded")}
 
 
 def test_missing_tracks_are_noticed_before_the_broker(settings, tmp_path):

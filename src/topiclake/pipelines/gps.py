@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice, zip_longest
@@ -32,6 +33,9 @@ GPS_SCHEMA = {
         {"name": "speed", "type": "double", "doc": "km/h"},
     ],
 }
+
+#: Which times events carry.
+TIMES = ("now", "recorded")
 
 GpsEvent = dict[str, str | int | float]
 
@@ -95,6 +99,20 @@ def _event(row: dict[str, str]) -> GpsEvent:
     }
 
 
+def as_of(tracks: list[list[GpsEvent]], now_ms: int) -> list[list[GpsEvent]]:
+    """Return tracks that end now, with the recorded time between their events.
+
+    Args:
+        tracks: As `read_tracks` returns them.
+        now_ms: When, in milliseconds since 1970.
+    """
+    return [
+        [event | {"timestamp": int(event["timestamp"]) + now_ms - end} for event in track]
+        for track in tracks
+        for end in [max(int(event["timestamp"]) for event in track)]
+    ]
+
+
 def play(tracks: list[list[GpsEvent]], devices: int) -> Iterator[GpsEvent]:
     """Let `devices` trackers walk the tracks at the same time, each from start to end.
 
@@ -123,6 +141,7 @@ def publish_tracks(
     records_per_second: float | str = 0,
     partitions: int = 4,
     schema_in: SchemaIn = "prefix",
+    times: str = "now",
 ) -> Published:
     """Register the GPS schema, create the topic where it is missing, and play the tracks into it.
 
@@ -134,15 +153,23 @@ def publish_tracks(
         records_per_second: All devices together; 0 for as fast as it goes.
         partitions: Of the topic, when it is created; a device's events stay in one partition.
         schema_in: Where records name their schema: its id in front of the value, or its GUID in a header.
+        times: `now`, and the tracks end now; or `recorded`.
 
     Raises:
-        ConfigError: `devices` or the rate is no number or too small, or the file is wrong.
+        ConfigError: `devices` or the rate is no number or too small, `times` is neither of them, or the file
+            is wrong.
         KafkaError, SchemaRegistryError: A service cannot be used, a record was not acknowledged, or the
             registry has no GUIDs.
     """
     number_of_devices = at_least(1, "devices", devices, whole=True)
     rate = at_least(0, "records_per_second", records_per_second)
+    if times not in TIMES:
+        raise ConfigError(
+            f"times is {times!r}", f"one of {', '.join(TIMES)}", parameter="times", found=times, allowed=TIMES
+        )
     tracks = read_tracks(Path(file))
+    if times == "now":
+        tracks = as_of(tracks, time.time_ns() // 1_000_000)
     topic = settings.pipeline.topic
     kafka.ensure_topic(settings.kafka, topic, partitions)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
