@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from traitlets import Type, default
 
 from workbench.dbutils import DBUtils, NotebookExit
+from workbench.dbutils.secrets import secrets_of_environment
 from workbench.dbutils.widgets import untaken
 from workbench.display import Display
 from workbench.display_table import Redaction
@@ -87,7 +88,8 @@ class Workspace:
     def __init__(self, context: Context, shell: Shell, redactor: Redactor) -> None:
         home, project = Path(context.home_folder), Path(context.project_folder)
         self._shell = shell
-        for secret in context.secrets:
+        # Those of the environment too: a cell's shell prints them without having asked for them.
+        for secret in (*context.secrets, *secrets_of_environment()):
             redactor.remember(secret)
         notebooks = [Path(context.notebook)]
         self.session = NotebookSession(notebooks[0].stem, home, project, self._on_spark_start)

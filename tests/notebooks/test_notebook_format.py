@@ -65,16 +65,20 @@ def test_magics_show_what_they_do_without_the_secret(run, write, home, terminal,
     result = run(
         '# MAGIC %run ./lib/other $who="me"',
         "token = dbutils.secrets.get('s', 'k')\n_ = dbutils.fs.mount('" + str(home.project) + "', '/mnt/x')",
-        "# MAGIC %sh\n# MAGIC echo shell $TOPICLAKE_SECRET_S_K\n# MAGIC false",
+        "# MAGIC %sh\n# MAGIC echo shell $TOPICLAKE_SECRET_S_K\n# MAGIC env\n# MAGIC false",
         "# MAGIC %fs ls /mnt/x",
         "# MAGIC %fs head /mnt/x/a.txt",
         "# MAGIC %pip show pyspark",
         "# MAGIC %python\n# MAGIC dbutils.notebook.exit(str(y))",
-        environment={"TOPICLAKE_SECRET_S_K": "s3cret"},
+        environment={
+            "TOPICLAKE_SECRET_S_K": "s3cret",
+            "TOPICLAKE_SECRET_S_NEVER": "s3cret-that-nobody-fetched",
+        },
     )
     assert result.exit_value == "1"
     output = terminal.getvalue()
-    for line in ("included for me", "shell [REDACTED]", "first", "Name: pyspark"):
+    shown = "TOPICLAKE_SECRET_S_NEVER=[REDACTED]"
+    for line in ("included for me", "shell [REDACTED]", shown, "first", "Name: pyspark"):
         assert f"      {line}\n" in output
     executed = nbformat.read(result.ipynb, as_version=4)
     assert "dbfs:/mnt/x/a.txt" in executed.cells[3].outputs[0].data["text/plain"]

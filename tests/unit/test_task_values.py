@@ -118,7 +118,11 @@ def leave_secret(tmp_path, monkeypatch, job):
     dbutils = DBUtils(tmp_path, tmp_path)
     dbutils.jobs.taskValues.set("plain", "open")
     assert [path.name for path in file.parent.iterdir()] == ["ingest.json"]
+    monkeypatch.setenv("TOPICLAKE_SECRET_S_OTHER", "in no value")
+    dbutils.secrets.get("s", "other")
     dbutils.jobs.taskValues.set("url", {"password": [f"x{dbutils.secrets.get('s', 'k')}"]})
+    (secrets,) = file.parent.glob("*.secrets.json")
+    assert json.loads(secrets.read_text()) == [SECRET]
     for path in file.parent.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     return file.parent

@@ -74,8 +74,9 @@ class TaskValues(Documented):
         if folder and task:
             file = values_file(folder, task)
             file.parent.mkdir(parents=True, exist_ok=True)
-            if self._redactor.redact(text) != text:
-                replace_json(secrets_file(folder, task), self._redactor.values)
+            if held := [one for one in self._redactor.values if Redactor([one]).redact(text) != text]:
+                kept = secrets_file(folder, task)
+                replace_json(kept, sorted({*read_secrets(kept), *held}))
             replace_json(file, {**_read(file), key: value})
 
     def get(

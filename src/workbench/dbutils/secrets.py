@@ -21,6 +21,11 @@ PREFIX = "TOPICLAKE_SECRET_"
 FOLDER_VARIABLE = "TOPICLAKE_SECRETS_FOLDER"
 
 
+def secrets_of_environment() -> list[str]:
+    """Return the values of the environment that are secrets."""
+    return [value for name, value in os.environ.items() if name.startswith(PREFIX)]
+
+
 class SecretScope(NamedTuple):
     """A group of secrets."""
 

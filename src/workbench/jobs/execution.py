@@ -72,6 +72,7 @@ class Execution:
                 time.sleep(POLL_SECONDS if self._running or self._retries else 0)
             except KeyboardInterrupt:
                 self._stop("CANCELED")
+        self._context.forget_secrets()
         state = self._stopped or _result(self._job, self._states)
         failed = ", ".join(sorted(key for key, one in self._states.items() if one in _FAILED))
         self._store.end(self._run.id, state, f"{failed} not successful" if failed else "")

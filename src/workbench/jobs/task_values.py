@@ -15,6 +15,7 @@ from workbench.dbutils.jobs import (
     read_secrets,
     values_file,
 )
+from workbench.files import replace_json
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.references import Name, problem, resolve, time_part, unresolved
 from workbench.jobs.run_records import Run
@@ -22,6 +23,9 @@ from workbench.notebook_parameters import widget_names
 from workbench.notebook_source import read_notebook
 from workbench.parameters import HandedOn
 from workbench.redaction import Redactor
+
+#: How the files end that hold parameters of tasks, those with secrets.
+_PARAMETERS = ".parameters.json"
 
 Command = Callable[[Task, dict[str, str]], Sequence[str]]
 
@@ -81,9 +85,20 @@ class RunContext:
         redactor = Redactor(secret for file in files for secret in read_secrets(file))
         hidden = {name: value for name, value in given.items() if redactor.redact(value) != value}
         if hidden:
-            file = self._values / f"{task.task_key}.parameters.json"
+            file = self._values / f"{task.task_key}{_PARAMETERS}"
             variables |= HandedOn(hidden, redactor.values).save(file)
         return {name: value for name, value in given.items() if name not in hidden}, variables
+
+    def forget_secrets(self) -> None:
+        """Take out of the tasks' values, at the end of the run, what is secret in them."""
+        for file in self._values.glob(f"*{SECRETS_SUFFIX}"):
+            values = file.with_name(f"{file.name.removesuffix(SECRETS_SUFFIX)}.json")
+            replace_json(
+                values, Redactor(read_secrets(file)).redact_all(json.loads(values.read_text("utf-8")))
+            )
+            file.unlink()
+        for file in self._values.glob(f"*{_PARAMETERS}"):
+            file.unlink()
 
     def _value(self, task: str) -> Callable[[Name], object]:
         plain = {
