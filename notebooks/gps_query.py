@@ -52,7 +52,8 @@ display(tl.table_history(spark, settings, dbutils))
 
 # DBTITLE 1,Time travel: the table as it was
 version = spark.read.format("delta").option("versionAsOf", dbutils.widgets.get("version"))
-display(version.load(tl.table_path(settings, dbutils)).selectExpr("count(*) AS records"))
+then = version.load(tl.table_path(settings, dbutils)).selectExpr("count(*) AS records")
+display(then)
 
 # COMMAND ----------
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from topiclake import checkpoint, delta, progress, targets
 from topiclake.errors import TopiclakeError
 from topiclake.micro_batch import Target
 from topiclake.replay import replay_quarantine
-from topiclake.settings import Settings
+from topiclake.settings import PipelineSettings, Settings
 
 _LOG = logging.getLogger(__name__)
 #: How often a running query looks whether a schema has become known (s).
@@ -72,53 +73,62 @@ class _Waiting:
 
 def run_at_start(spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
     """Replay what can be replayed, where the query that starts ends by itself."""
-    if settings.pipeline.trigger == "availableNow":
-        for one in _each(spark, settings, dbutils):
-            _replay(spark, one, dbutils)
+    if _is_wanted(settings.pipeline) and settings.pipeline.trigger == "availableNow":
+        _look(spark, settings, dbutils, {})
 
 
 def watch(query: StreamingQuery, spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
     """Replay, while a query runs, what waits for a schema that has become known."""
-    if settings.pipeline.trigger != "availableNow":
+    if _is_wanted(settings.pipeline) and settings.pipeline.trigger != "availableNow":
         given = (query, spark, settings, dbutils)
         threading.Thread(target=_watch, args=given, name=f"replay of {query.name}", daemon=True).start()
+
+
+def _is_wanted(pipeline: PipelineSettings) -> bool:
+    return pipeline.automatic_replay and pipeline.is_registered and pipeline.mode == "PERMISSIVE"
 
 
 def _watch(query: StreamingQuery, spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
     seen: dict[str, _Waiting] = {}
     while not progress.has_ended(query, EVERY_SECONDS):
-        for one in _each(spark, settings, dbutils):
-            _replay(spark, seen.setdefault(one.settings.pipeline.topic, one), dbutils)
+        _look(spark, settings, dbutils, seen)
 
 
-def _each(spark: SparkSession, settings: Settings, dbutils: Any) -> Iterator[_Waiting]:  # noqa: ANN401
-    """Yield each topic whose records name schemas; of several, those that the checkpoint knows."""
-    pipeline = settings.pipeline
-    if not pipeline.automatic_replay or not pipeline.is_registered or pipeline.mode == "FAILFAST":
-        return
-    names = list(pipeline.topics)
-    if pipeline.has_table_for_each:
-        path = targets.target(settings, dbutils).checkpoint
-        names = sorted(checkpoint.position(spark, path) or [])
-    for name in names:
-        of_topic = settings.for_topic(name)
-        yield _Waiting(of_topic, targets.target(of_topic, dbutils))
+def _look(spark: SparkSession, settings: Settings, dbutils: Any, seen: dict[str, _Waiting]) -> None:  # noqa: ANN401
+    """Look at each topic; `seen` holds what was there before. No problem costs the query anything."""
+    with _problems_logged(f"pipeline {settings.name}"):
+        for topic in _topics(spark, settings, dbutils):
+            with _problems_logged(f"topic {topic}"):
+                if topic not in seen:
+                    of_topic = settings.for_topic(topic)
+                    seen[topic] = _Waiting(of_topic, targets.target(of_topic, dbutils))
+                _replay(spark, seen[topic], dbutils)
+
+
+@contextmanager
+def _problems_logged(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (TopiclakeError, PySparkException, Py4JError) as error:
+        why = " ".join(str(error).split())[:500]
+        _LOG.warning("%s: its quarantine cannot be replayed now: %s", what, why)
+
+
+def _topics(spark: SparkSession, settings: Settings, dbutils: Any) -> Iterable[str]:  # noqa: ANN401
+    """Return the topics; of several, those that the checkpoint knows."""
+    if not settings.pipeline.has_table_for_each:
+        return settings.pipeline.topics
+    return sorted(checkpoint.position(spark, targets.target(settings, dbutils).checkpoint) or [])
 
 
 def _replay(spark: SparkSession, waiting: _Waiting, dbutils: Any) -> None:  # noqa: ANN401
-    """Replay where a schema has become known; what goes wrong costs the query nothing, and is tried again."""
-    topic = waiting.settings.pipeline.topic
-    try:
-        waiting.read(spark)
-        if known := waiting.known():
-            report = replay_quarantine(spark, waiting.settings, dbutils, [_REASON])
-            waiting.replayed |= known
-            _LOG.warning(
-                "topic %s: %d records left the quarantine, since the registry knows their schemas now (%s)",
-                topic,
-                report.replayed,
-                ", ".join(map(str, sorted(known))),
-            )
-    except (TopiclakeError, PySparkException, Py4JError) as error:
-        why = " ".join(str(error).split())[:500]
-        _LOG.warning("topic %s: its quarantine cannot be replayed now: %s", topic, why)
+    waiting.read(spark)
+    if known := waiting.known():
+        report = replay_quarantine(spark, waiting.settings, dbutils, [_REASON])
+        waiting.replayed |= known
+        _LOG.warning(
+            "topic %s: %d records left the quarantine, since the registry knows their schemas now (%s)",
+            waiting.settings.pipeline.topic,
+            report.replayed,
+            ", ".join(map(str, sorted(known))),
+        )

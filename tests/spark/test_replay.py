@@ -168,6 +168,7 @@ def changed(settings, **pipeline):
     return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=pipeline)})
 
 
+@pytest.mark.slow("a replay makes three commits")
 def test_what_waits_for_a_schema_is_replayed_by_the_query_itself(spark, settings, waiting, monkeypatch):
     automatic_replay.run_at_start(spark, changed(settings, automatic_replay=False), None)
     assert offsets(spark, settings) == [0]
@@ -184,6 +185,7 @@ def test_what_waits_for_a_schema_is_replayed_by_the_query_itself(spark, settings
     assert commits(settings) == before
 
 
+@pytest.mark.thorough("the same replay, at a start, is tested next to it")
 def test_a_query_that_ends_by_itself_replays_what_waits_at_its_start(spark, settings, waiting, caplog):
     registry = settings.schema_registry.model_copy(update={"url": "http://127.0.0.1:1"})
     automatic_replay.run_at_start(spark, settings.model_copy(update={"schema_registry": registry}), None)
