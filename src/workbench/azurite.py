@@ -23,8 +23,8 @@ from workbench.ports import ask
 from workbench.processes import marked_environment
 from workbench.program_cache import OnProgress, node, npm_program
 
-PACKAGE = "azurite"
-VERSION = "3.35.0"
+#: Which version, and the sums of all that it needs.
+LOCKED = Path(__file__).parent / "npm" / "azurite"
 SCRIPT = "dist/src/blob/main.js"
 ACCOUNT = "topiclake"
 #: Names below `localhost` never leave the machine, so that no token can.
@@ -63,7 +63,7 @@ class Azurite:
 
     def install(self, on_progress: OnProgress) -> None:
         """Fetch the program from npm, where this checkout does not have it yet."""
-        npm_program(self.home.project, PACKAGE, VERSION, SCRIPT, on_progress)
+        npm_program(self.home.project, LOCKED, SCRIPT, on_progress)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the account's address."""
@@ -81,7 +81,7 @@ class Azurite:
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs Azurite."""
-        program = npm_program(self.home.project, PACKAGE, VERSION, SCRIPT, lambda _: None)
+        program = npm_program(self.home.project, LOCKED, SCRIPT, lambda _: None)
         options = {
             "--blobHost": LOOPBACK,
             "--blobPort": str(ports["azure"]),

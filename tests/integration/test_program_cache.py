@@ -1,0 +1,40 @@
+"""What comes from npm is what the project was tested with."""
+
+import json
+
+import pytest
+
+from topiclake.errors import PlatformError
+from workbench.program_cache import npm_program
+
+#: Of ms 2.1.3, a package of one file.
+INTEGRITY = "sha512-6FlzubTLZG3J2a/NVCAleEhjzq5oxgHyaCU9yYXvcLsvoVaHJq/s5xXI6/XXP6tz7R9xAOtHnSO/tXtF3WRTlA=="
+
+
+@pytest.fixture
+def locked(tmp_path):
+    def made(integrity, scripts=False):
+        folder = tmp_path / "locked" / "ms"
+        folder.mkdir(parents=True, exist_ok=True)
+        package = {"name": "of-a-test", "private": True, "dependencies": {"ms": "2.1.3"}}
+        if scripts:
+            package["scripts"] = {"install": f"touch {tmp_path}/ran", "postinstall": f"touch {tmp_path}/ran"}
+        (folder / "package.json").write_text(json.dumps(package))
+        packages = {"": package, "node_modules/ms": {"version": "2.1.3", "integrity": integrity}}
+        lock = {"name": "of-a-test", "lockfileVersion": 3, "requires": True, "packages": packages}
+        (folder / "package-lock.json").write_text(json.dumps(lock))
+        return folder
+
+    return made
+
+
+def test_a_package_is_fetched_once_runs_no_script_and_has_the_sum_of_the_lock(tmp_path, locked):
+    told = []
+    for _ in range(2):
+        program = npm_program(tmp_path, locked(INTEGRITY, scripts=True), "index.js", told.append)
+        assert "module.exports" in program.read_text()
+    assert told == ["ms: fetching it from npm (once, about 20 s)"]
+    assert not (tmp_path / "ran").exists()
+
+    with pytest.raises(PlatformError, match=r"could not install ms.*EINTEGRITY"):
+        npm_program(tmp_path, locked(INTEGRITY.replace("sha512-6F", "sha512-7F")), "index.js", told.append)
