@@ -91,10 +91,12 @@ def _write(start: _Start, target: Target, values: Values, records: DataFrame, ba
         batch_id=batch_id,
         commit=kept | {"constraints": start.look.constraints, "attempt": attempt},
     )
+    # Until it is written: the next try of this batch has to look for what is there of it.
+    had_written, start.has_written = start.has_written, False
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = (
-        start.has_written or observed.is_told_soon(told) or delta.is_committed(spark, target.table, attempt)
+        had_written or observed.is_told_soon(told) or delta.is_committed(spark, target.table, attempt)
     )
     found = observed.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
     if found is None:
