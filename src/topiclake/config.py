@@ -23,6 +23,8 @@ SECRET_KEYS = {"username", "password", "client_secret"}.union(
 )
 #: A value that may hold a login, against the rules.
 LOGIN_URL = ("database", "url")
+#: Keys whose value names code that is loaded: who may set a job's parameters need not be who may run code.
+CODE_KEYS = ("deserializer", "deserializer_config")
 #: What a widget holds when the configuration files decide.
 UNSET = ("", "from conf")
 
@@ -47,6 +49,14 @@ def load_settings(
         ConfigError: A file, key, value or environment variable is missing, unknown or of the wrong type.
     """
     given = {key: value for key, value in parameters.items() if value not in UNSET}
+    for key in CODE_KEYS:
+        if key in given:
+            raise ConfigError(
+                f"{key} is a parameter, and it loads code, so only a file may say it",
+                f"put it under pipelines.{name} in conf/base.yaml or conf/<env>.yaml",
+                parameter=key,
+                reason="code",
+            )
     env = given.pop("env", "local")
     folder = conf or find_conf()
     files = [folder / "base.yaml", folder / f"{env}.yaml"]

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
+import yaml
 from confluent_kafka import Producer
 
 import topiclake as tl
@@ -30,7 +31,14 @@ class Hits:
             "checkpoint_path": f"{self.folder}/checkpoint",
             "storage": self.folder.as_uri(),
         }
-        return load_settings("isp", parameters | given, conf=PROJECT / "conf")
+        conf = self.folder / "conf"
+        conf.mkdir(exist_ok=True)
+        for name in ("base", "local"):
+            merged = yaml.safe_load((PROJECT / "conf" / f"{name}.yaml").read_text())
+            if name == "base":
+                merged["pipelines"]["isp"] |= given
+            (conf / f"{name}.yaml").write_text(yaml.safe_dump(merged))
+        return load_settings("isp", parameters, conf=conf)
 
     def publish(self, hits, **given):
         return tl.publish_hits(self.spark, self.settings(), hits=hits, **given)

@@ -170,11 +170,21 @@ def test_a_table_that_would_forget_its_writers_is_refused(load):
 
 def test_custom_values_need_a_schema_and_a_deserializer_by_name(load):
     given = {"value_format": "custom", "value_schema": "id INT", "deserializer": "a.b:read"}
-    assert load(parameters=given).pipeline.deserializer == "a.b:read"
+
+    def file(**changed):
+        return json.dumps({"pipelines": {"gps": given | changed}})
+
+    assert load(file()).pipeline.deserializer == "a.b:read"
     for key in ("value_schema", "deserializer"):
-        assert f"{key} belongs to" in refused(load, parameters=given | {key: None})
-    assert "deserializer belongs to" in refused(load, parameters=given | {"value_format": "json"})
-    assert "deserializer" in refused(load, parameters=given | {"deserializer": "__import__('os')"})
+        assert f"{key} belongs to" in refused(load, file(**{key: None}))
+    assert "deserializer belongs to" in refused(load, file(value_format="json"))
+    assert "deserializer" in refused(load, file(deserializer="__import__('os')"))
+
+
+@pytest.mark.parametrize("key", ["deserializer", "deserializer_config"])
+def test_what_loads_code_is_no_parameter(load, key):
+    error = refusal(load, parameters={key: "os:system"})
+    assert error.fields == {"parameter": key, "reason": "code"}
 
 
 def test_the_parameter_storage_is_the_mounts_source(load):
