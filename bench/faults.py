@@ -351,10 +351,18 @@ FAULTS = (
     Fault(
         "a paused topic gets what it missed",
         "topics",
-        "micro_batch.write(target, records, batch_id, is_read_again=True)",
+        "micro_batch.write(target, records, number, is_read_again=True)",
         "records.schema",
         _TOPICS,
         "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
+    ),
+    Fault(
+        "a range that a paused topic gets is fixed before it is written",
+        "topics",
+        'number = behind[0]["resumed_as"]\n    if number is not None',
+        "number = None\n    if number is not None",
+        _TOPICS,
+        "a_crash_between_a_resumed_range_and_its_mark_doubles_nothing",
     ),
     Fault(
         "a log that a second driver could overwrite is refused",

@@ -199,4 +199,5 @@ def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # no
         template=template,
         reader=kafka.range_options(settings.kafka, shaded=is_databricks()),
         ledger=storage.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
+        fail_on_data_loss=settings.pipeline.fail_on_data_loss,
     )

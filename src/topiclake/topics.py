@@ -2,15 +2,18 @@
 
 The offsets of a query advance together. So what a paused topic misses is written down, in the Delta table
 `<checkpoint>_paused`: which batch, which offsets. When the topic is well again those offsets are read once
-more and written as the batches that they were, before anything newer.
+more and written in large ranges, before anything newer. A range is fixed in that table before it is written,
+as the batch of its last number: so a crash repeats the same one, and Delta writes it once.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -30,8 +33,12 @@ from topiclake.settings import QUARANTINE, TOPIC
 
 LEDGER_SCHEMA = (
     "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "
-    "paused_at TIMESTAMP, resumed_at TIMESTAMP"
+    "paused_at TIMESTAMP, resumed_at TIMESTAMP, resumed_as BIGINT"
 )
+#: Offsets that are written at once, at least those of one batch; and seconds after which a batch of the query
+#: leaves the rest of a topic to the next one, so that the other topics do not wait.
+AT_ONCE = 1_000_000
+RESUME_SECONDS = 10.0
 #: Seconds between two tries to resume a topic while the query runs.
 RETRY_SECONDS = 60.0
 
@@ -50,12 +57,15 @@ class Topics:
         reader: Options of Spark's Kafka source without topics and offsets, to read a paused range again.
         ledger: Location of the Delta table of what is paused.
         retry_seconds: Seconds between two tries to resume a topic.
+        fail_on_data_loss: Whether a topic stays paused whose missed records Kafka has deleted; else it gets
+            what is left of them.
     """
 
     template: Target
     reader: Mapping[str, str] = field(repr=False)
     ledger: str
     retry_seconds: float = RETRY_SECONDS
+    fail_on_data_loss: bool = True
 
     def target(self, topic: str) -> Target:
         """Return the target of one topic."""
@@ -86,11 +96,14 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         there = {row["topic"] for row in records.select("topic").distinct().collect()}
         for topic in sorted(there | set(ledger)):
             behind = [row for row in ledger.get(topic, []) if row["batch_id"] < batch_id]
-            if behind and not _resumed(spark, topics, topic, behind):
+            if behind and not _resumed(spark, topics, topic, behind, RESUME_SECONDS):
                 if topic in there:
                     _pause(topics, records, topic, batch_id, behind[-1]["why"])
-            elif topic in there:
-                _write_or_pause(topics, records, topic, batch_id)
+                continue
+            is_noted = any(row["batch_id"] == batch_id for row in ledger.get(topic, []))
+            if topic in there and _write_or_pause(topics, records, topic, batch_id) and is_noted:
+                # By an earlier try of this batch: later batches must not take it for missed.
+                _mark_resumed(spark, topics.ledger, topic, batch_id)
     finally:
         records.unpersist()
 
@@ -105,14 +118,26 @@ def resume(spark: SparkSession, topics: Topics) -> None:
         DecodeError: A record is not right, in mode FAILFAST.
     """
     for topic, behind in paused(spark, topics.ledger).items():
-        _resumed(spark, topics, topic, behind)
+        _resumed(spark, topics, topic, behind, math.inf)
 
 
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
-    """Return the ranges that wait, columns as `LEDGER_SCHEMA`; None: nothing was ever paused."""
+    """Return the ranges that wait, columns as `LEDGER_SCHEMA`; None: nothing was ever paused.
+
+    Raises:
+        StorageError: Another version of Topiclake has written them.
+    """
     if not delta.is_table(spark, ledger):
         return None
-    return delta.read(spark, ledger).where("resumed_at IS NULL")
+    rows = delta.read(spark, ledger)
+    if "resumed_as" not in rows.columns:
+        raise StorageError(
+            f"{ledger} was written by another version of Topiclake",
+            "let that version write what its topics have missed, then remove the table",
+            table=ledger,
+            reason="other_version",
+        )
+    return rows.where("resumed_at IS NULL")
 
 
 def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
@@ -126,14 +151,18 @@ def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
     return found
 
 
-def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: int) -> None:
+def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: int) -> bool:
+    """Write a topic's part of a batch, and return whether it is written."""
     try:
         _require_own_table(topics, topic)
         micro_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
     except Exception as error:
         if not _is_topics_own(error):
             raise
+        _wait(topics, topic)
         _pause(topics, records, topic, batch_id, _told(error))
+        return False
+    return True
 
 
 def _require_own_table(topics: Topics, topic: str) -> None:
@@ -160,7 +189,6 @@ def _told(error: Exception) -> str:
 def _pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, why: str) -> None:
     """Write down which offsets of `topic` this batch holds."""
     _LOG.warning("topic %s is paused at batch %s; the others go on: %s", topic, batch_id, why)
-    _wait(topics, topic)
     ranges = (
         records.where(F.col("topic") == topic)
         .groupBy("topic", F.lit(batch_id).cast("bigint").alias("batch_id"), "partition")
@@ -170,6 +198,7 @@ def _pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, why: s
             F.lit(why).alias("why"),
             F.current_timestamp().alias("paused_at"),
             F.lit(None).cast("timestamp").alias("resumed_at"),
+            F.lit(None).cast("bigint").alias("resumed_as"),
         )
     )
     writer = micro_batch.writer_name(topics.target(topic), records.sparkSession)
@@ -195,18 +224,22 @@ def _waits(topics: Topics, topic: str) -> bool:
     return start == topics.template.start and until > time.monotonic()
 
 
-def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row]) -> bool:
-    """Try to write what a topic missed, oldest batch first; tell whether all of it is written."""
+def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row], seconds: float) -> bool:
+    """Try to write what a topic missed, oldest first, for so long; return whether all of it is written."""
     if _waits(topics, topic):
         return False
-    target = topics.target(topic)
+    target, end = topics.target(topic), time.monotonic() + seconds
     try:
         _require_own_table(topics, topic)
-        for batch_id in sorted({row["batch_id"] for row in behind}):
-            ranges = [row for row in behind if row["batch_id"] == batch_id]
+        while behind:
+            number, ranges = _next_range(spark, topics.ledger, topic, behind)
             records = _read_again(spark, topics, topic, ranges)
-            micro_batch.write(target, records, batch_id, is_read_again=True)
-            _mark_resumed(spark, topics.ledger, topic, batch_id)
+            micro_batch.write(target, records, number, is_read_again=True)
+            _mark_resumed(spark, topics.ledger, topic, number)
+            behind = behind[len(ranges) :]
+            if behind and time.monotonic() > end:
+                _LOG.warning("topic %s has got what it missed to batch %s; the rest follows", topic, number)
+                return False
     except Exception as error:
         if not _is_topics_own(error):
             raise
@@ -217,12 +250,36 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row])
     return True
 
 
-def _mark_resumed(spark: SparkSession, ledger: str, topic: str, batch_id: int) -> None:
-    batch = (F.col("topic") == topic) & (F.col("batch_id") == batch_id)
-    DeltaTable.forPath(spark, ledger).update(batch, {"resumed_at": F.current_timestamp()})
+def _next_range(spark: SparkSession, ledger: str, topic: str, behind: list[Row]) -> tuple[int, list[Row]]:
+    """Return the number of the batch that the oldest ranges are written as, and those; fixed from then on."""
+    number = behind[0]["resumed_as"]
+    if number is not None:
+        return number, [row for row in behind if row["resumed_as"] == number]
+    number, offsets = behind[0]["batch_id"], 0
+    for batch_id, rows in groupby(behind, key=lambda row: row["batch_id"]):
+        offsets += sum(row["last"] + 1 - row["first"] for row in rows)
+        if offsets > AT_ONCE:
+            break
+        number = batch_id
+    of_range = (F.col("topic") == topic) & (F.col("batch_id") <= number) & F.col("resumed_at").isNull()
+    DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_as": F.lit(number)})
+    return number, [row for row in behind if row["batch_id"] <= number]
+
+
+def _mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int) -> None:
+    """Note that the range which is written as batch `number` is written, or that batch itself."""
+    as_batch = F.coalesce("resumed_as", "batch_id") == number
+    of_range = (F.col("topic") == topic) & as_batch & F.col("resumed_at").isNull()
+    DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_at": F.current_timestamp()})
 
 
 def _read_again(spark: SparkSession, topics: Topics, topic: str, ranges: list[Row]) -> DataFrame:
-    first = {row["partition"]: row["first"] for row in ranges}
-    after = {row["partition"]: row["last"] + 1 for row in ranges}
-    return kafka.read_range(spark, topics.reader, topic, first, after)
+    first: dict[int, int] = {}
+    after: dict[int, int] = {}
+    for row in ranges:
+        partition = row["partition"]
+        first[partition] = min(row["first"], first.get(partition, row["first"]))
+        after[partition] = max(row["last"] + 1, after.get(partition, 0))
+    return kafka.read_range(
+        spark, topics.reader, topic, first, after, fail_on_data_loss=topics.fail_on_data_loss
+    )

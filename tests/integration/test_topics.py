@@ -14,7 +14,7 @@ from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from topiclake import delta, ingest, kafka, progress, topics
 from topiclake.config import load_settings
-from topiclake.errors import ConfigError, SchemaRegistryError, TopicNotFoundError
+from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -90,6 +90,10 @@ class World:
     def rows(self, name, column="id"):
         table = delta.read(self.spark, f"{self.folder}/tables/{self.prefix}-{name}")
         return sorted(row[0] for row in table.select(column).collect())
+
+    def writes(self, name):
+        path = f"{self.folder}/tables/{self.prefix}-{name}"
+        return delta.history(self.spark, path).where("operation = 'WRITE'").count()
 
     def paused(self):
         found = topics.paused(self.spark, f"{self.folder}/checkpoint_paused")
@@ -174,7 +178,7 @@ def test_new_versions_while_the_query_runs_change_only_their_own_table(world):
     assert delta.read(world.spark, f"{world.folder}/tables/{world.prefix}-b").columns == ["id", "_kafka"]
 
 
-@pytest.mark.slow("the missed batches are written one by one")
+@pytest.mark.slow("four ingests of two topics")
 def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(world):
     for name in ("a", "b"):
         world.topic(name)
@@ -196,6 +200,7 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     world.run()
     assert world.rows("b") == [10, 11, 12, 13], "nothing is new, so Spark runs no batch"
     assert world.paused() == {}
+    assert world.writes("b") == 1, "what it has missed is written at once"
 
     world.publish("a", of_a, ids(3))
     world.publish("b", of_a, ids(14))
@@ -205,6 +210,32 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     assert world.rows("a") == [1, 2, 3]
     assert world.rows("b") == [10, 11, 12, 13, 14]
     assert world.paused() == {}
+
+
+@pytest.mark.slow("five ingests of two topics")
+def test_a_topic_that_has_missed_much_gets_it_batch_by_batch_while_the_others_go_on(world, monkeypatch):
+    """With no time and one offset at once, each batch of the query writes one of those that were missed."""
+    of_a = world.pause_b()
+    for number in (1, 2):
+        world.publish("a", of_a, ids(number))
+        world.publish("b", of_a, ids(number + 2))
+        if number == 2:
+            world.register("b")
+            monkeypatch.setattr(topics, "AT_ONCE", 1)
+            monkeypatch.setattr(topics, "RESUME_SECONDS", 0.0)
+            resume = topics.resume
+            monkeypatch.setattr(topics, "resume", lambda *_: None)
+        world.run()
+    assert (world.rows("a"), world.rows("b")) == ([1, 2], [1, 2])
+    assert {row["batch_id"] for row in world.paused()["b"]} == {1, 2}
+
+    world.publish("a", of_a, ids(3))
+    world.run()
+    assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [1, 2, 3])
+
+    monkeypatch.setattr(topics, "resume", resume)
+    world.run()
+    assert (world.rows("b"), world.paused()) == ([1, 2, 3, 4], {})
 
 
 @pytest.mark.thorough("another reason of a pause")
@@ -335,21 +366,22 @@ def test_a_topic_whose_table_would_be_anothers_quarantine_is_paused(world):
     assert f"would be the quarantine of topic {world.prefix}-a" in why
 
 
-@pytest.mark.thorough("the further moment of a crash while a topic is resumed")
-def test_a_crash_between_a_resumed_batch_and_its_mark_doubles_nothing(world, monkeypatch):
+@pytest.mark.slow("four ingests of two topics")
+def test_a_crash_between_a_resumed_range_and_its_mark_doubles_nothing(world, monkeypatch):
+    """More was missed until the next start: the range that was written stays as it was."""
     of_a = world.pause_b()
     world.register("b")
     world.publish("a", of_a, ids(1))
     with monkeypatch.context() as broken:
         broken.setattr(topics, "_mark_resumed", lambda *_: (_ for _ in ()).throw(KeyError("crash")))
+        world.publish("b", of_a, ids(3))
         world.run()
-    assert world.rows("b") == [1, 2]
-    assert list(world.paused()) == ["b"]
+    assert (world.rows("b"), {row["batch_id"] for row in world.paused()["b"]}) == ([1, 2], {0, 1})
 
     world.publish("a", of_a, ids(2))
     world.run()
 
-    assert world.rows("b") == [1, 2]
+    assert world.rows("b") == [1, 2, 3]
     assert world.paused() == {}
 
 
@@ -391,3 +423,12 @@ def test_a_pattern_that_no_topic_matches_is_an_error(world):
 def test_several_topics_need_a_place_each(world):
     with pytest.raises(ConfigError, match=r"table_path must hold \{topic\}"):
         world.settings(table_path="/mnt/datalake/one")
+
+
+def test_what_another_version_has_written_down_is_refused(spark, tmp_path):
+    ledger = str(tmp_path / "paused")
+    assert topics.paused(spark, ledger) == {}
+    spark.sql("SELECT 'a' AS topic, 0L AS batch_id").write.format("delta").save(ledger)
+    with pytest.raises(StorageError) as raised:
+        topics.paused(spark, ledger)
+    assert raised.value.fields == {"table": ledger, "reason": "other_version"}
