@@ -175,6 +175,12 @@ def write(target: Target, records: DataFrame, batch_id: int, *, is_read_again: b
     delta.written_again(partial(_write, batch), batch.start.schemas.forget)
 
 
+def require_ready(target: Target, spark: SparkSession) -> None:
+    """Raise what a batch of the target would raise before it writes anything."""
+    schemas = _started(target, spark).schemas
+    schemas.require_usable(schemas.current(spark))
+
+
 def _started(target: Target, spark: SparkSession) -> _Start:
     key = target.checkpoint, target.topic
     if key not in _starts or _starts[key].name != target.start:

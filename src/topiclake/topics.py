@@ -231,6 +231,8 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row],
     target, end = topics.target(topic), time.monotonic() + seconds
     try:
         _require_own_table(topics, topic)
+        # While it is sick nothing is fixed: later the range may be larger.
+        micro_batch.require_ready(target, spark)
         while behind:
             number, ranges = _next_range(spark, topics.ledger, topic, behind)
             records = _read_again(spark, topics, topic, ranges)
