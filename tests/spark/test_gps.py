@@ -50,7 +50,7 @@ def test_the_map_has_a_panel_for_each_region_and_needs_no_network(gps_events):
     page = tl.track_map(gps_events)
     assert '"text":"near-1, near-2"' in page
     # Plotly takes tags in titles for its own.
-    assert r"far \u0026lt;b\u0026gt;" in page
+    assert "far &lt;b&gt;" in page
     assert r"far \u003cb" not in page
     assert "<script src" not in page
     assert page.count('"type":"scatter"') >= 3
