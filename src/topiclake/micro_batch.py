@@ -345,7 +345,8 @@ def _settle(
     plain = schemas.plain(codecs)
     judged, writer = rows.judge(avro_form.named(rest, codecs.value, plain), codecs, layout), None
     # A driver that knows more would take some of them for rows: commit 2 decides, also where it is empty.
-    is_open = tally.is_open(codecs)
+    # FAILFAST rejects no record, and the next start tries them again.
+    is_open = batch.target.mode == "PERMISSIVE" and tally.is_open(codecs)
     found = rows.placed(rows.flat(judged, codecs, layout))
     if not is_late_written and (is_open or ((is_repeated or codecs is not known) and not found.isEmpty())):
         attempt, writer = uuid4().hex, batch.start.writer + LATE

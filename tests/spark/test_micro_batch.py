@@ -460,6 +460,18 @@ def test_failfast_stops_when_the_registry_does_not_know_a_schema(
     )
 
 
+def test_failfast_continues_once_the_registry_knows_the_schema(
+    spark, target, registry, known, late, whole, kafka_records
+):
+    records = kafka_records([whole(known, 1), whole(late, 2)])
+    registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
+    with pytest.raises(DecodeError):
+        micro_batch.write(replace(target, mode="FAILFAST"), records, 0)
+    registry.heal()
+    micro_batch.write(replace(restarted(target), mode="FAILFAST"), records, 0)
+    assert places(spark, target) == [(0, "table"), (1, "table")]
+
+
 # Exactly once
 
 
