@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import checkpoint, delta, progress, targets
+from topiclake import checkpoint, delta, progress, storage, targets
 from topiclake.errors import TopiclakeError
 from topiclake.micro_batch import Target
 from topiclake.replay import replay_quarantine
@@ -118,7 +118,8 @@ def _topics(spark: SparkSession, settings: Settings, dbutils: Any) -> Iterable[s
     """Return the topics; of several, those that the checkpoint knows."""
     if not settings.pipeline.has_table_for_each:
         return settings.pipeline.topics
-    return sorted(checkpoint.position(spark, targets.target(settings, dbutils).checkpoint) or [])
+    path = storage.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
+    return sorted(checkpoint.position(spark, path) or [])
 
 
 def _replay(spark: SparkSession, waiting: _Waiting, dbutils: Any) -> None:  # noqa: ANN401

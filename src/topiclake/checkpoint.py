@@ -20,7 +20,8 @@ NONE = -1
 Offsets = dict[str, dict[int, int]]
 _OFFSETS = "offsets"
 _COMMITS = "commits"
-#: By start and checkpoint, in the process that runs the micro-batches; on Spark Connect that is a worker.
+#: By checkpoint the start of its query, and the id; in the process that runs the micro-batches, which is a
+#: worker on Spark Connect.
 _ids: dict[str, tuple[str, str]] = {}
 #: How Spark writes that a source has not given anything yet.
 _NOTHING = "-"

@@ -7,14 +7,19 @@ Source: https://docs.delta.io/delta-constraints/ and runs against Delta 4.4 (tes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructField, StructType, VarcharType
 
+from topiclake import avro
 from topiclake.delta import quoted
+from topiclake.quarantine import REFUSED
 
+#: Of rows on their way to the table: the record that they were made of.
+RECORD = f"{avro.OWN}record"
+_IS_ROW = f"{avro.OWN}is_row"
 _CHECK = "delta.constraints."
 #: Where Spark keeps what the columns of a table are declared as: their default, and their CHAR and VARCHAR.
 _DEFAULT = "CURRENT_DEFAULT"
@@ -62,6 +67,29 @@ def refusal(constraints: Mapping[str, str], changes: Mapping[str, str]) -> str |
             if words.startswith("CHECK ") and re.search(rf"\b{re.escape(name)}\b", condition, re.IGNORECASE):
                 return f"{change}, and {words} of the table names it"
     return None
+
+
+def with_refused(
+    records: DataFrame,
+    is_row: Column,
+    as_rows: Callable[[DataFrame], DataFrame],
+    columns: StructType,
+    constraints: Mapping[str, str],
+) -> DataFrame:
+    """Add to decoded records the constraint that their rows break (`quarantine.REFUSED`).
+
+    Args:
+        records: Decoded records.
+        is_row: Whether a record is a row but for the constraints.
+        as_rows: Makes rows of `records`, and keeps the column `RECORD`.
+        columns: Those of the table.
+        constraints: Those of the table (`of_table`).
+    """
+    # The record is one column meanwhile, since a field may have the name of a column of Kafka's.
+    record = F.struct(is_row.alias(_IS_ROW), *records.columns).alias(RECORD)
+    rows = as_rows(records.select(record, "*"))
+    refused = F.when(F.col(RECORD)[_IS_ROW], F.col(REFUSED)).alias(REFUSED)
+    return with_broken(rows, columns, constraints, REFUSED).select(f"{RECORD}.*", refused).drop(_IS_ROW)
 
 
 def with_broken(rows: DataFrame, columns: StructType, constraints: Mapping[str, str], name: str) -> DataFrame:

@@ -349,10 +349,11 @@ def _settle(
     is_open = batch.target.mode == "PERMISSIVE" and tally.is_open(codecs)
     found = rows.placed(rows.flat(judged, codecs, layout))
     if not is_late_written and (is_open or ((is_repeated or codecs is not known) and not found.isEmpty())):
-        attempt, writer = uuid4().hex, batch.start.writer + LATE
+        written, attempt, writer = Observation(), uuid4().hex, batch.start.writer + LATE
         pinned = _pinned(batch, codecs, plain) | {"attempt": attempt}
-        batch.append(found, batch.target.table, LATE, pinned)
-        if not delta.is_committed(batch.spark, batch.target.table, attempt):
+        counted = found.observe(written, F.count("*").alias("rows"))
+        batch.append(counted, batch.target.table, LATE, pinned)
+        if not _is_committed(batch, written, attempt):
             # Another driver of this query was faster, and may have known other schemas.
             rest = _not_written(batch, rest, batch.earlier(batch.target.table, LATE))
             _settle(batch, rest, codecs, is_repeated=True, is_late_written=True)

@@ -105,7 +105,7 @@ def explained(
         reason = F.when(reason == "ok", of_key).otherwise(reason)
     if codecs.constraints:
         refused = F.col(REFUSED).isNotNull()
-        why = F.when(refused, F.concat(F.lit("the table demands "), F.col(REFUSED))).otherwise(why)
+        why = F.when(refused, why_refused()).otherwise(why)
         reason = F.when(refused, REFUSED_BY_TABLE).otherwise(reason)
     # Its schema became known after the batch had been written in part: only a replay can add rows to it.
     reason, why = (
@@ -115,6 +115,11 @@ def explained(
         ),
     )
     return judged.withColumn("detail", why).withColumn("reason", reason)
+
+
+def why_refused() -> Column:
+    """Return the detail of a record that the table refuses; null for another one."""
+    return F.concat(F.lit("the table demands "), F.col(REFUSED))
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,12 @@ def _wrong(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
     return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Fixed:
     spark: SparkSession
     target: Target
     values: Values
+    look: Look | None = None
 
     def named(self, records: DataFrame) -> DataFrame:
         return records
@@ -110,10 +111,12 @@ class _Fixed:
         return value_batch.placed(self._judged(records), self.target.layout, self._look()), {}
 
     def forget(self) -> None:
-        """Nothing was learnt."""
+        self.look = None
 
     def _judged(self, records: DataFrame) -> DataFrame:
         return value_batch.judge(self.values, records, self.target.layout, self._look())
 
     def _look(self) -> Look:
-        return look_at(self.spark, self.target.table) or NO_TABLE
+        if self.look is None:
+            self.look = look_at(self.spark, self.target.table) or NO_TABLE
+        return self.look

@@ -21,8 +21,6 @@ HEADERS_COLUMN = "_headers"
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
 PLACE = f"{avro.OWN}place"
 
-_RECORD = f"{avro.OWN}record"
-
 #: How the error of a record that is not right begins, in mode FAILFAST.
 FAILFAST = "FAILFAST:"
 
@@ -70,12 +68,11 @@ def judge(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
         judged = codecs.key.judge(avro.identified(judged, "key"), "key")
     if not codecs.constraints:
         return judged
-    # Its record goes along as one column, since a field may have the name of a column of Kafka's.
-    record = F.struct(_is_decoded(codecs).alias(PLACE), *judged.columns).alias(_RECORD)
-    row = evolution.fitted(_row(judged.select(record, "*"), codecs, layout, _RECORD), codecs.table)
-    held = constraints.with_broken(row, codecs.table, codecs.constraints, REFUSED)
-    refused = F.when(F.col(_RECORD)[PLACE], F.col(REFUSED)).alias(REFUSED)
-    return held.select(f"{_RECORD}.*", refused).drop(PLACE)
+
+    def as_rows(records: DataFrame) -> DataFrame:
+        return evolution.fitted(_row(records, codecs, layout, constraints.RECORD), codecs.table)
+
+    return constraints.with_refused(judged, _is_decoded(codecs), as_rows, codecs.table, codecs.constraints)
 
 
 def is_right(codecs: Codecs) -> Column:

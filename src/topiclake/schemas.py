@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -44,7 +44,7 @@ class Look:
     properties: Mapping[str, str] = field(default_factory=dict)
     at: float = field(default_factory=time.time)
 
-    @property
+    @cached_property
     def constraints(self) -> dict[str, str]:
         """What it demands of its rows."""
         return constraints.of_table(self.columns, self.properties)

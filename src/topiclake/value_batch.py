@@ -27,7 +27,6 @@ from topiclake.schemas import NO_TABLE, Look, look_at
 
 #: Why a value is no row; see `json_values`.
 REASONS = ("tombstone", "undecodable", REFUSED_BY_TABLE)
-_RECORD = "_topiclake_record"
 
 
 @dataclass
@@ -176,18 +175,19 @@ def judge(
     judged, held = values.judge(records), look.constraints if held is None else held
     if not held:
         return judged
-    # Its record goes along as one column, since a field may have the name of a column of Kafka's.
-    row = judged.select(F.struct(*judged.columns).alias(_RECORD), *_row(layout))
-    refused = constraints.with_broken(row, look.columns, held, REFUSED)
-    is_refused = (F.col("reason") == "ok") & F.col(REFUSED).isNotNull()
-    reason = F.when(is_refused, REFUSED_BY_TABLE).otherwise(F.col("reason"))
-    return refused.select(f"{_RECORD}.*", REFUSED).withColumn("reason", reason)
+
+    def as_rows(records: DataFrame) -> DataFrame:
+        return records.select(constraints.RECORD, *_row(layout))
+
+    refused = constraints.with_refused(judged, F.col("reason") == "ok", as_rows, look.columns, held)
+    reason = F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(F.col("reason"))
+    return refused.withColumn("reason", reason)
 
 
 def _detail(judged: DataFrame, values: Values) -> Column:
     if REFUSED not in judged.columns:
         return values.detail()
-    why = F.concat(F.lit("the table demands "), F.col(REFUSED))
+    why = quarantine.why_refused()
     return F.when(F.col("reason") == REFUSED_BY_TABLE, why).otherwise(values.detail())
 
 
@@ -233,6 +233,6 @@ def or_fail(judged: DataFrame, values: Values, layout: Layout) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written."""
     why = F.lit(f": the value is no {values.value_format} of its schema")
     if REFUSED in judged.columns:
-        why = F.coalesce(F.concat(F.lit(": the table demands "), F.col(REFUSED)), why)
+        why = F.coalesce(F.concat(F.lit(": "), quarantine.why_refused()), why)
     refused = refused_record(F.lit(", reason "), F.col("reason"), why)
     return judged.withColumn("reason", F.when(is_left(layout), refused).otherwise(F.col("reason")))

@@ -6,10 +6,7 @@ Source: https://hadoop.apache.org/docs/r3.4.2/hadoop-project-dist/hadoop-hdfs/Vi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-
-from workbench.dbutils.mounts import Mount, has_login
 
 _LINK = "fs.viewfs.mounttable.default.link."
 _TARGETS = {
@@ -44,8 +41,3 @@ def spark_settings(home_folder: Path) -> dict[str, str]:
 def link(mount_point: str) -> str:
     """Return the setting that makes a mount point a link."""
     return f"{_LINK}{mount_point}"
-
-
-def links(mounts: Iterable[Mount]) -> dict[str, str]:
-    """Return the settings that make mounts links."""
-    return {link(one.mount_point): one.source for one in mounts if not has_login(one.source)}

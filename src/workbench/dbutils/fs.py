@@ -208,12 +208,11 @@ class FileSystem(Documented):
         """Give the live Spark session, if there is one, the settings of all mounts."""
         spark = self._spark()
         if spark is not None:
-            for key, value in dbfs.links(self._mounts.all()).items():
-                spark.conf.set(key, value)
             for mount in self._mounts.all():
                 # The setting's name would tell a credential, with which Hadoop opens nothing.
                 if has_login(mount.source):
                     continue
+                spark.conf.set(dbfs.link(mount.mount_point), mount.source)
                 open_store(spark, mount.source, mount.configs)
 
     def _both(self, source: str, dest: str, recurse: bool) -> tuple[Path, Path]:
