@@ -80,7 +80,7 @@ class SchemaRegistrySettings(Section):
     #: How long a micro-batch waits for a registry that gives no answer, before the query fails.
     retry_seconds: Annotated[float, Field(ge=0)] = 300
     #: How long a micro-batch asks again for an id that the registry does not know, before its records go to
-    #: quarantine: a registry's follower may be behind.
+    #: quarantine: a follower of the registry may lag.
     new_id_seconds: Annotated[float, Field(ge=0)] = 10
 
 

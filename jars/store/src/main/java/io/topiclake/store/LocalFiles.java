@@ -51,7 +51,7 @@ final class LocalFiles {
     }
   }
 
-  /** After a power cut a name must not stand for a file whose content never reached the disk. */
+  /** A file must not exist after a power cut without its content, so the content reaches the disk first. */
   private static void writeToDisk(Path file, byte[] content) throws IOException {
     try (FileChannel channel = FileChannel.open(file, CREATE_NEW, WRITE)) {
       ByteBuffer rest = ByteBuffer.wrap(content);
