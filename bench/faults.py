@@ -9,6 +9,7 @@ _MICRO_BATCH = "tests/spark/test_micro_batch.py"
 _REPLAY = "tests/spark/test_replay.py"
 _AUDIT = "tests/spark/test_audit.py"
 _TOPICS = "tests/integration/test_topics.py"
+_RESUME = "tests/integration/test_resume.py"
 _OUTAGE = "tests/integration/test_registry_outage.py"
 _REGISTRY = "tests/integration/test_registry_faults.py"
 _LATE = "tests/integration/test_late.py"
@@ -126,6 +127,14 @@ FAULTS = (
         "if True:",
         _MICRO_BATCH,
         "a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and_set_to_by_then",
+    ),
+    Fault(
+        "a batch of other offsets is not taken for one that the table has",
+        "batch_offsets",
+        "if then and now and then != now:",
+        "if False:",
+        _MICRO_BATCH,
+        "a_batch_of_other_offsets_is_not_taken_for_the_one_that_the_table_has",
     ),
     Fault(
         "a row is held against the constraints of the table",
@@ -347,6 +356,30 @@ FAULTS = (
         "return True",
         _TOPICS,
         "a_registry_that_is_away_pauses_no_topic",
+    ),
+    Fault(
+        "a checkpoint that is gone begins nothing anew",
+        "start_check",
+        'if pipeline.resume != "table":',
+        "if False:",
+        _RESUME,
+        "a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_continue",
+    ),
+    Fault(
+        "a table that lacks batches of its checkpoint is refused",
+        "start_check",
+        "if self.topics is None and batch_id < committed:",
+        "if False:",
+        _RESUME,
+        "a_table_that_is_gone_or_put_back_is_refused",
+    ),
+    Fault(
+        "the last batch of a lost checkpoint is verified record by record",
+        "resume_table",
+        "if commit.version != newest[commit.writer]]",
+        "]",
+        _RESUME,
+        "a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_continue",
     ),
     Fault(
         "a paused topic gets what it missed",

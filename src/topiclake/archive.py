@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from topiclake import (
+    checkpoint,
     data_loss,
     delta,
     kafka,
@@ -201,7 +202,8 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
         storage.require_writable(location)
     parquet_folder.require_own(spark, settings.storage, to.table, to.checkpoint, key="table_path")
     with refusals_named(settings.storage, to.checkpoint):
-        new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint)
+        position = checkpoint.position(spark, to.checkpoint)
+        new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint, position)
     # At once, where a person waits; a running stream waits for a registry that is away.
     schemas.plain_keys(to.registry, to.subjects, to.plain_versions or ())
     patient = to.registry.waiting(settings.schema_registry)

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import data_loss, delta, storage
+from topiclake import data_loss, delta, resumptions, storage
 from topiclake.audit_counts import (
     CLAIMED,
     HELD,
@@ -61,6 +61,7 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
     # The checkpoint before the tables: whatever it calls committed is in them when they are read.
     with refusals_named(settings.storage, checkpoint):
         topics = read_ranges(spark, checkpoint)
+        before = resumptions.read_rows(spark, checkpoint)
     several = pipeline.has_table_for_each
     if not several and pipeline.topic not in topics:
         raise IngestError(
@@ -72,7 +73,7 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
         )
     return joined(
         # Each of several topics gets its table with its first record.
-        _audit_topic(spark, settings.for_topic(topic), dbutils, topics[topic], required=not several)
+        _audit_topic(spark, settings.for_topic(topic), dbutils, topics[topic], before, required=not several)
         for topic in (topics if several else [pipeline.topic])
     )
 
@@ -82,6 +83,7 @@ def _audit_topic(
     settings: Settings,
     dbutils: Any,  # noqa: ANN401
     committed: Mapping[int, Range],
+    before: DataFrame | None,
     *,
     required: bool,
 ) -> AuditReport:
@@ -94,6 +96,8 @@ def _audit_topic(
             *_table_places(spark, resolve(pipeline.table_path), topic, required=required),
             *_quarantine_places(spark, resolve(pipeline.quarantine_path), topic),
         ]
+    if before is not None:
+        landed = [_begun_since(places, before, topic) for places in landed]
     ranges = {
         one: within_kafka(
             replace(part, paused=paused.get(one, (None, None))),
@@ -169,6 +173,12 @@ def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataF
         # Claimed by a replay that has not ended: it may have written the row already.
         place = F.when(F.col("replay").isNull(), WAITING).otherwise(CLAIMED).alias("place")
     return [rows.select("partition", "offset", place)]
+
+
+def _begun_since(places: DataFrame, before: DataFrame, topic: str) -> DataFrame:
+    """Leave out rows that were there when the checkpoint began, as `resumptions.note_rows` noted them."""
+    place = F.when(F.col("is_quarantined"), WAITING).otherwise(IN_TABLE).alias("place")
+    return places.exceptAll(before.where(F.col("topic") == topic).select("partition", "offset", place))
 
 
 def _place(place: int) -> Column:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, kafka, topics
+from topiclake import checkpoint, kafka, resumptions, topics
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.kafka import TIMEOUT_SECONDS
 from topiclake.settings import KafkaSettings, PipelineSettings
@@ -39,7 +39,8 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
     """Return for each topic and partition how far a query is, from its checkpoint.
 
     `commits/N` says that batch N has ended, `offsets/N` where it ends, `sources/0/0` where batch 0 began.
-    Spark keeps the last 100 of the first two. What was added later, topic or partition, begins at 0.
+    Spark keeps the last 100 of the first two. What was added later, topic or partition, begins at 0. A query
+    that was resumed from its table begins where the first query of that table did.
 
     Raises:
         IngestError: There is no checkpoint, or a file of it is missing.
@@ -64,9 +65,12 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
             reason="damaged",
         )
     planned = checkpoint.read_offsets(spark, f"{path}/offsets/{last + 1}") or committed
+    before = resumptions.read_firsts(spark, path)
     return {
         topic: {
-            one: Range(*_ends(one, end, first.get(topic, {}), committed.get(topic, {})))
+            one: Range(
+                *_ends(one, end, first.get(topic, {}), committed.get(topic, {}), before.get(topic, {}))
+            )
             for one, end in sorted(planned[topic].items())
         }
         for topic in sorted(planned)
@@ -74,10 +78,14 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
 
 
 def _ends(
-    partition: int, planned: int, first: Mapping[int, int], committed: Mapping[int, int]
+    partition: int,
+    planned: int,
+    first: Mapping[int, int],
+    committed: Mapping[int, int],
+    before: Mapping[int, int],
 ) -> tuple[int, int, int]:
     begin = first.get(partition, 0)
-    return begin, committed.get(partition, begin), planned
+    return before.get(partition, begin), committed.get(partition, begin), planned
 
 
 def within_kafka(range_: Range, held: tuple[int, int], *, topic: str, partition: int) -> Range:

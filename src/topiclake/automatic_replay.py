@@ -61,8 +61,11 @@ class _Waiting:
             & F.col("schema_id").isNotNull()
             & F.col("replayed_at").isNull()
         )
-        counts = waiting.groupBy("schema_id").count().orderBy(F.desc("count")).limit(_MOST)
-        self.ids, self.version = [row["schema_id"] for row in counts.collect()], version
+        self.ids, self.version = [], version
+        # Mostly nothing waits, and to find that out takes less than to count.
+        if not waiting.isEmpty():
+            counts = waiting.groupBy("schema_id").count().orderBy(F.desc("count")).limit(_MOST)
+            self.ids = [row["schema_id"] for row in counts.collect()]
 
     def known(self) -> set[int]:
         """Return the schemas that the registry knows by now."""

@@ -18,11 +18,15 @@ from topiclake.errors import IngestError
 NONE = -1
 #: topic → partition → offset, as Spark writes it.
 Offsets = dict[str, dict[int, int]]
+#: topic → partition → the first offset of a batch, and the one after its last.
+Ranges = dict[str, dict[int, tuple[int, int]]]
 _OFFSETS = "offsets"
 _COMMITS = "commits"
 #: By checkpoint the start of its query, and the id; in the process that runs the micro-batches, which is a
 #: worker on Spark Connect.
 _ids: dict[str, tuple[str, str]] = {}
+#: By checkpoint the start of its query, its newest batch, and where that begins and ends.
+_batches: dict[str, tuple[str, int, Offsets, Offsets]] = {}
 #: How Spark writes that a source has not given anything yet.
 _NOTHING = "-"
 
@@ -38,6 +42,21 @@ class Planned:
 
     watermark_ms: int
     ends: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the query of a checkpoint is.
+
+    Attributes:
+        planned: The newest batch whose offsets are fixed; NONE for none.
+        committed: The newest batch that is done; NONE for none.
+        position: Which offsets come next, the end of the newest done batch; None before the first start.
+    """
+
+    planned: int
+    committed: int
+    position: Offsets | None
 
 
 def query_id(spark: SparkSession, path: str, start: str | None) -> str:
@@ -75,10 +94,21 @@ def last_committed(spark: SparkSession, path: str) -> int:
 
 
 def is_interrupted(spark: SparkSession, path: str) -> bool:
-    """Tell whether the checkpoint holds a batch that was begun and not done."""
+    """Return whether the checkpoint holds a batch that was begun and not done."""
+    planned, committed = _last_batches(spark, path)
+    return committed < planned
+
+
+def progress(spark: SparkSession, path: str) -> Progress:
+    """Return how far the query of a checkpoint is."""
+    planned, committed = _last_batches(spark, path)
+    return Progress(planned, committed, begin_of(spark, path, committed + 1))
+
+
+def _last_batches(spark: SparkSession, path: str) -> tuple[int, int]:
     # Both at once where both are there: on an object store each question is a call.
     files = _files(spark, f"{path}/{_OFFSETS}", f"{path}/{_COMMITS}") or _files(spark, f"{path}/{_OFFSETS}")
-    return _newest(files, _COMMITS) < _newest(files, _OFFSETS)
+    return _newest(files, _OFFSETS), _newest(files, _COMMITS)
 
 
 def position(spark: SparkSession, path: str) -> Offsets | None:
@@ -94,6 +124,27 @@ def begin_of(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
 def end_of(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
     """Return where a batch ends; None where it has not begun."""
     return read_offsets(spark, f"{path}/{_OFFSETS}/{batch_id}")
+
+
+def ranges(spark: SparkSession, path: str, batch_id: int, start: str) -> Ranges:
+    """Return which offsets a batch of a running query holds; empty where the checkpoint does not say.
+
+    Args:
+        spark: The session.
+        path: The checkpoint, as Spark reads it.
+        batch_id: The batch.
+        start: Names the start of the query, whose micro-batches read one file each.
+    """
+    known_start, known_batch, begin, end = _batches.get(path, ("", NONE, {}, {}))
+    if (known_start, known_batch) != (start, batch_id):
+        follows = (known_start, known_batch + 1) == (start, batch_id)
+        begin = end if follows else begin_of(spark, path, batch_id) or {}
+        end = end_of(spark, path, batch_id) or {}
+        _batches[path] = start, batch_id, begin, end
+    return {
+        topic: {one: (begin.get(topic, {}).get(one, 0), after) for one, after in sorted(found.items())}
+        for topic, found in end.items()
+    }
 
 
 def planned(spark: SparkSession, path: str, batch_id: int) -> Planned:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -18,10 +18,10 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import checkpoint, kafka_offsets, storage
+from topiclake import checkpoint, checkpoint_notes, kafka_offsets, storage
 from topiclake.checkpoint import Offsets
 from topiclake.errors import KafkaError, OffsetsLostError
 from topiclake.kafka_offsets import Held
@@ -33,8 +33,6 @@ _LOST = (
     "topic STRING, partition INT, first BIGINT, after BIGINT, why STRING, topic_id STRING, found_at TIMESTAMP"
 )
 _IDS = "topic STRING, topic_id STRING, found_at TIMESTAMP"
-#: For `jars/store` on S3: one file needs no renames.
-_AT_ONCE = "topiclake.committed.at.once"
 #: So many ranges are told in an error; `lost_offsets` has all.
 _TOLD = 10
 
@@ -80,9 +78,9 @@ def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataF
     with refusals_named(settings.storage, path):
         kept = [
             LostRange(row["topic"], row["partition"], row["first"], row["after"], row["why"], row["topic_id"])
-            for row in _read(spark, f"{path}/topiclake/lost", _LOST)
+            for row in checkpoint_notes.read(spark, path, "lost", _LOST)
         ]
-        found, _ = find(spark, settings, path)
+        found = find(spark, settings, path)
     rows = [
         (one.topic, one.partition, one.first, one.after, one.records, one.why)
         for one in joined([*kept, *found])
@@ -91,13 +89,14 @@ def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataF
     return spark.createDataFrame(rows, columns)
 
 
-def require_or_keep(spark: SparkSession, settings: Settings, path: str) -> NewIds:
+def require_or_keep(spark: SparkSession, settings: Settings, path: str, position: Offsets | None) -> NewIds:
     """Look for lost offsets before a query starts.
 
     Args:
         spark: The session.
         settings: The configuration.
         path: Resolved location of the checkpoint.
+        position: Which offsets it wants next; None before the first start.
 
     Returns:
         The topics that the checkpoint does not know yet, or by another id; for `keep_ids`, once nothing else
@@ -109,7 +108,7 @@ def require_or_keep(spark: SparkSession, settings: Settings, path: str) -> NewId
         ConfigError: `assign`, or offsets for each partition, name other partitions than the topic has.
     """
     ids = _ids(spark, path)
-    found, held = find(spark, settings, path, ids)
+    found, held = _find(settings, position, ids)
     if found and settings.pipeline.fail_on_data_loss:
         raise _error(settings, path, found)
     _keep(spark, settings.name, path, found)
@@ -120,7 +119,8 @@ def keep_ids(spark: SparkSession, new: NewIds, path: str) -> None:
     """Keep what `require_or_keep` returned in the checkpoint's folder, unless a start beside this one has."""
     now = _now()
     try:
-        _append(spark, [(topic, one, now) for topic, one in new.items()], _IDS, f"{path}/topiclake/topics")
+        ids = [(topic, one, now) for topic, one in new.items()]
+        checkpoint_notes.append(spark, path, "topics", ids, _IDS)
     except (PySparkException, Py4JError):
         # Hadoop's committers share a folder, which the first one to end removes. Which of the starts goes on
         # is decided by the query's own files.
@@ -131,7 +131,7 @@ def keep_ids(spark: SparkSession, new: NewIds, path: str) -> None:
 
 def explained(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
     """Return what a query that failed has lost; None where nothing is found."""
-    found, _ = find(spark, settings, path)
+    found = find(spark, settings, path)
     return _error(settings, path, found) if found else None
 
 
@@ -182,17 +182,21 @@ def write_watched(
     write(records, batch_id)
 
 
-def find(
-    spark: SparkSession, settings: Settings, path: str, ids: Mapping[str, str] | None = None
+def find(spark: SparkSession, settings: Settings, path: str) -> list[LostRange]:
+    """Return what the next start would not find."""
+    return _find(settings, checkpoint.position(spark, path), _ids(spark, path))[0]
+
+
+def _find(
+    settings: Settings, position: Offsets | None, ids: Mapping[str, str]
 ) -> tuple[list[LostRange], Held]:
-    """Return what the next start would not find, and what Kafka holds; `ids` where they were read before."""
-    pipeline, position = settings.pipeline, checkpoint.position(spark, path)
+    """Return what a query at `position` would not find, and what Kafka holds."""
+    pipeline = settings.pipeline
     held = kafka_offsets.held_of(settings.kafka, pipeline, position or [])
     if position is None:
         kafka_offsets.require_partitions(pipeline, held)
         return compare(_configured(pipeline), held, ids=held.ids), held
-    known = _ids(spark, path) if ids is None else ids
-    return compare(_with_new(position, pipeline, held), held, ids=known), held
+    return compare(_with_new(position, pipeline, held), held, ids=ids), held
 
 
 def _configured(pipeline: PipelineSettings) -> Offsets:
@@ -242,30 +246,14 @@ def _keep(spark: SparkSession, name: str, path: str, found: list[LostRange]) -> 
         _LOG.warning("pipeline %s goes on without records that Kafka lost: %s", name, one)
     now = _now()
     rows = [(one.topic, one.partition, one.first, one.after, one.why, one.topic_id, now) for one in found]
-    _append(spark, rows, _LOST, f"{path}/topiclake/lost")
+    checkpoint_notes.append(spark, path, "lost", rows, _LOST)
 
 
 def _ids(spark: SparkSession, path: str) -> dict[str, str]:
     """Return the ids that the topics had at the last start."""
-    rows = _read(spark, f"{path}/topiclake/topics", _IDS)
+    rows = checkpoint_notes.read(spark, path, "topics", _IDS)
     return {row["topic"]: row["topic_id"] for row in sorted(rows, key=lambda row: row["found_at"])}
 
 
 def _now() -> datetime:
     return datetime.now(timezone.utc)
-
-
-def _read(spark: SparkSession, path: str, schema: str) -> list[Row]:
-    try:
-        # A line that a full disk cut off tells nothing, and stands for a start that failed.
-        return spark.read.schema(schema).option("mode", "DROPMALFORMED").json(path).collect()
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return []
-
-
-def _append(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str, path: str) -> None:
-    if found := list(rows):
-        one = spark.createDataFrame(found, schema).coalesce(1)
-        one.write.mode("append").option(_AT_ONCE, "true").json(path)

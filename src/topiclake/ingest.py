@@ -37,6 +37,7 @@ from topiclake.micro_batch import Target
 from topiclake.schemas import BeforeTable, Look, look_at, plain_keys
 from topiclake.session import is_databricks
 from topiclake.settings import Settings
+from topiclake.start_check import StartCheck
 from topiclake.storage_refusals import refusals_named
 from topiclake.storage_renewal import WriteBatch
 from topiclake.topics import Topics
@@ -56,6 +57,7 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     Raises:
         TopicNotFoundError, SubjectNotFoundError: Named with others; before anything is written. Of
             several topics, only a listed one that is missing, or a pattern that none matches.
+        IngestError: Checkpoint and table do not agree, and `resume` does not say how to start.
         OffsetsLostError: Kafka lost what the checkpoint has not read; names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         DecodeError: Inside the query, in mode FAILFAST.
@@ -85,16 +87,20 @@ def _start(
     to: Target,
     followers: Sequence[Follower],
 ) -> StreamingQuery:
+    several = _topics(settings, dbutils, to) if settings.pipeline.has_table_for_each else None
+    with refusals_named(settings.storage, to.checkpoint):
+        before = checkpoint.progress(spark, to.checkpoint)
+    settings = StartCheck(spark, settings, to, before, several, _reader(settings)).run()
     # Before the table is made: the checkpoint may lie elsewhere.
     with refusals_named(settings.storage, to.checkpoint):
-        new_ids = dict(data_loss.require_or_keep(spark, settings, to.checkpoint))
-        is_new = bool(new_ids) and checkpoint.position(spark, to.checkpoint) is None
+        new_ids = dict(data_loss.require_or_keep(spark, settings, to.checkpoint, before.position))
+    is_new = bool(new_ids) and before.position is None
     for follower in followers:
         follower.begin()
     keep_ids = partial(_keep_ids, spark, settings, to.checkpoint, new_ids)
     # A new checkpoint shows so that it can be written. In another one the ids wait until nothing else
     # refuses the start: the next one must find what was lost until then.
-    write_batch = _writer(spark, settings, dbutils, to, before_table=keep_ids if is_new else None)
+    write_batch = _writer(spark, settings, to, several, before_table=keep_ids if is_new else None)
     if followers:
         if settings.pipeline.has_table_for_each:
             _follow_resumed(spark, to, followers)
@@ -154,8 +160,8 @@ def _followers(settings: Settings, dbutils: Any) -> list[Follower]:  # noqa: ANN
 def _writer(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     to: Target,
+    several: Topics | None,
     before_table: BeforeTable | None,
 ) -> WriteBatch:
     """Make what the query's batches need, and return what writes them."""
@@ -169,12 +175,11 @@ def _writer(
         return partial(value_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
     patient = to.registry.waiting(settings.schema_registry)
-    if settings.pipeline.has_table_for_each:
-        many = _topics(settings, dbutils, to)
-        topics.resume(spark, many)
+    if several is not None:
+        topics.resume(spark, several)
         # Another start: what this one has learnt would ask the registry with little patience.
         template = replace(to, registry=patient, start=uuid4().hex)
-        return partial(topics.write, replace(many, template=template))
+        return partial(topics.write, replace(several, template=template))
     return partial(micro_batch.write, replace(_prepared(spark, settings, to, before_table), registry=patient))
 
 
@@ -197,7 +202,11 @@ def _prepared(
 def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # noqa: ANN401
     return Topics(
         template=template,
-        reader=kafka.range_options(settings.kafka, shaded=is_databricks()),
+        reader=_reader(settings),
         ledger=storage.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
         fail_on_data_loss=settings.pipeline.fail_on_data_loss,
     )
+
+
+def _reader(settings: Settings) -> dict[str, str]:
+    return kafka.range_options(settings.kafka, shaded=is_databricks())

@@ -23,9 +23,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import avro_form, batch_counts, checkpoint, delta, observed, quarantine, rows
+from topiclake import avro_form, batch_counts, batch_offsets, checkpoint, delta, observed, quarantine, rows
 from topiclake.avro import Codecs
 from topiclake.batch_counts import TableCount
+from topiclake.checkpoint import Ranges
 from topiclake.errors import DecodeError, IngestError
 from topiclake.rows import Layout, Tally
 from topiclake.schema_registry import SchemaRegistry
@@ -127,6 +128,7 @@ class Batch:
         start: What this start of the query knows.
         records: Kafka's records, as Kafka has them.
         number: Spark's number.
+        offsets: Its offsets; empty where the checkpoint does not say.
         is_read_again: Whether it is older than the query's newest batch, and may be written already.
     """
 
@@ -134,6 +136,7 @@ class Batch:
     start: _Start
     records: DataFrame
     number: int
+    offsets: Ranges
     is_read_again: bool
 
     @property
@@ -157,21 +160,27 @@ class Batch:
         return delta.commit_of(self.spark, path, writer=self.start.writer + suffix, batch_id=self.number)
 
 
-def write(target: Target, records: DataFrame, batch_id: int, *, is_read_again: bool = False) -> None:
+def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Ranges | None = None) -> None:
     """Write one micro-batch of Kafka's records.
 
     Args:
         target: Where to.
         records: Kafka's columns.
         batch_id: Spark's number of the batch.
-        is_read_again: Whether this is no batch of the running query, but an older one.
+        read_again: The offsets, where this is no batch of the running query, but an older one.
 
     Raises:
         SchemaRegistryError: The registry cannot be used; nothing was decided.
         DecodeError: A record is not right, in mode FAILFAST.
+        IngestError: The table has a batch of this number with other offsets.
     """
-    start = _started(target, records.sparkSession)
-    batch = Batch(target, start, records, batch_id, is_read_again)
+    spark = records.sparkSession
+    start = _started(target, spark)
+    offsets = read_again
+    if offsets is None:
+        whole = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
+        offsets = batch_offsets.of_topic(whole, target.topic)
+    batch = Batch(target, start, records, batch_id, offsets, is_read_again=read_again is not None)
     delta.written_again(partial(_write, batch), batch.start.schemas.forget)
 
 
@@ -229,7 +238,8 @@ def _write_known(
     if batch.target.mode == "FAILFAST":
         judged = rows.or_fail(judged, codecs, layout)
     found = rows.placed(rows.flat(judged, codecs, layout)).observe(written, F.count("*").alias("rows"))
-    batch.append(found, batch.target.table, commit=_pinned(batch, codecs, plain) | {"attempt": attempt})
+    kept = {"attempt": attempt, batch_offsets.OFFSETS: batch.offsets}
+    batch.append(found, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not _is_committed(batch, told, attempt):
         return None
@@ -248,10 +258,13 @@ def _is_committed(batch: Batch, told: Observation, attempt: str) -> bool:
 
 def _finish(batch: Batch, codecs: Codecs) -> None:
     """Do what an earlier attempt did not get to, after its commit 1."""
-    tell_earlier(batch.target, batch.records, batch.number)
-    if batch.earlier(batch.target.quarantine) is not None:
+    known, target = batch.earlier(batch.target.table), batch.target
+    batch_offsets.require_same(
+        known, batch.offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch.number
+    )
+    tell_earlier(target, batch.records, batch.number)
+    if batch.earlier(target.quarantine) is not None:
         return
-    known = batch.earlier(batch.target.table)
     _require_same(batch, known)
     rest = _not_written(batch, batch.records, known)
     late = batch.earlier(batch.target.table, LATE)
@@ -332,7 +345,8 @@ def _settle(
 ) -> None:
     """Write commits 2 and 3: records of `rest` are in no table yet."""
     schemas, layout = batch.start.schemas, batch.target.layout
-    tally = rows.tally(avro_form.named(rest, known.value, schemas.plain(known)), known, layout)
+    plain_before = schemas.plain(known)
+    tally = rows.tally(avro_form.named(rest, known.value, plain_before), known, layout)
     if not tally.reasons:
         return
     if "undecodable" in tally.reasons:
@@ -362,7 +376,9 @@ def _settle(
     left = F.lit(True) if is_late_written else rows.is_left(codecs, layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
     bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
-    if bad.isEmpty():
+    # With the schemas of commit 1 the counts are those of `bad`: to look again would read Kafka again.
+    is_same = codecs is known and plain == plain_before and not is_repeated
+    if not (is_same and tally.reasons.keys() - {"ok"}) and bad.isEmpty():
         _tell_settled(batch, tally, late, TableCount(batch.target.quarantine, 0, {}))
         return
     if batch.target.mode == "FAILFAST":

@@ -92,6 +92,10 @@ class PipelineSettings(SourceSettings):
     view: Annotated[str, Field(pattern=r"^\w+$")]
     table_path: Text
     checkpoint_path: Text
+    #: How a query starts whose checkpoint and table do not agree: `checkpoint` continues where the checkpoint
+    #: ends, `table` where table, quarantine and paused ranges end, `restart` begins at `starting_offsets`.
+    #: None: the query does not start. Where they agree, it changes nothing.
+    resume: Literal["checkpoint", "table", "restart"] | None = None
     #: What values are; text is one column `value STRING`. Values of avro, protobuf and json_schema, which is
     #: JSON with a JSON Schema, name schemas of the registry.
     value_format: Literal["avro", "json", "json_schema", "protobuf", "text", "custom"] = "avro"

@@ -205,6 +205,12 @@ class SourceSettings(Section):
         """The topics that are listed."""
         return tuple(listed(self.topic))
 
+    def reads(self, topic: str) -> bool:
+        """Return whether it reads a topic."""
+        if self.topic_pattern:
+            return re.fullmatch(self.topic_pattern, topic) is not None
+        return topic in self.topics
+
     @property
     def has_several_topics(self) -> bool:
         """Whether it may read more than one topic."""

@@ -151,6 +151,20 @@ def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
     return found
 
 
+def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list[tuple[int, int]]]:
+    """Return the ranges that a paused topic waits for, by partition: `(first, after)`."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for row in paused(spark, ledger).get(topic, []):
+        found.setdefault(row["partition"], []).append((row["first"], row["last"] + 1))
+    return found
+
+
+def mark_all_resumed(spark: SparkSession, ledger: str, topic: str) -> None:
+    """Note that all ranges of a topic are written."""
+    waits = (F.col("topic") == topic) & F.col("resumed_at").isNull()
+    DeltaTable.forPath(spark, ledger).update(waits, {"resumed_at": F.current_timestamp()})
+
+
 def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: int) -> bool:
     """Write a topic's part of a batch, and return whether it is written."""
     try:
@@ -235,8 +249,13 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row],
         micro_batch.require_ready(target, spark)
         while behind:
             number, ranges = _next_range(spark, topics.ledger, topic, behind)
-            records = _read_again(spark, topics, topic, ranges)
-            micro_batch.write(target, records, number, is_read_again=True)
+            offsets = _offsets(ranges)
+            first = {one: begin for one, (begin, _) in offsets.items()}
+            after = {one: end for one, (_, end) in offsets.items()}
+            records = kafka.read_range(
+                spark, topics.reader, topic, first, after, fail_on_data_loss=topics.fail_on_data_loss
+            )
+            micro_batch.write(target, records, number, read_again={topic: offsets})
             _mark_resumed(spark, topics.ledger, topic, number)
             behind = behind[len(ranges) :]
             if behind and time.monotonic() > end:
@@ -275,13 +294,10 @@ def _mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int) -> 
     DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_at": F.current_timestamp()})
 
 
-def _read_again(spark: SparkSession, topics: Topics, topic: str, ranges: list[Row]) -> DataFrame:
-    first: dict[int, int] = {}
-    after: dict[int, int] = {}
+def _offsets(ranges: list[Row]) -> dict[int, tuple[int, int]]:
+    """Return the first offset of each partition, and the one after its last."""
+    found: dict[int, tuple[int, int]] = {}
     for row in ranges:
-        partition = row["partition"]
-        first[partition] = min(row["first"], first.get(partition, row["first"]))
-        after[partition] = max(row["last"] + 1, after.get(partition, 0))
-    return kafka.read_range(
-        spark, topics.reader, topic, first, after, fail_on_data_loss=topics.fail_on_data_loss
-    )
+        first, after = found.get(row["partition"], (row["first"], 0))
+        found[row["partition"]] = min(row["first"], first), max(row["last"] + 1, after)
+    return found

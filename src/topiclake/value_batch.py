@@ -16,8 +16,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import constraints, delta, observed, quarantine
+from topiclake import batch_offsets, checkpoint, constraints, delta, observed, quarantine
 from topiclake.batch_counts import TableCount
+from topiclake.checkpoint import Ranges
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target, tell, tell_earlier, writer_name
@@ -48,7 +49,9 @@ class _Start:
 _starts: dict[str, _Start] = {}
 
 
-def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> None:
+def write(
+    target: Target, values: Values, records: DataFrame, batch_id: int, *, read_again: Ranges | None = None
+) -> None:
     """Write one micro-batch of Kafka's records.
 
     Args:
@@ -56,11 +59,15 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
         values: What values mean.
         records: Kafka's columns.
         batch_id: Spark's number of the batch.
+        read_again: The offsets, where this is no batch of the running query, but an older one.
 
     Raises:
         DecodeError: A record is not right, in mode FAILFAST; raised by whoever waits for the query.
+        IngestError: The table has a batch of this number with other offsets.
     """
-    spark = records.sparkSession
+    spark, offsets = records.sparkSession, read_again
+    if offsets is None:
+        offsets = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
     start = _starts.get(target.checkpoint)
     if start is None or start.name != target.start:
         start = _Start(target.start, target.look or look_at(spark, target.table) or NO_TABLE)
@@ -69,10 +76,12 @@ def write(target: Target, values: Values, records: DataFrame, batch_id: int) -> 
     def look_again() -> None:
         start.look = look_at(spark, target.table) or NO_TABLE
 
-    delta.written_again(partial(_write, start, target, values, records, batch_id), look_again)
+    delta.written_again(partial(_write, start, target, values, records, batch_id, offsets), look_again)
 
 
-def _write(start: _Start, target: Target, values: Values, records: DataFrame, batch_id: int) -> None:
+def _write(
+    start: _Start, target: Target, values: Values, records: DataFrame, batch_id: int, offsets: Ranges
+) -> None:
     told, attempt, layout, spark = Observation(), uuid4().hex, target.layout, records.sparkSession
     judged = judge(values, records, layout, start.look)
     if target.mode == "FAILFAST":
@@ -82,7 +91,7 @@ def _write(start: _Start, target: Target, values: Values, records: DataFrame, ba
     counted = judged.observe(told, F.count_if(is_left(layout)).alias("left"), *counts)
     writer = writer_name(target, spark)
     meaning = values.meaning(str(spark.conf.get("spark.sql.session.timeZone")))
-    kept = {"pipeline": target.pipeline, "run": target.run, "values": meaning}
+    kept = {"pipeline": target.pipeline, "run": target.run, "values": meaning, batch_offsets.OFFSETS: offsets}
     delta.append_once(
         placed(counted, layout, start.look),
         target.table,
@@ -100,6 +109,9 @@ def _write(start: _Start, target: Target, values: Values, records: DataFrame, ba
     found = observed.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
     if found is None:
         commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
+        batch_offsets.require_same(
+            commit, offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch_id
+        )
         _require_same(target, meaning, commit)
         held = {} if commit is None else commit["constraints"]
         write_left(target, values, judge(values, records, layout, start.look, held), writer, batch_id)

@@ -146,7 +146,7 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
     with monkeypatch.context() as patched:
         patched.setattr(value_batch, "write_left", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            value_batch.write(to, values, records, 0)
+            value_batch.write(to, values, records, 0, read_again={"isp": {0: (0, 5)}})
     mended = Values.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
     # A time without a zone is read in the session's.
     other_zone = hits.spark.newSession()
@@ -156,6 +156,9 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
         with pytest.raises(IngestError) as raised:
             value_batch.write(another_start(to), changed, given, 0)
         assert raised.value.fields == {"pipeline": "isp", "batch_id": 0, "reason": "values_changed"}
+    with pytest.raises(IngestError) as raised:
+        value_batch.write(another_start(to), values, records, 0, read_again={"isp": {0: (0, 4)}})
+    assert raised.value.fields["reason"] == "offsets_changed"
     assert hits.quarantined() == Counter()
 
     anew, session = another_start(to), hits.spark.newSession()

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import data_loss, delta, ingest, kafka, kafka_offsets, open_transactions, queries
+from topiclake import checkpoint, data_loss, delta, ingest, kafka, kafka_offsets, open_transactions, queries
 from topiclake.config import load_settings
 from topiclake.errors import (
     ConfigError,
@@ -120,7 +120,8 @@ class World:
         """Drain it after the look for losses that an ingest begins with."""
         settings = self.settings(**given)
         path = settings.pipeline.checkpoint_path
-        data_loss.keep_ids(self.spark, data_loss.require_or_keep(self.spark, settings, path), path)
+        position = checkpoint.position(self.spark, path)
+        data_loss.keep_ids(self.spark, data_loss.require_or_keep(self.spark, settings, path, position), path)
         return self.drain(**given)
 
     def rows(self):

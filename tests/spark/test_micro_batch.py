@@ -185,6 +185,22 @@ def test_mixed_versions_land_in_one_commit_and_other_schemas_are_quarantined(
     ]
 
 
+def test_a_batch_of_other_offsets_is_not_taken_for_the_one_that_the_table_has(
+    spark, target, event, register, kafka_records, avro_bytes, topic
+):
+    """A checkpoint was put back or edited: Delta skips the batch, and nothing else would name its records."""
+    schema = event(("id", "int"))
+    number = register(f"{topic}-value", schema)
+    values = [frame(number, avro_bytes(schema, {"id": id})) for id in range(3)]
+    micro_batch.write(target, kafka_records(values[:2]), 0, read_again={topic: {3: (0, 2)}})
+    micro_batch.write(restarted(target), kafka_records(values[:2]), 0, read_again={topic: {3: (0, 2)}})
+    with pytest.raises(IngestError) as raised:
+        micro_batch.write(restarted(target), kafka_records(values), 0, read_again={topic: {3: (0, 3)}})
+    fields = raised.value.fields
+    assert (fields["reason"], fields["offsets"]) == ("offsets_changed", {topic: {"3": [0, 3]}})
+    assert table(spark, target, "id") == [(0,), (1,)]
+
+
 @pytest.fixture
 def clock():
     """A clock that a test sets forward, so that the registry's lists get old; minutes, as a list of one."""

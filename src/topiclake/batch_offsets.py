@@ -1,0 +1,102 @@
+"""Which offsets a micro-batch holds: its commit keeps them, so that no other batch passes for it.
+
+The commit has them as JSON: topic → partition → `[first, after]`, with partitions that had nothing new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from topiclake.checkpoint import Offsets, Ranges
+from topiclake.errors import IngestError
+
+#: Their key in a commit.
+OFFSETS = "offsets"
+#: Of the offsets in a message.
+_MOST_CHARACTERS = 300
+
+
+def of_topic(ranges: Ranges, topic: str | None) -> Ranges:
+    """Return the offsets of one topic; of all where `topic` is None."""
+    return ranges if topic is None else {name: found for name, found in ranges.items() if name == topic}
+
+
+def require_same(
+    commit: Mapping[str, Any] | None, ranges: Ranges, *, table: str, checkpoint: str, batch_id: int
+) -> None:
+    """Check that an earlier commit of a batch holds the offsets that the batch has now.
+
+    Args:
+        commit: The earlier commit; None where the table's history does not have it.
+        ranges: The offsets of now; empty where the checkpoint does not say.
+        table: Location of the table.
+        checkpoint: Location of the checkpoint.
+        batch_id: Spark's number.
+
+    Raises:
+        IngestError: It holds others, which the table would never get; or another version wrote it.
+    """
+    if commit is None:
+        return
+    then, now = of_commit(commit, table=table, checkpoint=checkpoint), _as_json(ranges)
+    if then and now and then != now:
+        raise changed(now, then, table=table, checkpoint=checkpoint, batch_id=batch_id)
+
+
+def require_same_ends(commit: Mapping[str, Any], ends: Offsets, *, table: str, checkpoint: str) -> None:
+    """Check that a commit ends where the checkpoint says that its batch does; arguments as `require_same`."""
+    batch_id = int(commit["batch_id"])
+    kept = of_commit(commit, table=table, checkpoint=checkpoint)
+    then = {topic: {one: span[1] for one, span in found.items()} for topic, found in kept.items()}
+    now = _as_json({topic: found for topic, found in ends.items() if topic in then})
+    if then != now:
+        raise changed(now, then, table=table, checkpoint=checkpoint, batch_id=batch_id)
+
+
+def of_commit(commit: Mapping[str, Any], *, table: str, checkpoint: str) -> dict[str, dict[str, list[int]]]:
+    """Return the offsets that a commit keeps, as JSON has them.
+
+    Raises:
+        IngestError: It keeps none, since another version of Topiclake wrote it.
+    """
+    if OFFSETS not in commit:
+        batch_id = commit["batch_id"]
+        raise IngestError(
+            f"another version of Topiclake wrote batch {batch_id} of the checkpoint at {checkpoint} into the "
+            f"table at {table}",
+            "continue with that version; or move the checkpoint away and start with resume=table",
+            table=table,
+            checkpoint=checkpoint,
+            batch_id=batch_id,
+            reason="other_version",
+        )
+    return dict(commit[OFFSETS])
+
+
+def changed(
+    now: Mapping[str, Any], then: Mapping[str, Any], *, table: str, checkpoint: str, batch_id: int
+) -> IngestError:
+    """Return the error of a batch that holds other offsets than the table has."""
+    return IngestError(
+        f"batch {batch_id} of the checkpoint at {checkpoint} holds offsets {_shown(now)}, but the table at "
+        f"{table} has a batch of this number with {_shown(then)}: Delta would skip the records of this one",
+        "put the newest checkpoint back, or move this one away and start with resume=table",
+        table=table,
+        checkpoint=checkpoint,
+        batch_id=batch_id,
+        offsets=now,
+        expected=then,
+        reason="offsets_changed",
+    )
+
+
+def _as_json(ranges: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(ranges))
+    return found
+
+
+def _shown(offsets: Mapping[str, Any]) -> str:
+    text = json.dumps(offsets)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"

@@ -1,0 +1,299 @@
+"""Where a query resumes whose checkpoint is gone: its table, its quarantine and its paused ranges say so.
+
+Each commit of a table keeps the offsets of its batch. So their end is where a new checkpoint begins. Offsets
+before it that no finished batch holds are read once more: gaps, the last batch of each writer, whose
+quarantine may be missing, and ranges of a paused topic. Records of them that are neither in the table nor in
+the quarantine are written before the query starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import checkpoint, data_loss, delta, kafka, micro_batch, value_batch
+from topiclake.batch_offsets import OFFSETS
+from topiclake.errors import IngestError, OffsetsLostError
+from topiclake.json_values import Values
+from topiclake.micro_batch import Target
+from topiclake.settings import Settings
+from topiclake.table_commits import Commit, Commits
+
+#: Offsets of a partition: the first, and the one after the last.
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TableContent:
+    """What the tables of one topic hold.
+
+    Attributes:
+        topic: The topic.
+        target: Its tables.
+        table_version: Of the table; None where there is none.
+        quarantine_version: Of the quarantine; None where there is none.
+        commits: Batches of the topic in the table's history, newest first.
+        paused: By partition the ranges that the paused topic waits for.
+        is_shared: Whether the history has batches of other topics.
+    """
+
+    topic: str
+    target: Target
+    table_version: int | None
+    quarantine_version: int | None
+    commits: tuple[Commit, ...]
+    paused: Mapping[int, Sequence[Span]]
+    is_shared: bool
+
+    def versions(self) -> tuple[int | None, int | None]:
+        """Return the versions of both tables."""
+        return self.table_version, self.quarantine_version
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """Return where the rows of the topic came from.
+
+        Returns:
+            `is_quarantined BOOLEAN, partition INT, offset BIGINT`, of the versions that were found.
+        """
+        places = spark.createDataFrame([], "is_quarantined BOOLEAN, partition INT, offset BIGINT")
+        if self.table_version is not None:
+            rows = delta.read(spark, self.target.table, self.table_version)
+            origin = delta.KAFKA_COLUMN
+            if "topic" in rows.select(f"{origin}.*").columns:
+                rows = rows.where(F.coalesce(f"{origin}.topic", F.lit(self.topic)) == self.topic)
+            places = places.unionAll(rows.select(F.lit(False), f"{origin}.partition", f"{origin}.offset"))
+        if self.quarantine_version is not None:
+            rows = delta.read(spark, self.target.quarantine, self.quarantine_version)
+            of_topic = rows.where(F.col("topic") == self.topic)
+            if "replayed_at" in rows.columns:
+                # Such a row is in the table.
+                of_topic = of_topic.where("replayed_at IS NULL")
+            places = places.unionAll(of_topic.select(F.lit(True), "partition", "offset"))
+        return places.where("partition IS NOT NULL AND offset IS NOT NULL")
+
+
+def spans_of(commits: Iterable[Commit], topic: str) -> dict[int, list[Span]]:
+    """Return the offsets of a topic that commits hold, by partition."""
+    found: dict[int, list[Span]] = {}
+    for commit in commits:
+        for one, (first, after) in commit.kept.get(OFFSETS, {}).get(topic, {}).items():
+            found.setdefault(int(one), []).append((first, after))
+    return found
+
+
+def commits_of(commits: Commits, topic: str) -> tuple[Commit, ...]:
+    """Return the commits that hold batches of a topic, newest first."""
+    return tuple(commit for commit in commits.valid if topic in commit.kept.get(OFFSETS, {}))
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """Where one topic resumes.
+
+    Attributes:
+        firsts: By partition the offset where the queries before have begun.
+        ends: By partition the offset where the new checkpoint begins.
+        unsure: By partition the offsets before the end that no finished batch holds.
+    """
+
+    firsts: Mapping[int, int]
+    ends: Mapping[int, int]
+    unsure: Mapping[int, Sequence[Span]]
+
+
+def resumption(spark: SparkSession, content: TableContent) -> Resumption:
+    """Return where the topic of a table resumes."""
+    spans = spans_of(content.commits, content.topic)
+    finished = spans_of(_finished(content.commits), content.topic)
+    if not spans and content.table_version is not None:
+        # Delta has cleaned the history: the rows say where they came from.
+        bounds = content.rows(spark).groupBy("partition").agg(F.min("offset"), F.max("offset"))
+        spans = {one: [(first, last + 1)] for one, first, last in bounds.collect()}
+    for one, ranges in content.paused.items():
+        spans.setdefault(one, []).extend(ranges)
+    # A table that was put back ends before its quarantine does.
+    for one, last in _last_quarantined(spark, content).items():
+        spans.setdefault(one, []).append((last + 1, last + 1))
+    firsts = {one: min(first for first, _ in found) for one, found in spans.items()}
+    ends = {one: max(after for _, after in found) for one, found in spans.items()}
+    unsure = {
+        one: rest for one in spans if (rest := without((firsts[one], ends[one]), finished.get(one, [])))
+    }
+    return Resumption(firsts, ends, unsure)
+
+
+def _last_quarantined(spark: SparkSession, content: TableContent) -> dict[int, int]:
+    """Return the last offset of each partition that is in quarantine."""
+    if content.quarantine_version is None:
+        return {}
+    rows = delta.read(spark, content.target.quarantine, content.quarantine_version)
+    of_topic = rows.where(F.col("topic") == content.topic).groupBy("partition")
+    return dict(map(tuple, of_topic.agg(F.max("offset")).collect()))
+
+
+def _finished(commits: Sequence[Commit]) -> list[Commit]:
+    """Leave out the newest commit of each writer: its batch may have ended there."""
+    newest: dict[str, int] = {}
+    for commit in commits:
+        newest[commit.writer] = max(commit.version, newest.get(commit.writer, commit.version))
+    return [commit for commit in commits if commit.version != newest[commit.writer]]
+
+
+def without(span: Span, spans: Iterable[Span]) -> list[Span]:
+    """Return the parts of a span that none of `spans` holds."""
+    rest, (begin, end) = [], span
+    for first, after in sorted(spans):
+        if begin < min(first, end):
+            rest.append((begin, min(first, end)))
+        begin = max(begin, after)
+    if begin < end:
+        rest.append((begin, end))
+    return rest
+
+
+def require_held(
+    settings: Settings, content: TableContent, found: Resumption, held: Mapping[int, Span]
+) -> None:
+    """Check that Kafka's topic is the one that the table was written from.
+
+    Raises:
+        IngestError: A partition is missing, or ends before the table does.
+    """
+    for one, end in sorted(found.ends.items()):
+        if one in held and held[one][1] >= end:
+            continue
+        what = (
+            f"ends at offset {held[one][1]} of partition {one}" if one in held else f"has no partition {one}"
+        )
+        raise IngestError(
+            f"topic {content.topic} {what}, but the table at {content.target.table} has records of it up to "
+            f"offset {end}: it is not the topic that the table was written from",
+            'resume=restart with starting_offsets={"'
+            + content.topic
+            + '": {"<partition>": <offset>, …}}, the offsets in the new topic',
+            pipeline=settings.name,
+            topic=content.topic,
+            partition=one,
+            table=content.target.table,
+            offset=held[one][1] if one in held else None,
+            expected=end,
+            reason="other_topic",
+        )
+
+
+def write_missing(
+    spark: SparkSession,
+    settings: Settings,
+    content: TableContent,
+    unsure: Mapping[int, Sequence[Span]],
+    held: Mapping[int, Span],
+    reader: Mapping[str, str],
+) -> None:
+    """Write the records of `unsure` that are neither in the table nor in the quarantine.
+
+    Safe to repeat, and beside another start that does the same: both write as one writer.
+
+    Raises:
+        OffsetsLostError: Kafka has deleted records of them, and `fail_on_data_loss` is set.
+    """
+    spans = [(one, first, after) for one, found in sorted(unsure.items()) for first, after in found]
+    if not spans:
+        return
+    rows = content.rows(spark)
+    _require_not_aged(spark, settings, content, _parts(spans, held, is_aged=True), rows)
+    spans = _parts(spans, held, is_aged=False)
+    if not spans:
+        return
+    begins = {one: min(first for each, first, _ in spans if each == one) for one, _, _ in spans}
+    ends = {one: max(after for each, _, after in spans if each == one) for one, _, _ in spans}
+    read = kafka.read_range(spark, reader, content.topic, begins, ends)
+    records = _within(spark, read, spans).join(
+        rows.select("partition", "offset"), ["partition", "offset"], "left_anti"
+    )
+    # A join by names puts them first.
+    records = records.select(*read.columns)
+    what = f"records of topic {content.topic} that are in neither table"
+    with data_loss.losses_named(what, "fail_on_data_loss=false, which continues without them"):
+        if not records.isEmpty():
+            _write(spark, settings, content, records, spans)
+
+
+def _write(
+    spark: SparkSession,
+    settings: Settings,
+    content: TableContent,
+    records: DataFrame,
+    spans: Sequence[tuple[int, int, int]],
+) -> None:
+    # Two starts at once find the same, and so are one writer. After a crash the table has another version.
+    found = json.dumps([content.topic, content.versions(), spans])
+    target = replace(content.target, start=uuid4().hex)
+    writer = f"resume/{hashlib.sha256(found.encode()).hexdigest()[:32]}"
+    checkpoint.know_id(target.checkpoint, target.start, writer)
+    if settings.pipeline.is_registered:
+        micro_batch.write(target, records, 0, read_again={})
+    else:
+        value_batch.write(target, Values.from_settings(settings.pipeline), records, 0, read_again={})
+
+
+def _parts(
+    spans: Iterable[tuple[int, int, int]], held: Mapping[int, Span], *, is_aged: bool
+) -> list[tuple[int, int, int]]:
+    """Return what Kafka still holds of spans, or what it has deleted."""
+    found = []
+    for one, first, after in spans:
+        earliest = held[one][0]
+        begin, end = (first, min(after, earliest)) if is_aged else (max(first, earliest), after)
+        if begin < end:
+            found.append((one, begin, end))
+    return found
+
+
+def _require_not_aged(
+    spark: SparkSession,
+    settings: Settings,
+    content: TableContent,
+    aged: Sequence[tuple[int, int, int]],
+    rows: DataFrame,
+) -> None:
+    if not aged or not settings.pipeline.fail_on_data_loss:
+        return
+    there = _within(spark, rows, aged).select("partition", "offset").distinct().count()
+    if there == sum(after - first for _, first, after in aged):
+        return
+    told = "; ".join(f"partition {one}: offsets {first} to before {after}" for one, first, after in aged[:3])
+    raise OffsetsLostError(
+        f"Kafka has deleted records of topic {content.topic} ({told}), of which the table at "
+        f"{content.target.table} and its quarantine have {there}",
+        "fail_on_data_loss=false, which continues without them",
+        topic=content.topic,
+        table=content.target.table,
+        ranges=tuple(aged),
+    )
+
+
+def _within(spark: SparkSession, rows: DataFrame, spans: Sequence[tuple[int, int, int]]) -> DataFrame:
+    """Return the rows whose `partition` and `offset` are within spans."""
+    ranges = spark.createDataFrame(list(spans), "of_partition INT, first BIGINT, after BIGINT")
+    inside = (F.col("partition") == F.col("of_partition")) & (F.col("offset") >= F.col("first"))
+    return rows.join(F.broadcast(ranges), inside & (F.col("offset") < F.col("after")), "left_semi")
+
+
+def starting_offsets(
+    found: Mapping[str, Resumption], held: Mapping[str, Mapping[int, Any]], earliest: int
+) -> dict[str, dict[str, int]]:
+    """Return where a new checkpoint begins: at the end of each table, else at the `earliest` record."""
+    return {
+        topic: {
+            str(one): found[topic].ends.get(one, earliest) if topic in found else earliest
+            for one in partitions
+        }
+        for topic, partitions in held.items()
+    }

@@ -1,0 +1,318 @@
+"""Checkpoint, table and history are compared before a query starts: each of them may be gone or replaced.
+
+A query that went on regardless would double records or lose them without a word. `resume` says how it shall
+start then; where all agree it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import (
+    batch_offsets,
+    checkpoint,
+    delta,
+    kafka_offsets,
+    micro_batch,
+    resume_table,
+    resumptions,
+    table_commits,
+)
+from topiclake.checkpoint import NONE, Offsets, Progress
+from topiclake.errors import ConfigError, IngestError
+from topiclake.kafka_offsets import Held
+from topiclake.micro_batch import Target
+from topiclake.resume_table import Resumption, Span, TableContent
+from topiclake.settings import Settings
+from topiclake.source_settings import EARLIEST
+from topiclake.storage_refusals import refusals_named
+from topiclake.topics import Topics, mark_all_resumed, paused_spans
+
+#: Topics whose tables are looked at side by side.
+_AT_ONCE = 8
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+@dataclass(frozen=True)
+class StartCheck:
+    """What is compared for one start.
+
+    Attributes:
+        spark: The session.
+        settings: The configuration.
+        target: Where records go; of several topics, with `{topic}` in it.
+        progress: How far the query of the checkpoint is.
+        topics: The same where each of several topics has a table.
+        reader: Options of Spark's Kafka source without topics and offsets.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    target: Target
+    progress: Progress
+    topics: Topics | None
+    reader: Mapping[str, str] = field(repr=False)
+
+    def run(self) -> Settings:
+        """Return the configuration to start with.
+
+        With `resume=table` and no checkpoint, records that are in neither table are written, and
+        `starting_offsets` are the end of the tables.
+
+        Raises:
+            IngestError: Checkpoint, table and history do not agree, and `resume` does not say how to start.
+            ConfigError: `resume` cannot be done.
+            OffsetsLostError, KafkaError, SchemaRegistryError: While missing records are written.
+        """
+        with refusals_named(self.settings.storage, self.target.table):
+            if self.progress.position is None:
+                return self._begin()
+            self._require_agreement(self.progress.position)
+        return self.settings
+
+    def _target(self, topic: str) -> Target:
+        return self.target if self.topics is None else self.topics.target(topic)
+
+    # A checkpoint that has begun
+
+    def _require_agreement(self, position: Offsets) -> None:
+        topics = self.settings.pipeline.topics
+        if self.topics is not None:
+            topics = tuple(topic for topic in sorted(position) if self.settings.pipeline.reads(topic))
+        _in_threads(partial(self._compare, position), topics)
+
+    def _compare(self, position: Offsets, topic: str) -> None:
+        """Compare what the checkpoint and the table of a topic say of its newest batch."""
+        target, progress = self._target(topic), self.progress
+        if not delta.is_table(self.spark, target.table):
+            if progress.committed != NONE and not self._may_lack_table(position, topic):
+                self._refuse_table(target, topic, f"there is no table at {target.table}", "table_gone")
+            return
+        writer = micro_batch.writer_name(target, self.spark)
+        newest, is_certain = table_commits.newest_of(self.spark, target.table, writer)
+        if newest is None:
+            if is_certain and progress.committed != NONE and not self._may_lack_table(position, topic):
+                what = f"the table at {target.table} has no batch of it"
+                self._refuse_table(target, topic, what, "table_replaced")
+            return
+        batch_id = int(newest.kept["batch_id"])
+        if batch_id > progress.planned:
+            raise self._checkpoint_put_back(target, topic, batch_id)
+        if self.topics is not None:
+            # A batch without records of the topic made no commit: nothing more can be said.
+            return
+        if batch_id < progress.committed:
+            what = f"the table at {target.table} ends with batch {batch_id}"
+            self._refuse_table(target, topic, what, "table_put_back")
+            return
+        ends = position
+        if batch_id > progress.committed:
+            ends = checkpoint.end_of(self.spark, target.checkpoint, batch_id) or position
+        batch_offsets.require_same_ends(newest.kept, ends, table=target.table, checkpoint=target.checkpoint)
+
+    def _checkpoint_put_back(self, target: Target, topic: str, batch_id: int) -> IngestError:
+        return IngestError(
+            f"the checkpoint at {target.checkpoint} ends with batch {self.progress.planned}, but the table "
+            f"at {target.table} has batch {batch_id} of it: Delta would skip the batches up to it, and their "
+            "records would be lost",
+            "put the newest checkpoint back, or move this one away and start with resume=table",
+            pipeline=self.settings.name,
+            topic=topic,
+            checkpoint=target.checkpoint,
+            table=target.table,
+            batch_id=self.progress.planned,
+            expected=batch_id,
+            reason="checkpoint_put_back",
+        )
+
+    def _may_lack_table(self, position: Offsets, topic: str) -> bool:
+        """Return whether a topic has no rows yet: of several, each gets its table with its first record."""
+        if self.topics is None:
+            return False
+        begin = checkpoint.begin_of(self.spark, self.target.checkpoint, 0) or {}
+        is_empty = position[topic] == begin.get(topic, dict.fromkeys(position[topic], 0))
+        return is_empty or bool(paused_spans(self.spark, self.topics.ledger, topic))
+
+    def _refuse_table(self, target: Target, topic: str, what: str, reason: str) -> None:
+        if self.settings.pipeline.resume == "checkpoint":
+            return
+        raise IngestError(
+            f"the checkpoint at {target.checkpoint} has written topic {topic} up to batch "
+            f"{self.progress.committed}, but "
+            f"{what}: the records before would be lost",
+            "put the table back; or resume=checkpoint, which continues without them; or move the checkpoint "
+            "away and start with resume=table, which reads them again",
+            pipeline=self.settings.name,
+            topic=topic,
+            checkpoint=target.checkpoint,
+            table=target.table,
+            batch_id=self.progress.committed,
+            reason=reason,
+        )
+
+    # A checkpoint that begins
+
+    def _begin(self) -> Settings:
+        held = Held()
+        if self.topics is None:
+            topics: Iterable[str] = self.settings.pipeline.topics
+        else:
+            held = kafka_offsets.held_of(self.settings.kafka, self.settings.pipeline, [])
+            topics = sorted(held.offsets)
+        contents = [content for content in _in_threads(self._content, topics) if content is not None]
+        pipeline = self.settings.pipeline
+        if not contents:
+            resumptions.note_firsts(self.spark, self.target.checkpoint, {})
+            return self.settings
+        if pipeline.resume == "restart":
+            self._restart(contents)
+            return self.settings
+        if pipeline.resume != "table":
+            raise self._checkpoint_gone(contents[0])
+        for content in contents:
+            _require_traced(self.spark, content)
+        if self.topics is None:
+            held = kafka_offsets.held_of(self.settings.kafka, pipeline, [])
+        return self._resume(contents, self._read_partitions(held))
+
+    def _read_partitions(self, held: Held) -> dict[str, dict[int, Span]]:
+        """Return what Kafka holds of the partitions that the pipeline reads."""
+        assign = self.settings.pipeline.assign
+        return {
+            topic: {one: span for one, span in found.items() if assign is None or one in assign[topic]}
+            for topic, found in held.offsets.items()
+        }
+
+    def _content(self, topic: str) -> TableContent | None:
+        """Return what other queries have written of a topic; None where that is nothing."""
+        spark, target = self.spark, self._target(topic)
+        paused = {} if self.topics is None else paused_spans(spark, self.topics.ledger, topic)
+        if not delta.is_table(spark, target.table):
+            return TableContent(topic, target, None, None, (), paused, is_shared=False) if paused else None
+        # Before the history: whatever this version holds is in it.
+        version = delta.latest_version(spark, target.table)
+        commits = table_commits.read(spark, target.table)
+        of_topic = resume_table.commits_of(commits, topic)
+        others = {name for commit in commits.valid for name in commit.kept.get(batch_offsets.OFFSETS, {})}
+        quarantine = None
+        if delta.is_table(spark, target.quarantine):
+            quarantine = delta.latest_version(spark, target.quarantine)
+        content = TableContent(
+            topic, target, version, quarantine, of_topic, paused, is_shared=bool(others - {topic})
+        )
+        if of_topic or paused:
+            return content if self._reads_any(content) else None
+        if self.settings.pipeline.resume == "restart":
+            # A topic that was migrated may have another name.
+            return content
+        # A history that was cleaned up does not say whose the rows are.
+        if commits.is_whole or not _is_traced(spark, content) or content.rows(spark).isEmpty():
+            return None
+        return content
+
+    def _reads_any(self, content: TableContent) -> bool:
+        """Return whether the pipeline reads a partition that a table has: two may share a topic."""
+        partitions = (self.settings.pipeline.assign or {}).get(content.topic)
+        spans = resume_table.spans_of(content.commits, content.topic)
+        return partitions is None or bool(set(partitions) & (set(spans) | set(content.paused)))
+
+    def _checkpoint_gone(self, content: TableContent) -> IngestError:
+        target = content.target
+        return IngestError(
+            f"pipeline {self.settings.name} would begin at its starting_offsets, since there is no "
+            f"checkpoint at {target.checkpoint}; but the table at {target.table} already has records of "
+            f"topic {content.topic}, which would be doubled",
+            "the old checkpoint_path; or resume=table, which continues where the table ends; or "
+            "resume=restart, which begins at starting_offsets",
+            pipeline=self.settings.name,
+            topic=content.topic,
+            checkpoint=target.checkpoint,
+            table=target.table,
+            reason="checkpoint_gone",
+        )
+
+    def _restart(self, contents: Iterable[TableContent]) -> None:
+        """Note what the tables have, so that an audit of the new checkpoint can leave it out."""
+        rows = [
+            content.rows(self.spark).select(F.lit(content.topic).alias("topic"), "*")
+            for content in contents
+            if _is_traced(self.spark, content)
+        ]
+        if rows:
+            resumptions.note_rows(reduce(DataFrame.unionAll, rows), self.target.checkpoint)
+        resumptions.note_firsts(self.spark, self.target.checkpoint, {})
+
+    def _resume(self, contents: Iterable[TableContent], held: Mapping[str, Mapping[int, Span]]) -> Settings:
+        found: dict[str, Resumption] = {}
+        for content in contents:
+            of_topic = _of_partitions(
+                resume_table.resumption(self.spark, content), self.settings, content.topic
+            )
+            resume_table.require_held(self.settings, content, of_topic, held.get(content.topic, {}))
+            found[content.topic] = of_topic
+        for content in contents:
+            unsure, spans = found[content.topic].unsure, held[content.topic]
+            resume_table.write_missing(self.spark, self.settings, content, unsure, spans, self.reader)
+            if content.paused and self.topics is not None:
+                mark_all_resumed(self.spark, self.topics.ledger, content.topic)
+        firsts = {topic: one.firsts for topic, one in found.items()}
+        resumptions.note_firsts(self.spark, self.target.checkpoint, firsts)
+        starts = resume_table.starting_offsets(found, held, EARLIEST)
+        pipeline = self.settings.pipeline.model_copy(update={"starting_offsets": starts})
+        return self.settings.model_copy(update={"pipeline": pipeline})
+
+
+def _in_threads(function: Callable[[_In], _Out], values: Iterable[_In]) -> list[_Out]:
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(function, values))
+
+
+def _of_partitions(found: Resumption, settings: Settings, topic: str) -> Resumption:
+    """Return where the partitions resume that the pipeline reads."""
+    partitions = (settings.pipeline.assign or {}).get(topic)
+    if partitions is None:
+        return found
+    return Resumption(
+        {one: first for one, first in found.firsts.items() if one in partitions},
+        {one: end for one, end in found.ends.items() if one in partitions},
+        {one: spans for one, spans in found.unsure.items() if one in partitions},
+    )
+
+
+def _origin_fields(spark: SparkSession, content: TableContent) -> set[str]:
+    """Return the fields of `_kafka` in the table; empty where it has no such column."""
+    columns = delta.columns(spark, content.target.table)
+    if columns is None or delta.KAFKA_COLUMN not in columns.names:
+        return set()
+    return set(getattr(columns[delta.KAFKA_COLUMN].dataType, "names", ()))
+
+
+def _is_traced(spark: SparkSession, content: TableContent) -> bool:
+    """Return whether the rows of a table say which record of a topic each of them is."""
+    return content.table_version is None or {"partition", "offset"} <= _origin_fields(spark, content)
+
+
+def _require_traced(spark: SparkSession, content: TableContent) -> None:
+    needed = {"partition", "offset", "topic"} if content.is_shared else {"partition", "offset"}
+    if content.table_version is None or needed <= _origin_fields(spark, content):
+        return
+    table = content.target.table
+    raise ConfigError(
+        f"resume=table needs rows that say which record each is; those of {table} have no column "
+        f"{delta.KAFKA_COLUMN} with {', '.join(sorted(needed))}",
+        "resume=restart with starting_offsets for each partition",
+        parameter="resume",
+        table=table,
+        topic=content.topic,
+        expected=tuple(sorted(needed)),
+        reason="no_kafka_column",
+    )

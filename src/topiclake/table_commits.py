@@ -1,0 +1,115 @@
+"""Which batches the history of a Delta table has, without those whose rows a RESTORE has removed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+_RESTORE = "RESTORE"
+#: Commits that are read before the whole history, which costs seconds where a table is old.
+_NEWEST = 10
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit that `delta.append_once` made.
+
+    Attributes:
+        version: Of the table.
+        kept: What the commit keeps: `writer`, `batch_id`, and what the writer added.
+    """
+
+    version: int
+    kept: Mapping[str, Any]
+
+    @property
+    def writer(self) -> str:
+        """The writer's name."""
+        return str(self.kept["writer"])
+
+
+@dataclass(frozen=True)
+class Commits:
+    """The commits that a history has.
+
+    Attributes:
+        valid: Those whose rows no RESTORE has removed, newest first.
+        is_whole: Whether the history goes back to the table's creation.
+    """
+
+    valid: tuple[Commit, ...]
+    is_whole: bool
+
+    def newest_of(self, writer: str) -> Commit | None:
+        """Return the newest commit of a writer."""
+        return next((commit for commit in self.valid if commit.writer == writer), None)
+
+
+def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
+    """Return the newest commits of the table at `table`; all where `limit` is None."""
+    delta_table = DeltaTable.forPath(spark, table)
+    history = delta_table.history() if limit is None else delta_table.history(limit)
+    wanted = (
+        (F.col("version") == 0)
+        | (F.col("operation") == _RESTORE)
+        | F.get_json_object("userMetadata", "$.batch_id").isNotNull()
+    )
+    parameters = F.col("operationParameters")
+    columns = (
+        "version",
+        "operation",
+        "userMetadata",
+        parameters["version"].alias("to_version"),
+        parameters["timestamp"].alias("to_time"),
+    )
+    rows = history.where(wanted).orderBy(F.desc("version")).select(*columns).collect()
+    is_whole = bool(rows) and rows[-1]["version"] == 0
+    return Commits(tuple(_valid(history, rows)), is_whole)
+
+
+def newest_of(spark: SparkSession, table: str, writer: str) -> tuple[Commit | None, bool]:
+    """Return the newest commit of a writer, and whether a missing one was never made.
+
+    Args:
+        spark: The session.
+        table: Location of the table.
+        writer: The writer's name.
+
+    Returns:
+        None where the history has no such commit; False where it may have been cleaned up.
+    """
+    for limit in (_NEWEST, None):
+        commits = read(spark, table, limit)
+        if found := commits.newest_of(writer):
+            return found, True
+    return None, commits.is_whole
+
+
+def _valid(history: DataFrame, rows: list[Any]) -> Iterator[Commit]:
+    newest_valid: float = math.inf
+    for row in rows:
+        if row["version"] > newest_valid:
+            continue
+        if row["operation"] == _RESTORE:
+            newest_valid = _restored_version(history, row)
+        elif row["userMetadata"] is not None:
+            kept = json.loads(row["userMetadata"])
+            if isinstance(kept, dict) and "writer" in kept:
+                yield Commit(row["version"], kept)
+
+
+def _restored_version(history: DataFrame, row: Any) -> float:  # noqa: ANN401 (a Row has no types)
+    """Return the version that a RESTORE went back to; Delta notes it, or the time that was asked for."""
+    if row["to_version"] is not None:
+        return int(row["to_version"])
+    # A RESTORE by time takes the newest version that is not younger.
+    until = history.where(F.col("timestamp") <= F.lit(row["to_time"]).cast("timestamp"))
+    found = until.agg(F.max("version")).collect()[0][0]
+    return -1 if found is None else int(found)

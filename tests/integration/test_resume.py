@@ -1,0 +1,406 @@
+"""Starts whose checkpoint, table and history do not agree: each is refused, and resumed as `resume` says."""
+
+import json
+import shutil
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from delta.tables import DeltaTable
+
+import topiclake as tl
+from tests.environment import Unmounted
+from tests.integration.numbers_topic import Numbers, right
+from topiclake import delta, kafka, resume_table, topics
+from topiclake.errors import ConfigError, IngestError, OffsetsLostError
+
+BAD = b"\1no record"
+
+
+@pytest.fixture
+def numbers(connected, tmp_path):
+    return Resumed(connected, tmp_path)
+
+
+class Resumed(Numbers):
+    """A topic with numbers in two partitions, its ingest, and accidents."""
+
+    def __init__(self, spark, folder):
+        super().__init__(spark, folder)
+        self.topic("a")
+        self.schema_id = self.register("a")
+        self.sent = 0
+
+    @property
+    def table(self):
+        return f"{self.folder}/table"
+
+    @property
+    def checkpoint(self):
+        return self.folder / "checkpoint"
+
+    def more(self, count):
+        """Send the next numbers, and one record that is none."""
+        self.send("a", *(right(self.schema_id, n) for n in range(self.sent, self.sent + count)), BAD)
+        self.sent += count
+
+    def run(self, **given):
+        return self.ingested(self.settings(**given))
+
+    def refusal(self, **given):
+        with pytest.raises(IngestError) as raised:
+            self.run(**given)
+        return raised.value.fields["reason"]
+
+    def lose_checkpoint(self):
+        shutil.rmtree(self.checkpoint)
+
+    def rows(self):
+        """Return how often each number is in the table."""
+        return Counter(row["n"] for row in delta.read(self.spark, self.table).select("n").collect())
+
+    def audit(self, **given):
+        return tl.audit_ingest(self.spark, self.settings(**given), Unmounted())
+
+    def check(self, *, bad, **given):
+        """Check that each record is in one place, with its value, and that the audit says so of all."""
+        assert self.rows() == Counter(range(self.sent))
+        report = self.audit(**given)
+        assert report.ok, report
+        assert [sum(part.held for part in report.partitions), bad] == [
+            self.sent + bad,
+            sum(part.quarantined for part in report.partitions),
+        ]
+
+
+@pytest.mark.slow("four ingests and two audits")
+def test_a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_continue(numbers):
+    numbers.more(6)
+    numbers.run()
+    numbers.more(4)
+    numbers.run()
+    # A crash: of the last batch commit 1 was made, and not its quarantine.
+    quarantine = DeltaTable.forPath(numbers.spark, f"{numbers.table}_quarantine")
+    quarantine.restoreToVersion(quarantine.history(1).collect()[0]["version"] - 1)
+    numbers.lose_checkpoint()
+    numbers.more(5)
+    assert numbers.refusal() == "checkpoint_gone"
+    assert numbers.refusal(resume="checkpoint") == "checkpoint_gone"
+    assert not numbers.checkpoint.exists()
+    # Where the configuration begins does not matter.
+    numbers.run(resume="table", starting_offsets="latest")
+    numbers.check(bad=3)
+    # The parameter may stay.
+    numbers.more(1)
+    numbers.run(resume="table")
+    numbers.check(bad=4)
+
+
+@pytest.mark.thorough("a hole between two checkpoints")
+def test_two_lives_with_a_hole_between_them_are_made_whole(numbers):
+    numbers.more(3)
+    numbers.run()
+    numbers.more(3)
+    numbers.run()
+    numbers.lose_checkpoint()
+    numbers.more(4)
+    numbers.more(3)
+    # A life that began after records which nobody has read.
+    starts = {numbers.settings().pipeline.topic: {"0": 8, "1": 6}}
+    numbers.run(resume="restart", starting_offsets=json.dumps(starts))
+    numbers.lose_checkpoint()
+    numbers.more(2)
+    numbers.run(resume="table")
+    numbers.check(bad=5)
+    # A row that somebody has deleted since, of a batch that is finished, does not come back.
+    DeltaTable.forPath(numbers.spark, numbers.table).delete("n = 0")
+    numbers.lose_checkpoint()
+    numbers.run(resume="table")
+    assert 0 not in numbers.rows()
+
+
+@pytest.mark.thorough("where the end is read from the rows")
+def test_rows_say_where_to_continue_when_the_history_is_cleaned_up(numbers):
+    numbers.more(6)
+    numbers.run()
+    numbers.more(4)
+    numbers.run()
+    numbers.lose_checkpoint()
+    clean_history(numbers.spark, numbers.table)
+    DeltaTable.forPath(numbers.spark, numbers.table).delete("n = 7")
+    clean_history(numbers.spark, numbers.table)
+    numbers.more(1)
+    assert numbers.refusal() == "checkpoint_gone"
+    numbers.run(resume="table")
+    numbers.check(bad=3)
+
+
+def clean_history(spark, table):
+    """Remove the history before now, as Delta does after `delta.logRetentionDuration`."""
+    delta.set_properties(spark, table, {"delta.checkpointInterval": "1"})
+    log = Path(table, "_delta_log")
+    newest = max(int(file.name[:20]) for file in log.glob("*.json"))
+    assert list(log.glob(f"{newest:020}.checkpoint*")), sorted(log.iterdir())
+    for file in log.glob("*.json"):
+        if int(file.name[:20]) < newest:
+            file.unlink()
+            (log / f".{file.name}.crc").unlink(missing_ok=True)
+            (log / f"{file.name[:20]}.crc").unlink(missing_ok=True)
+
+
+def test_a_table_that_is_gone_or_put_back_is_refused(numbers):
+    numbers.more(6)
+    numbers.run()
+    old = numbers.folder / "old"
+    shutil.copytree(numbers.table, old)
+    numbers.more(4)
+    numbers.run()
+    shutil.move(numbers.table, numbers.folder / "new")
+    assert numbers.refusal() == "table_gone"
+    assert numbers.refusal(resume="table") == "table_gone"
+    shutil.move(old, numbers.table)
+    assert numbers.refusal() == "table_put_back"
+    # What it lacks is read again.
+    numbers.lose_checkpoint()
+    numbers.run(resume="table")
+    numbers.check(bad=2)
+
+
+@pytest.mark.thorough("another accident of the table")
+def test_a_table_that_was_created_again_is_refused_and_may_begin_in_the_middle(numbers):
+    numbers.more(6)
+    numbers.run()
+    columns = delta.read(numbers.spark, numbers.table).schema
+    shutil.rmtree(numbers.table)
+    DeltaTable.create(numbers.spark).location(numbers.table).addColumns(columns).execute()
+    numbers.more(2)
+    assert numbers.refusal() == "table_replaced"
+    numbers.run(resume="checkpoint")
+    assert numbers.rows() == Counter([6, 7])
+    numbers.more(1)
+    numbers.run()
+    assert numbers.rows() == Counter([6, 7, 8])
+
+
+@pytest.mark.thorough("another accident of the table")
+@pytest.mark.slow("three ingests and an audit")
+def test_a_restore_is_no_end_of_the_table(numbers):
+    numbers.more(6)
+    numbers.run()
+    table = DeltaTable.forPath(numbers.spark, numbers.table)
+    before = table.history(1).collect()[0]
+    numbers.more(4)
+    numbers.run()
+    table.restoreToVersion(before["version"])
+    assert numbers.refusal() == "table_put_back"
+    numbers.lose_checkpoint()
+    numbers.run(resume="table")
+    numbers.check(bad=2)
+    table.restoreToTimestamp((before["timestamp"] + timedelta(milliseconds=1)).isoformat(sep=" "))
+    assert numbers.refusal() == "table_replaced"
+
+
+def test_a_checkpoint_that_was_put_back_or_edited_is_refused(numbers):
+    numbers.more(6)
+    numbers.run()
+    old = numbers.folder / "old"
+    shutil.copytree(numbers.checkpoint, old)
+    numbers.more(4)
+    numbers.run()
+    edited = numbers.checkpoint / "offsets" / "1"
+    lines = edited.read_text().splitlines()
+    topic, ends = next(iter(json.loads(lines[-1]).items()))
+    ends = {partition: end - 1 for partition, end in ends.items()}
+    edited.write_text("\n".join([*lines[:-1], json.dumps({topic: ends})]))
+    edited.with_name(".1.crc").unlink(missing_ok=True)
+    assert numbers.refusal() == "offsets_changed"
+    numbers.lose_checkpoint()
+    shutil.move(old, numbers.checkpoint)
+    assert numbers.refusal() == "checkpoint_put_back"
+    assert numbers.refusal(resume="checkpoint") == "checkpoint_put_back"
+
+
+@pytest.mark.thorough("two starts of the same resumption")
+def test_two_starts_at_once_write_what_is_missing_once(numbers, monkeypatch):
+    numbers.more(6)
+    numbers.run()
+    numbers.more(4)
+    quarantine = DeltaTable.forPath(numbers.spark, f"{numbers.table}_quarantine")
+    numbers.run()
+    quarantine.restoreToVersion(quarantine.history(1).collect()[0]["version"] - 1)
+    DeltaTable.forPath(numbers.spark, numbers.table).delete("n > 7")
+    numbers.lose_checkpoint()
+    written = resume_table._write
+
+    def twice(spark, settings, content, records, spans):
+        written(spark, settings, content, records, spans)
+        written(spark, settings, content, records, spans)
+
+    monkeypatch.setattr(resume_table, "_write", twice)
+    numbers.run(resume="table")
+    numbers.check(bad=2)
+
+
+@pytest.mark.thorough("the other way out")
+def test_a_restart_begins_again_and_the_audit_knows_the_rows_from_before(numbers):
+    numbers.more(6)
+    numbers.run()
+    numbers.lose_checkpoint()
+    numbers.more(2)
+    numbers.run(resume="restart")
+    assert numbers.rows() == Counter(range(8)) + Counter(range(6))
+    report = numbers.audit()
+    assert report.ok, report
+    assert sum(part.in_table for part in report.partitions) == 8
+    # A row that is there once too often since is still named.
+    rows = delta.read(numbers.spark, numbers.table)
+    rows.where("n = 7").write.format("delta").mode("append").save(numbers.table)
+    assert sum(part.doubled for part in numbers.audit().partitions) == 1
+
+
+@pytest.mark.thorough("the other way out")
+def test_a_topic_that_was_migrated_goes_on_at_offsets_given_by_hand(numbers):
+    numbers.more(9)
+    numbers.run()
+    numbers.lose_checkpoint()
+    # On the new cluster the topic has another name, and fewer records.
+    new = f"{numbers.name}-moved"
+    numbers.topic("moved")
+    schema_id = numbers.register("moved")
+    numbers.send("moved", *(right(schema_id, n) for n in range(5, 12)))
+    starts = {new: {"0": 2, "1": 2}}
+    numbers.run(topic=new, resume="restart", starting_offsets=json.dumps(starts))
+    assert numbers.rows() == Counter(range(12))
+    report = numbers.audit(topic=new)
+    assert report.ok, report
+
+
+@pytest.mark.thorough("a topic that is another one")
+def test_a_topic_that_ends_before_the_table_is_another_one(numbers):
+    numbers.more(6)
+    numbers.run()
+    numbers.lose_checkpoint()
+    rows = delta.read(numbers.spark, numbers.table)
+    # As if the table had been written from a topic that was longer.
+    kept = {"pipeline": "gps", "offsets": {numbers.settings().pipeline.topic: {"0": [4, 900]}}}
+    delta.append_once(rows.limit(0), numbers.table, writer="longer", batch_id=1, commit=kept)
+    with pytest.raises(IngestError) as raised:
+        numbers.run(resume="table")
+    assert (raised.value.fields["reason"], raised.value.fields["expected"]) == ("other_topic", 900)
+
+
+@pytest.mark.thorough("a table without the column")
+def test_rows_without_their_place_cannot_be_resumed(numbers):
+    numbers.more(6)
+    numbers.run(kafka_column="false")
+    numbers.lose_checkpoint()
+    assert numbers.refusal(kafka_column="false") == "checkpoint_gone"
+    with pytest.raises(ConfigError) as raised:
+        numbers.run(kafka_column="false", resume="table")
+    assert raised.value.fields["reason"] == "no_kafka_column"
+    numbers.run(kafka_column="false", resume="restart", starting_offsets="latest")
+    assert numbers.rows() == Counter(range(6))
+
+
+@pytest.mark.thorough("a table of two pipelines")
+def test_two_pipelines_that_share_a_table_are_no_accident(numbers):
+    numbers.more(6)
+    fields = {"kafka_fields": "partition,offset,topic"}
+    numbers.run(**fields)
+    other = {"topic": f"{numbers.name}-b", "checkpoint_path": f"{numbers.folder}/other"}
+    numbers.topic("b")
+    schema_id = numbers.register("b")
+    numbers.send("b", *(right(schema_id, n) for n in range(100, 106)))
+    numbers.run(**fields, **other)
+    expected = Counter(range(6)) + Counter(range(100, 106))
+    assert numbers.rows() == expected
+    shutil.rmtree(numbers.folder / "other")
+    numbers.run(**fields, **other, resume="table")
+    assert numbers.rows() == expected
+    assert numbers.audit(**fields, **other).ok
+    assert numbers.audit(**fields).ok
+
+
+@pytest.mark.thorough("a table of two pipelines")
+def test_partitions_of_two_pipelines_that_share_a_topic_are_no_accident(numbers):
+    numbers.more(6)
+    topic = numbers.settings().pipeline.topic
+    for partition in (0, 1):
+        assign = json.dumps({topic: [partition]})
+        numbers.run(assign=assign, checkpoint_path=f"{numbers.folder}/checkpoint{partition}")
+    assert numbers.rows() == Counter(range(6))
+    shutil.rmtree(numbers.folder / "checkpoint1")
+    given = {"assign": json.dumps({topic: [1]}), "checkpoint_path": f"{numbers.folder}/checkpoint1"}
+    numbers.more(2)
+    assert numbers.refusal(**given) == "checkpoint_gone"
+    numbers.run(**given, resume="table")
+    assert numbers.rows() == Counter([*range(6), 7])
+
+
+def test_several_topics_resume_each_from_its_table_and_from_what_is_paused(numbers):
+    numbers.more(6)
+    numbers.topic("b")
+    numbers.send("b", *(right(numbers.schema_id, n) for n in range(20, 24)))
+    numbers.run(**numbers.several)
+    paused = topics.paused(numbers.spark, f"{numbers.checkpoint}_paused")
+    assert list(paused) == [f"{numbers.name}-b"]
+    numbers.lose_checkpoint()
+    numbers.more(3)
+    assert numbers.refusal(**numbers.several) == "checkpoint_gone"
+    # Its subject is there now.
+    numbers.register("b")
+    numbers.send("b", *(right(numbers.schema_id, n) for n in range(24, 26)))
+    numbers.run(**numbers.several, resume="table")
+    assert topics.paused(numbers.spark, f"{numbers.checkpoint}_paused") == {}
+    tables = {
+        name: Counter(
+            row["n"]
+            for row in delta.read(numbers.spark, f"{numbers.folder}/tables/{numbers.name}-{name}").collect()
+        )
+        for name in ("a", "b")
+    }
+    assert tables == {"a": Counter(range(9)), "b": Counter(range(20, 26))}
+    report = numbers.audit(**numbers.several)
+    assert report.ok, report
+    assert sum(part.held for part in report.partitions) == 17
+    # The table of one of them is gone.
+    shutil.rmtree(f"{numbers.folder}/tables/{numbers.name}-b")
+    assert numbers.refusal(**numbers.several) == "table_gone"
+
+
+@pytest.mark.thorough("the same for declared columns")
+def test_json_resumes_from_its_table(numbers):
+    given = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
+    numbers.send("a", *(b'{"n": %d}' % n for n in range(6)), BAD)
+    numbers.sent = 6
+    numbers.run(**given)
+    quarantine = DeltaTable.forPath(numbers.spark, f"{numbers.table}_quarantine")
+    quarantine.delete()
+    numbers.lose_checkpoint()
+    assert numbers.refusal(**given) == "checkpoint_gone"
+    numbers.run(**given, resume="table")
+    numbers.check(bad=1, **given)
+
+
+@pytest.mark.thorough("records that Kafka has deleted")
+def test_records_that_kafka_deleted_before_they_could_be_verified(numbers):
+    numbers.more(7)
+    numbers.run()
+    numbers.lose_checkpoint()
+    topic = numbers.settings().pipeline.topic
+    admin = AdminClient(kafka.client_settings(numbers.settings().kafka))
+    for done in admin.delete_records([TopicPartition(topic, one, 4) for one in (0, 1)]).values():
+        done.result(120)
+    # All of them are in the tables: nothing is lacking.
+    numbers.run(resume="table")
+    assert numbers.rows() == Counter(range(7))
+    DeltaTable.forPath(numbers.spark, numbers.table).delete("n = 3")
+    numbers.lose_checkpoint()
+    with pytest.raises(OffsetsLostError) as raised:
+        numbers.run(resume="table")
+    assert raised.value.fields["topic"] == topic
+    numbers.run(resume="table", fail_on_data_loss="false")
+    assert numbers.rows() == Counter([0, 1, 2, 4, 5, 6])
