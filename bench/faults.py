@@ -195,7 +195,7 @@ FAULTS = (
     Fault(
         "commit 3 is remembered",
         "micro_batch",
-        "if batch.earlier(batch.target.quarantine) is not None:",
+        "if batch.earlier(target.quarantine) is not None:",
         "if False:",
         _MICRO_BATCH,
         "what_is_in_quarantine_stays_there_when_its_schema_becomes_known",
@@ -368,7 +368,7 @@ FAULTS = (
     Fault(
         "a table that lacks batches of its checkpoint is refused",
         "start_check",
-        "if self.topics is None and batch_id < committed:",
+        "if batch_id < progress.committed:",
         "if False:",
         _RESUME,
         "a_table_that_is_gone_or_put_back_is_refused",
@@ -384,7 +384,7 @@ FAULTS = (
     Fault(
         "a paused topic gets what it missed",
         "topics",
-        "micro_batch.write(target, records, number, is_read_again=True)",
+        "micro_batch.write(target, records, number, read_again={topic: offsets})",
         "records.schema",
         _TOPICS,
         "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
