@@ -384,7 +384,7 @@ FAULTS = (
     Fault(
         "a paused topic gets what it missed",
         "topics",
-        "micro_batch.write(target, records, number, read_again={topic: offsets})",
+        "micro_batch.write(target, records, number, read_again=offsets)",
         "records.schema",
         _TOPICS,
         "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
@@ -392,7 +392,7 @@ FAULTS = (
     Fault(
         "a range that a paused topic gets is fixed before it is written",
         "topics",
-        'number = behind[0]["resumed_as"]\n    if number is not None',
+        'number = missed[0]["resumed_as"]\n    if number is not None',
         "number = None\n    if number is not None",
         _TOPICS,
         "a_crash_between_a_resumed_range_and_its_mark_doubles_nothing",

@@ -196,7 +196,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
             found=settings.pipeline.mode,
         )
     to = targets.target(settings, dbutils)
-    kafka.require_topics(settings.kafka, settings.pipeline)
+    kafka.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     platform_check.require_avro_limits(spark)
     for location in (to.table, to.checkpoint):
         storage.require_writable(location)

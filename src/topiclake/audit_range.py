@@ -148,9 +148,8 @@ def read_held(
     client = {key: value for key, value in options.items() if key != "includeHeaders"}
     if uncommitted:
         client["kafka.isolation.level"] = "read_uncommitted"
-    first = {one: part.earliest for one, part in ranges.items()}
-    after = {one: part.committed for one, part in ranges.items()}
-    return kafka.read_range(spark, client, pipeline.topic, first, after)
+    held = {one: (part.earliest, part.committed) for one, part in ranges.items()}
+    return kafka.read_range(spark, client, {pipeline.topic: held})
 
 
 def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tuple[int, int]]:

@@ -141,9 +141,13 @@ def ranges(spark: SparkSession, path: str, batch_id: int, start: str) -> Ranges:
         begin = end if follows else begin_of(spark, path, batch_id) or {}
         end = end_of(spark, path, batch_id) or {}
         _batches[path] = start, batch_id, begin, end
+    # A topic that was deleted has no end any more.
     return {
-        topic: {one: (begin.get(topic, {}).get(one, 0), after) for one, after in sorted(found.items())}
-        for topic, found in end.items()
+        topic: {
+            one: (begin.get(topic, {}).get(one, 0), after)
+            for one, after in sorted((begin.get(topic, {}) | end.get(topic, {})).items())
+        }
+        for topic in sorted(begin.keys() | end.keys())
     }
 
 

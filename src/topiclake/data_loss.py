@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import checkpoint, checkpoint_notes, kafka_offsets, storage
-from topiclake.checkpoint import Offsets
+from topiclake.checkpoint import Offsets, Ranges
 from topiclake.errors import KafkaError, OffsetsLostError
 from topiclake.kafka_offsets import Held
 from topiclake.lost_ranges import LostRange, compare, joined
@@ -33,6 +33,8 @@ _LOST = (
     "topic STRING, partition INT, first BIGINT, after BIGINT, why STRING, topic_id STRING, found_at TIMESTAMP"
 )
 _IDS = "topic STRING, topic_id STRING, found_at TIMESTAMP"
+#: Reasons of a loss for which one of several topics is paused. A topic that was created again is another one.
+PAUSE = ("aged_out", "deleted")
 #: So many ranges are told in an error; `lost_offsets` has all.
 _TOLD = 10
 
@@ -49,11 +51,13 @@ class Watch:
     Attributes:
         pipeline: The pipeline's name.
         checkpoint: Resolved location of the checkpoint.
+        start: Names the start of the query.
         client: Settings of a confluent-kafka client.
     """
 
     pipeline: str
     checkpoint: str
+    start: str
     client: Mapping[str, Any] = field(repr=False)
 
 
@@ -104,14 +108,17 @@ def require_or_keep(spark: SparkSession, settings: Settings, path: str, position
 
     Raises:
         OffsetsLostError: Some are lost; names each range. With `fail_on_data_loss=false` they are logged and
-            kept instead.
+            kept instead. Of several topics, one that is deleted or lost old records is paused by its next
+            batch.
         ConfigError: `assign`, or offsets for each partition, name other partitions than the topic has.
     """
     ids = _ids(spark, path)
     found, held = _find(settings, position, ids)
+    if settings.pipeline.has_table_for_each:
+        found = [one for one in found if settings.pipeline.reads(one.topic) and one.why not in PAUSE]
     if found and settings.pipeline.fail_on_data_loss:
         raise _error(settings, path, found)
-    _keep(spark, settings.name, path, found)
+    keep(spark, settings.name, path, found)
     return {topic: one for topic, one in held.ids.items() if ids.get(topic) != one}
 
 
@@ -164,22 +171,35 @@ def write_watched(
 
     What Kafka deletes between the two, while the batch is read, is not told.
     """
-    spark, path = records.sparkSession, watch.checkpoint
-    begin, end = checkpoint.begin_of(spark, path, batch_id), checkpoint.end_of(spark, path, batch_id)
-    found: list[LostRange] = []
+    spark = records.sparkSession
+    ranges = checkpoint.ranges(spark, watch.checkpoint, batch_id, watch.start)
+    keep(spark, watch.pipeline, watch.checkpoint, lost_of_batch(watch.client, ranges))
+    write(records, batch_id)
+
+
+def lost_of_batch(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
+    """Return what Kafka has lost of the offsets of a batch.
+
+    Args:
+        client: Settings of a confluent-kafka client.
+        ranges: The offsets.
+
+    Raises:
+        KafkaError: The broker cannot be reached, or refuses the request.
+    """
+    begin = {topic: {one: first for one, (first, _) in found.items()} for topic, found in ranges.items()}
+    end = {topic: {one: after for one, (_, after) in found.items()} for topic, found in ranges.items()}
     try:
-        # The topics' ids only where there is something to keep: they are a question more for each batch.
+        # The topics' ids only where something is lost: they are a question more for each batch.
         for with_ids in (False, True):
-            held = kafka_offsets.held(watch.client, begin or [], with_ids=with_ids)
-            found = compare(begin or {}, held, ends=end)
+            found = compare(begin, kafka_offsets.held(client, begin, with_ids=with_ids), ends=end)
             if not found:
                 break
     except KafkaException as error:
         raise KafkaError(
             f"Kafka cannot be asked what it holds: {error.args[0].str()}", detail=error.args[0].str()
         ) from None
-    _keep(spark, watch.pipeline, path, found)
-    write(records, batch_id)
+    return found
 
 
 def find(spark: SparkSession, settings: Settings, path: str) -> list[LostRange]:
@@ -241,7 +261,8 @@ def _told(found: list[LostRange]) -> str:
     return "; ".join(map(str, found[:_TOLD])) + more
 
 
-def _keep(spark: SparkSession, name: str, path: str, found: list[LostRange]) -> None:
+def keep(spark: SparkSession, name: str, path: str, found: Sequence[LostRange]) -> None:
+    """Note in the checkpoint at `path`, and in the log, what the pipeline `name` continues without."""
     for one in found:
         _LOG.warning("pipeline %s goes on without records that Kafka lost: %s", name, one)
     now = _now()

@@ -24,6 +24,7 @@ from topiclake import (
     platform_check,
     progress,
     queries,
+    source_options,
     storage,
     targets,
     topics,
@@ -63,7 +64,8 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
         DecodeError: Inside the query, in mode FAILFAST.
     """
     to = targets.target(settings, dbutils)
-    kafka.require_topics(settings.kafka, settings.pipeline)
+    if not settings.pipeline.has_table_for_each:
+        kafka.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     platform_check.require_avro_limits(spark)
     platform_check.require_log_store(spark, to.table)
     several = settings.pipeline.has_table_for_each
@@ -90,6 +92,10 @@ def _start(
     several = _topics(settings, dbutils, to) if settings.pipeline.has_table_for_each else None
     with refusals_named(settings.storage, to.checkpoint):
         before = checkpoint.progress(spark, to.checkpoint)
+    known = before.position or {}
+    if several is not None:
+        waits = settings.pipeline.wait_for_topic
+        kafka.require_topics(settings.kafka, settings.pipeline, waits=waits, known=known)
     settings = StartCheck(spark, settings, to, before, several, _reader(settings)).run()
     # Before the table is made: the checkpoint may lie elsewhere.
     with refusals_named(settings.storage, to.checkpoint):
@@ -105,10 +111,17 @@ def _start(
         if settings.pipeline.has_table_for_each:
             _follow_resumed(spark, to, followers)
         write_batch = batch_followers.followed(write_batch, followers, to.checkpoint, to.start)
-    if not settings.pipeline.fail_on_data_loss:
-        watch = data_loss.Watch(settings.name, to.checkpoint, kafka.client_settings(settings.kafka))
+    if several is None and not settings.pipeline.fail_on_data_loss:
+        client = kafka.client_settings(settings.kafka)
+        watch = data_loss.Watch(settings.name, to.checkpoint, to.start, client)
         write_batch = partial(data_loss.write_watched, watch, write_batch)
-    records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
+    records = kafka.read_topic(
+        spark,
+        settings.kafka,
+        settings.pipeline,
+        shaded=is_databricks(),
+        known=known if several is not None else {},
+    )
     keep_ids()
     automatic_replay.run_at_start(spark, settings, dbutils)
     query = queries.start_batches(
@@ -204,6 +217,8 @@ def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # no
         template=template,
         reader=_reader(settings),
         ledger=storage.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
+        client=kafka.client_settings(settings.kafka),
+        reads=source_options.pattern(settings.pipeline),
         fail_on_data_loss=settings.pipeline.fail_on_data_loss,
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from topiclake import source_options
 from topiclake.errors import KafkaError, TopicNotFoundError
 from topiclake.settings import KafkaSettings, PipelineSettings
+from topiclake.source_options import Known
 
 #: Seconds until a broker that does not answer counts as unreachable.
 TIMEOUT_SECONDS = 10
@@ -33,7 +35,12 @@ _LOGIN_MODULES = {
 
 
 def read_topic(
-    spark: SparkSession, kafka: KafkaSettings, pipeline: PipelineSettings, *, shaded: bool
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    pipeline: PipelineSettings,
+    *,
+    shaded: bool,
+    known: Known = MappingProxyType({}),
 ) -> DataFrame:
     """Read a topic as a stream.
 
@@ -42,32 +49,29 @@ def read_topic(
         kafka: How to reach the broker.
         pipeline: Topic, starting offsets and rate limit.
         shaded: Whether Kafka's classes carry Databricks' prefix.
+        known: See `source_options.of_stream`.
 
     Returns:
         A streaming DataFrame `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT,
         timestamp TIMESTAMP, timestampType INT, headers ARRAY<STRUCT<key STRING, value BINARY>>`.
     """
-    options = reader_options(kafka, pipeline, shaded=shaded)
+    options = reader_options(kafka, pipeline, shaded=shaded, known=known)
     return spark.readStream.format("kafka").options(**options).load()
 
 
 def read_range(
     spark: SparkSession,
     options: Mapping[str, str],
-    topic: str,
-    first: Mapping[int, int],
-    after: Mapping[int, int],
+    ranges: Mapping[str, Mapping[int, tuple[int, int]]],
     *,
     fail_on_data_loss: bool = True,
 ) -> DataFrame:
-    """Read offsets of one topic as a batch.
+    """Read offsets of topics as a batch.
 
     Args:
         spark: The session.
         options: Of `reader_options`, without topics and offsets.
-        topic: The topic.
-        first: The first offset of each partition.
-        after: The offset after the last one of each partition.
+        ranges: By topic and partition the first offset, and the one after the last.
         fail_on_data_loss: Whether it fails when Kafka has deleted the beginning of a range; else it gives
             what is left.
 
@@ -75,17 +79,25 @@ def read_range(
         A DataFrame with the columns of `read_topic`; `headers` where the options ask for them.
     """
     ends = {
-        name: json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
-        for name, offsets in (("startingOffsets", first), ("endingOffsets", after))
+        name: json.dumps(
+            {topic: {str(one): span[end] for one, span in found.items()} for topic, found in ranges.items()}
+        )
+        for end, name in enumerate(("startingOffsets", "endingOffsets"))
     }
-    assigned = {"assign": json.dumps({topic: sorted(first)})}
+    assigned = {"assign": json.dumps({topic: sorted(found) for topic, found in ranges.items()})}
     losses = {"failOnDataLoss": "true" if fail_on_data_loss else "false"}
     return spark.read.format("kafka").options(**{**options, **assigned, **losses, **ends}).load()
 
 
-def reader_options(kafka: KafkaSettings, pipeline: PipelineSettings, *, shaded: bool) -> dict[str, str]:
-    """Return the options of Spark's Kafka source, for a stream."""
-    return source_options.of_stream(pipeline) | range_options(kafka, shaded=shaded)
+def reader_options(
+    kafka: KafkaSettings,
+    pipeline: PipelineSettings,
+    *,
+    shaded: bool,
+    known: Known = MappingProxyType({}),
+) -> dict[str, str]:
+    """Return the options of Spark's Kafka source, for a stream; arguments as in `read_topic`."""
+    return source_options.of_stream(pipeline, known) | range_options(kafka, shaded=shaded)
 
 
 def range_options(kafka: KafkaSettings, *, shaded: bool) -> dict[str, str]:
@@ -171,25 +183,34 @@ def require_topic(kafka: KafkaSettings, topic: str) -> int:
     """
     topics = _topics(kafka)
     if topic not in topics:
-        raise TopicNotFoundError(
-            f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; {_near_there(topic, topics)}",
-            "publish first (the examples: python -m workbench run notebooks/…_publish.py), or check its name",
-            topic=topic,
-            server=kafka.bootstrap_servers,
-            near=_near(topic, topics),
-        )
+        raise _not_found(kafka, topic, topics)
     return topics[topic]
 
 
-def require_topics(kafka: KafkaSettings, pipeline: PipelineSettings) -> None:
-    """Check that the topics of a pipeline are there: each that it lists, or one that matches its pattern.
+def require_topics(
+    kafka: KafkaSettings,
+    pipeline: PipelineSettings,
+    *,
+    waits: bool = False,
+    known: Collection[str] = (),
+) -> None:
+    """Check that the topics of a pipeline exist: each that it lists, or one that matches its pattern.
+
+    Args:
+        kafka: How to reach the broker.
+        pipeline: Its topics.
+        waits: Whether a topic may be created later.
+        known: Topics that existed at an earlier start: one of these may be missing, not all.
 
     Raises:
         TopicNotFoundError: One that it lists is missing, or none matches its pattern.
         KafkaError: The broker cannot be reached or refuses the login.
     """
+    there = _topics(kafka)
+    if waits:
+        return
     if pipeline.topic_pattern:
-        pattern, there = re.compile(pipeline.topic_pattern), _topics(kafka)
+        pattern = re.compile(pipeline.topic_pattern)
         if not any(pattern.fullmatch(name) for name in there):
             raise TopicNotFoundError(
                 f"no topic on the broker at {kafka.bootstrap_servers} matches {pipeline.topic_pattern}; "
@@ -200,8 +221,21 @@ def require_topics(kafka: KafkaSettings, pipeline: PipelineSettings) -> None:
                 near=_near(pipeline.topic_pattern, there),
             )
         return
+    is_any_there = any(topic in there for topic in pipeline.topics)
     for topic in pipeline.topics:
-        require_topic(kafka, topic)
+        if topic not in there and not (is_any_there and topic in known):
+            raise _not_found(kafka, topic, there)
+
+
+def _not_found(kafka: KafkaSettings, topic: str, there: Iterable[str]) -> TopicNotFoundError:
+    return TopicNotFoundError(
+        f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; {_near_there(topic, there)}",
+        "publish first (the examples: python -m workbench run notebooks/…_publish.py); or check its name; or "
+        "wait_for_topic=true, where it is created later",
+        topic=topic,
+        server=kafka.bootstrap_servers,
+        near=_near(topic, there),
+    )
 
 
 def _near_there(name: str, topics: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
@@ -81,7 +82,8 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
         # not open.
         ends = held(client, pipeline.topics, pattern=pattern, with_ids=False).offsets
         after = {(topic, one): end for topic, found in ends.items() for one, (_, end) in found.items()}
-        admin, partitions = AdminClient(client), [TopicPartition(topic, one) for topic, one in after]
+        admin = _admin(tuple(sorted(client.items())))
+        partitions = [TopicPartition(topic, one) for topic, one in after]
         committed = _ends(admin, partitions, _SPECS.latest(), isolation_level=_COMMITTED)
     except KafkaException as error:
         raise kafka.unreachable(settings, [error.args[0]]) from None
@@ -102,8 +104,7 @@ def held(
     Raises:
         KafkaException: The broker cannot be reached, or refuses the request.
     """
-    # Held by name while it is asked: a client that is gone never answers.
-    admin = AdminClient(dict(client))
+    admin = _admin(tuple(sorted(client.items())))
     there = _topics(admin, set(topics))
     wanted = {name for name in topics if name in there}
     wanted |= {name for name in there if pattern and re.fullmatch(pattern, name)}
@@ -115,6 +116,12 @@ def held(
     for (topic, one), first in sorted(earliest.items()):
         found.setdefault(topic, {})[one] = (first, latest[topic, one])
     return Held(found, _ids(admin, wanted) if with_ids else {})
+
+
+@lru_cache(maxsize=4)
+def _admin(client: tuple[tuple[str, Any], ...]) -> AdminClient:
+    """Return a client with these settings; one for all batches, since each is a connection and threads."""
+    return AdminClient(dict(client))
 
 
 def _topics(admin: AdminClient, wanted: set[str]) -> dict[str, Any]:

@@ -25,9 +25,7 @@ from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.settings import Settings
 from topiclake.table_commits import Commit, Commits
-
-#: Offsets of a partition: the first, and the one after the last.
-Span = tuple[int, int]
+from topiclake.topics import Span
 
 
 @dataclass(frozen=True)
@@ -211,9 +209,11 @@ def write_missing(
     spans = _parts(spans, held, is_aged=False)
     if not spans:
         return
-    begins = {one: min(first for each, first, _ in spans if each == one) for one, _, _ in spans}
-    ends = {one: max(after for each, _, after in spans if each == one) for one, _, _ in spans}
-    read = kafka.read_range(spark, reader, content.topic, begins, ends)
+    around: dict[int, Span] = {}
+    for one, first, after in spans:
+        begin, end = around.get(one, (first, after))
+        around[one] = min(first, begin), max(after, end)
+    read = kafka.read_range(spark, reader, {content.topic: around})
     records = _within(spark, read, spans).join(
         rows.select("partition", "offset"), ["partition", "offset"], "left_anti"
     )

@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from topiclake.settings import PipelineSettings
 from topiclake.source_settings import Offsets, SourceSettings
 
+#: topic → partition → whatever is known of it.
+Known = Mapping[str, Mapping[int, object]]
+
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600}
 
 
-def of_stream(pipeline: PipelineSettings) -> dict[str, str]:
-    """Return the options of a stream."""
-    return _of_both(pipeline) | _limits(pipeline)
+def of_stream(pipeline: PipelineSettings, known: Known = MappingProxyType({})) -> dict[str, str]:
+    """Return the options of a stream.
+
+    Args:
+        pipeline: What it reads.
+        known: Of a pipeline of several topics, the partitions that its checkpoint knows by topic: it reads
+            them also where their topic was taken off its list, so that Spark keeps their place.
+    """
+    more = {topic: sorted(found) for topic, found in known.items() if not pipeline.reads(topic)}
+    options = _of_both(pipeline) | _limits(pipeline)
+    if pipeline.has_table_for_each:
+        # One topic that is deleted or lost records is paused; Spark would end the query.
+        options["failOnDataLoss"] = "false"
+    if pipeline.assign:
+        options["assign"] = json.dumps(pipeline.assign | more)
+    elif pipeline.has_table_for_each or pipeline.wait_for_topic:
+        # Where a topic of a list does not exist, Spark ends the query.
+        options.pop("subscribe", None)
+        options["subscribePattern"] = pattern(pipeline, more)
+    return options
+
+
+def pattern(source: SourceSettings, more: Iterable[str] = ()) -> str:
+    """Return a regular expression that matches the topics, and `more`."""
+    own = [f"(?:{source.topic_pattern})"] if source.topic_pattern else map(re.escape, source.topics)
+    return "|".join([*own, *map(re.escape, more)])
 
 
 def of_batch(pipeline: PipelineSettings) -> dict[str, str]:

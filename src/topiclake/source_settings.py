@@ -174,6 +174,8 @@ class SourceSettings(Section):
     #: Whether a query ends when Kafka lost records that it has not read; else it goes on behind them, and
     #: `lost_offsets` lists them.
     fail_on_data_loss: bool = True
+    #: Whether a topic that does not exist yet is waited for by a stream; else its start is refused.
+    wait_for_topic: bool = False
     max_offsets_per_trigger: Positive | None = None
     #: A micro-batch waits for so many records, but not longer than `max_trigger_delay` (Spark: 15 minutes).
     min_offsets_per_trigger: Positive | None = None

@@ -29,11 +29,11 @@ from topiclake.checkpoint import NONE, Offsets, Progress
 from topiclake.errors import ConfigError, IngestError
 from topiclake.kafka_offsets import Held
 from topiclake.micro_batch import Target
-from topiclake.resume_table import Resumption, Span, TableContent
+from topiclake.resume_table import Resumption, TableContent
 from topiclake.settings import Settings
 from topiclake.source_settings import EARLIEST
 from topiclake.storage_refusals import refusals_named
-from topiclake.topics import Topics, mark_all_resumed, paused_spans
+from topiclake.topics import Span, Topics, mark_all_resumed, paused_spans
 
 #: Topics whose tables are looked at side by side.
 _AT_ONCE = 8

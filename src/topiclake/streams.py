@@ -143,7 +143,7 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
 
 
 def _records(spark: SparkSession, settings: Settings) -> DataFrame:
-    kafka.require_topics(settings.kafka, settings.pipeline)
+    kafka.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     return kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
 
 

@@ -1,25 +1,32 @@
-"""Several topics in one query, each into its own table; a sick one is paused and the others go on.
+"""Several topics in one query, each into its own table; a failing one is paused and the others continue.
 
 The offsets of a query advance together. So what a paused topic misses is written down, in the Delta table
 `<checkpoint>_paused`: which batch, which offsets. When the topic is well again those offsets are read once
 more and written in large ranges, before anything newer. A range is fixed in that table before it is written,
 as the batch of its last number: so a crash repeats the same one, and Delta writes it once.
+
+A topic is paused where it cannot be written, where Kafka has lost records of it, and where it was taken off
+the list: Spark reads on, so the offsets of all stay in the checkpoint. Nothing of a paused topic is fetched.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from itertools import groupby
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, kafka, micro_batch
+from topiclake import checkpoint, data_loss, delta, kafka, kafka_offsets, micro_batch
+from topiclake.checkpoint import Ranges
 from topiclake.errors import (
     DecodeError,
     IngestError,
@@ -27,6 +34,7 @@ from topiclake.errors import (
     StorageError,
     SubjectNotFoundError,
 )
+from topiclake.lost_ranges import LostRange
 from topiclake.micro_batch import Target
 from topiclake.rows import FAILFAST
 from topiclake.settings import QUARANTINE, TOPIC
@@ -41,6 +49,9 @@ AT_ONCE = 1_000_000
 RESUME_SECONDS = 10.0
 #: Seconds between two tries to resume a topic while the query runs.
 RETRY_SECONDS = 60.0
+
+#: Offsets of a partition: the first, and the one after the last.
+Span = tuple[int, int]
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,13 +68,17 @@ class Topics:
         reader: Options of Spark's Kafka source without topics and offsets, to read a paused range again.
         ledger: Location of the Delta table of what is paused.
         retry_seconds: Seconds between two tries to resume a topic.
-        fail_on_data_loss: Whether a topic stays paused whose missed records Kafka has deleted; else it gets
-            what is left of them.
+        fail_on_data_loss: Whether a topic is paused, and stays paused, of which Kafka has deleted records;
+            else it gets what is left of them.
+        client: Settings of a confluent-kafka client.
+        reads: A regular expression that matches the topics of the pipeline.
     """
 
     template: Target
     reader: Mapping[str, str] = field(repr=False)
     ledger: str
+    client: Mapping[str, Any] = field(repr=False)
+    reads: str
     retry_seconds: float = RETRY_SECONDS
     fail_on_data_loss: bool = True
 
@@ -88,24 +103,58 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         SchemaRegistryError: The registry cannot be used, which is no topic's fault; nothing was decided.
         DecodeError: A record is not right, in mode FAILFAST.
     """
-    spark = records.sparkSession
+    spark, template = records.sparkSession, topics.template
+    ranges = checkpoint.ranges(spark, template.checkpoint, batch_id, template.start)
+    new = {topic: spans for topic, found in ranges.items() if (spans := _not_empty(found))}
+    waiting, lost = paused(spark, topics.ledger), _lost(topics, spark, ranges)
+    ready: Ranges = {}
+    for topic in sorted(new.keys() | waiting.keys()):
+        missed = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
+        why = _why_paused(topics, topic, lost)
+        if why is None and missed and not _resumed(spark, topics, topic, missed, RESUME_SECONDS):
+            why = missed[-1]["why"]
+        if topic not in new:
+            continue
+        if why is None:
+            ready[topic] = new[topic]
+        else:
+            _pause(spark, topics, topic, batch_id, new[topic], why)
+    if not ready:
+        return
+    if ready != new:
+        records = kafka.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
     # Every topic reads its part of the batch: from memory or disk, not from Kafka again.
     records = records.persist()
     try:
-        ledger = paused(spark, topics.ledger)
-        there = {row["topic"] for row in records.select("topic").distinct().collect()}
-        for topic in sorted(there | set(ledger)):
-            behind = [row for row in ledger.get(topic, []) if row["batch_id"] < batch_id]
-            if behind and not _resumed(spark, topics, topic, behind, RESUME_SECONDS):
-                if topic in there:
-                    _pause(topics, records, topic, batch_id, behind[-1]["why"])
-                continue
-            is_noted = any(row["batch_id"] == batch_id for row in ledger.get(topic, []))
-            if topic in there and _write_or_pause(topics, records, topic, batch_id) and is_noted:
+        for topic, spans in ready.items():
+            is_noted = any(row["batch_id"] == batch_id for row in waiting.get(topic, []))
+            if _write_or_pause(topics, records, topic, batch_id, spans) and is_noted:
                 # By an earlier try of this batch: later batches must not take it for missed.
                 _mark_resumed(spark, topics.ledger, topic, batch_id)
     finally:
         records.unpersist()
+
+
+def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
+    return {one: (first, after) for one, (first, after) in spans.items() if first < after}
+
+
+def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, LostRange]:
+    """Return by topic what Kafka has lost of a batch; it is noted where the topic is not paused for it."""
+    of_pipeline = {topic: found for topic, found in ranges.items() if re.fullmatch(topics.reads, topic)}
+    found = data_loss.lost_of_batch(topics.client, of_pipeline)
+    is_kept = topics.fail_on_data_loss
+    noted = [one for one in found if not is_kept or not _not_empty(ranges[one.topic])]
+    data_loss.keep(spark, topics.template.pipeline, topics.template.checkpoint, noted)
+    return {one.topic: one for one in found}
+
+
+def _why_paused(topics: Topics, topic: str, lost: Mapping[str, LostRange]) -> str | None:
+    if re.fullmatch(topics.reads, topic) is None:
+        return "the topic was taken off the list of the pipeline"
+    if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):
+        return f"{lost[topic]}; try: fail_on_data_loss=false, which continues with the records after them"
+    return None
 
 
 def resume(spark: SparkSession, topics: Topics) -> None:
@@ -117,8 +166,9 @@ def resume(spark: SparkSession, topics: Topics) -> None:
         SchemaRegistryError: The registry cannot be used.
         DecodeError: A record is not right, in mode FAILFAST.
     """
-    for topic, behind in paused(spark, topics.ledger).items():
-        _resumed(spark, topics, topic, behind, math.inf)
+    for topic, missed in paused(spark, topics.ledger).items():
+        if re.fullmatch(topics.reads, topic):
+            _resumed(spark, topics, topic, missed, math.inf)
 
 
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
@@ -151,9 +201,9 @@ def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
     return found
 
 
-def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list[tuple[int, int]]]:
+def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list[Span]]:
     """Return the ranges that a paused topic waits for, by partition: `(first, after)`."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    found: dict[int, list[Span]] = {}
     for row in paused(spark, ledger).get(topic, []):
         found.setdefault(row["partition"], []).append((row["first"], row["last"] + 1))
     return found
@@ -165,7 +215,9 @@ def mark_all_resumed(spark: SparkSession, ledger: str, topic: str) -> None:
     DeltaTable.forPath(spark, ledger).update(waits, {"resumed_at": F.current_timestamp()})
 
 
-def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: int) -> bool:
+def _write_or_pause(
+    topics: Topics, records: DataFrame, topic: str, batch_id: int, spans: Mapping[int, Span]
+) -> bool:
     """Write a topic's part of a batch, and return whether it is written."""
     try:
         _require_own_table(topics, topic)
@@ -174,7 +226,7 @@ def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: in
         if not _is_topics_own(error):
             raise
         _wait(topics, topic)
-        _pause(topics, records, topic, batch_id, _told(error))
+        _pause(records.sparkSession, topics, topic, batch_id, spans, _told(error))
         return False
     return True
 
@@ -200,24 +252,20 @@ def _told(error: Exception) -> str:
     return " ".join(str(error).split())[:1000]
 
 
-def _pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, why: str) -> None:
-    """Write down which offsets of `topic` this batch holds."""
-    _LOG.warning("topic %s is paused at batch %s; the others go on: %s", topic, batch_id, why)
-    ranges = (
-        records.where(F.col("topic") == topic)
-        .groupBy("topic", F.lit(batch_id).cast("bigint").alias("batch_id"), "partition")
-        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
-        .select(
-            "*",
-            F.lit(why).alias("why"),
-            F.current_timestamp().alias("paused_at"),
-            F.lit(None).cast("timestamp").alias("resumed_at"),
-            F.lit(None).cast("bigint").alias("resumed_as"),
-        )
-    )
-    writer = micro_batch.writer_name(topics.target(topic), records.sparkSession)
+def _pause(
+    spark: SparkSession, topics: Topics, topic: str, batch_id: int, spans: Mapping[int, Span], why: str
+) -> None:
+    """Write down which offsets of `topic` a batch holds."""
+    _LOG.warning("topic %s is paused at batch %s; the others continue: %s", topic, batch_id, why)
+    now = datetime.now(timezone.utc)
+    rows = [
+        (topic, batch_id, one, first, after - 1, why, now, None, None)
+        for one, (first, after) in spans.items()
+    ]
+    writer = f"{micro_batch.writer_name(topics.target(topic), spark)}/paused"
+    ranges = spark.createDataFrame(rows, LEDGER_SCHEMA)
     try:
-        delta.append_once(ranges, topics.ledger, writer=f"{writer}/paused", batch_id=batch_id, commit={})
+        delta.append_once(ranges, topics.ledger, writer=writer, batch_id=batch_id, commit={})
     except Exception as error:  # noqa: BLE001 (whatever the storage raises)
         raise StorageError(
             f"topic {topic} cannot be written ({why}), nor can it be paused: {_told(error)}",
@@ -238,27 +286,26 @@ def _waits(topics: Topics, topic: str) -> bool:
     return start == topics.template.start and until > time.monotonic()
 
 
-def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row], seconds: float) -> bool:
+def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row], seconds: float) -> bool:
     """Try to write what a topic missed, oldest first, for so long; return whether all of it is written."""
     if _waits(topics, topic):
         return False
     target, end = topics.target(topic), time.monotonic() + seconds
     try:
         _require_own_table(topics, topic)
-        # While it is sick nothing is fixed: later the range may be larger.
+        # While it fails no range is fixed: later it may be larger.
         micro_batch.require_ready(target, spark)
-        while behind:
-            number, ranges = _next_range(spark, topics.ledger, topic, behind)
-            offsets = _offsets(ranges)
-            first = {one: begin for one, (begin, _) in offsets.items()}
-            after = {one: end for one, (_, end) in offsets.items()}
-            records = kafka.read_range(
-                spark, topics.reader, topic, first, after, fail_on_data_loss=topics.fail_on_data_loss
-            )
-            micro_batch.write(target, records, number, read_again={topic: offsets})
+        while missed:
+            number, ranges = _next_range(spark, topics.ledger, topic, missed)
+            offsets = {topic: _spans(ranges)}
+            if offsets := _still_held(topics, offsets):
+                records = kafka.read_range(
+                    spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
+                )
+                micro_batch.write(target, records, number, read_again=offsets)
             _mark_resumed(spark, topics.ledger, topic, number)
-            behind = behind[len(ranges) :]
-            if behind and time.monotonic() > end:
+            missed = missed[len(ranges) :]
+            if missed and time.monotonic() > end:
                 _LOG.warning("topic %s has got what it missed to batch %s; the rest follows", topic, number)
                 return False
     except Exception as error:
@@ -267,24 +314,24 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, behind: list[Row],
         _LOG.warning("topic %s is still paused: %s", topic, _told(error))
         _wait(topics, topic)
         return False
-    _LOG.warning("topic %s goes on", topic)
+    _LOG.warning("topic %s continues", topic)
     return True
 
 
-def _next_range(spark: SparkSession, ledger: str, topic: str, behind: list[Row]) -> tuple[int, list[Row]]:
+def _next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) -> tuple[int, list[Row]]:
     """Return the number of the batch that the oldest ranges are written as, and those; fixed from then on."""
-    number = behind[0]["resumed_as"]
+    number = missed[0]["resumed_as"]
     if number is not None:
-        return number, [row for row in behind if row["resumed_as"] == number]
-    number, offsets = behind[0]["batch_id"], 0
-    for batch_id, rows in groupby(behind, key=lambda row: row["batch_id"]):
+        return number, [row for row in missed if row["resumed_as"] == number]
+    number, offsets = missed[0]["batch_id"], 0
+    for batch_id, rows in groupby(missed, key=lambda row: row["batch_id"]):
         offsets += sum(row["last"] + 1 - row["first"] for row in rows)
         if offsets > AT_ONCE:
             break
         number = batch_id
     of_range = (F.col("topic") == topic) & (F.col("batch_id") <= number) & F.col("resumed_at").isNull()
     DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_as": F.lit(number)})
-    return number, [row for row in behind if row["batch_id"] <= number]
+    return number, [row for row in missed if row["batch_id"] <= number]
 
 
 def _mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int) -> None:
@@ -294,10 +341,22 @@ def _mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int) -> 
     DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_at": F.current_timestamp()})
 
 
-def _offsets(ranges: list[Row]) -> dict[int, tuple[int, int]]:
+def _spans(ranges: list[Row]) -> dict[int, Span]:
     """Return the first offset of each partition, and the one after its last."""
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, Span] = {}
     for row in ranges:
         first, after = found.get(row["partition"], (row["first"], 0))
         found[row["partition"]] = min(row["first"], first), max(row["last"] + 1, after)
     return found
+
+
+def _still_held(topics: Topics, offsets: Ranges) -> Ranges:
+    """Return the offsets without partitions that were deleted, where the topic may continue without them."""
+    if topics.fail_on_data_loss:
+        return offsets
+    there = kafka_offsets.held(topics.client, offsets, with_ids=False).offsets
+    held = {
+        topic: {one: span for one, span in spans.items() if one in there.get(topic, {})}
+        for topic, spans in offsets.items()
+    }
+    return {topic: spans for topic, spans in held.items() if spans}

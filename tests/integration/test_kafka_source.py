@@ -20,6 +20,7 @@ from topiclake.errors import (
     OffsetsLostError,
     StorageError,
     SubjectNotFoundError,
+    TopicNotFoundError,
 )
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
@@ -42,8 +43,8 @@ class World:
         self.kafka = self.settings().kafka
         self.admin = AdminClient(kafka.client_settings(self.kafka))
         kafka.ensure_topic(self.kafka, topic, 2)
-        registry = SchemaRegistry.from_settings(self.settings().schema_registry)
-        self.schema_id = registry.register(f"{topic}-value", ID)
+        self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
+        self.schema_id = self.registry.register(f"{topic}-value", ID)
 
     def settings(self, **given):
         parameters = {
@@ -230,6 +231,19 @@ def test_partitions_that_are_not_there_are_named_before_anything_is_read(world):
     assert raised.value.fields == {"parameter": "starting_offsets", "partitions": (0,), **fields}
 
 
+def test_a_topic_that_comes_later_is_waited_for(world):
+    later = f"{world.topic}.later"
+    world.registry.register(f"{later}-value", ID)
+    with pytest.raises(TopicNotFoundError) as raised:
+        world.stream(topic=later)
+    assert "wait_for_topic=true" in raised.value.remedy
+    waits = {"topic": later, "wait_for_topic": "true"}
+    assert world.stream(**waits, starting_offsets="latest") == []
+    kafka.ensure_topic(world.kafka, later, 2)
+    world.publish(1, 2, topic=later)
+    assert world.stream(**waits) == [1, 2]
+
+
 # What is lost
 
 
@@ -384,7 +398,7 @@ def test_a_start_that_fails_at_its_table_keeps_no_id_of_a_topic_that_was_made_an
     (world.folder / "files").mkdir()
     (world.folder / "files" / "a").write_text("no table")
     with pytest.raises(StorageError, match="holds files, but no Delta table"):
-        world.stream(table_path=f"{world.folder}/files", fail_on_data_loss="false")
+        world.stream(table_path=f"{world.folder}/files", fail_on_data_loss="false", resume="checkpoint")
     assert len(list((world.folder / "checkpoint" / "topiclake" / "topics").glob("*.json"))) == 1
     # What came since is lost as well: the query begins at its offset.
     world.publish(4, 5)

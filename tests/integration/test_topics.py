@@ -8,11 +8,13 @@ from uuid import uuid4
 
 import fastavro
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import delta, ingest, kafka, progress, topics
+from tests.waiting import wait_until
+from topiclake import audit, delta, ingest, kafka, progress, topics
 from topiclake.config import load_settings
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
 from topiclake.schema_registry import SchemaRegistry
@@ -73,6 +75,27 @@ class World:
             whole = frame(schema_id, encoded(schema, value))
             producer.produce(f"{self.prefix}-{name}", value=whole, partition=number % 2)
         producer.flush()
+
+    def create(self, *names):
+        """Create topics and their subjects; return the id of their schema."""
+        for name in names:
+            self.topic(name)
+        return {self.register(name) for name in names}.pop()
+
+    @property
+    def admin(self):
+        return AdminClient(kafka.client_settings(self.settings().kafka))
+
+    def delete_before(self, name, offset):
+        """Delete records of the first partition."""
+        partition = TopicPartition(f"{self.prefix}-{name}", 0, offset)
+        (done,) = self.admin.delete_records([partition]).values()
+        done.result(120)
+
+    def delete(self, name):
+        topic, admin = f"{self.prefix}-{name}", self.admin
+        admin.delete_topics([topic])[topic].result(120)
+        wait_until(lambda: topic not in admin.list_topics(timeout=30).topics)
 
     def run(self, **more):
         query = ingest.start_ingest(self.spark, self.settings(**more), Unmounted())
@@ -218,6 +241,78 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     world.run()
     assert world.rows("a") == [1, 2, 3, 4]
     assert world.rows("b") == [10, 11, 12, 13, 14, 15]
+
+
+@pytest.mark.slow("four ingests of three topics")
+def test_a_topic_that_lost_records_is_deleted_or_taken_off_the_list_is_paused_alone(world):
+    world.parameters["topic"] += f",{world.prefix}-c"
+    of_a = world.create("a", "b", "c")
+    for name, numbers in (("a", [1]), ("b", [10, 11]), ("c", [20])):
+        world.publish(name, of_a, ids(*numbers))
+    world.run()
+    # Of the first partition of b, 10 and 12 are deleted.
+    world.publish("b", of_a, ids(12, 13, 14, 15))
+    world.delete_before("b", 2)
+    world.delete("c")
+    world.publish("a", of_a, ids(2))
+    world.run()
+    assert (world.rows("a"), world.rows("b"), world.rows("c")) == ([1, 2], [10, 11], [20])
+    (why,) = {row["why"] for row in world.paused()["b"]}
+    assert f"topic {world.prefix}-b, partition 0: offsets 1 to before 2 (1 record)" in why
+
+    listed = world.parameters["topic"]
+    world.parameters["topic"] = f"{world.prefix}-a,{world.prefix}-c"
+    world.publish("a", of_a, ids(3))
+    world.publish("b", of_a, ids(16))
+    world.run()
+    assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [10, 11])
+    assert {row["batch_id"] for row in world.paused()["b"]} == {1, 2}
+    assert "taken off the list" in world.paused()["b"][-1]["why"]
+
+    world.parameters |= {"topic": listed, "fail_on_data_loss": "false"}
+    world.publish("a", of_a, ids(4))
+    world.run()
+    assert (world.rows("a"), world.rows("b")) == ([1, 2, 3, 4], [10, 11, 13, 14, 15, 16])
+    assert world.paused() == {}
+    report = audit.audit_ingest(world.spark, world.settings(), Unmounted())
+    assert report.ok, report
+
+
+@pytest.mark.thorough("the same between the plan of a batch and its reading")
+def test_a_topic_that_is_deleted_while_a_batch_of_it_runs_is_paused_alone(world, monkeypatch):
+    of_a = world.create("a", "b")
+    world.publish("a", of_a, ids(1))
+    world.publish("b", of_a, ids(10, 11))
+    write = topics.write
+
+    def deletes_first(*given):
+        world.delete("b")
+        write(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topics, "write", deletes_first)
+        world.run()
+    assert world.rows("a") == [1]
+    assert list(world.paused()) == ["b"]
+    world.publish("a", of_a, ids(2))
+    world.run()
+    assert (world.rows("a"), list(world.paused())) == ([1, 2], ["b"])
+    # Nothing of it is to come any more.
+    world.run(fail_on_data_loss="false")
+    assert world.paused() == {}
+
+
+@pytest.mark.thorough("the same for one of several topics")
+def test_one_of_several_topics_that_comes_later_is_waited_for(world):
+    world.topic("a")
+    world.publish("a", world.register("a"), ids(1))
+    with pytest.raises(TopicNotFoundError):
+        world.run()
+    world.run(wait_for_topic="true")
+    world.topic("b")
+    world.publish("b", world.register("b"), ids(10))
+    world.run(wait_for_topic="true")
+    assert (world.rows("a"), world.rows("b")) == ([1], [10])
 
 
 @pytest.mark.thorough("another reason of a pause")

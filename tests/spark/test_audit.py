@@ -384,13 +384,6 @@ def test_several_faults_are_all_counted_and_at_most_a_hundred_are_listed(lake) -
     ]
 
 
-@pytest.mark.thorough("a further way to be wrong of the same count")
-def test_a_table_filled_twice_by_two_checkpoints_is_doubled(lake) -> None:
-    shutil.rmtree(lake.folder / "checkpoint")
-    lake.ingest()
-    assert faults(lake.audit()) == {(0, "doubled"): 200, (1, "doubled"): 3}
-
-
 # Replay, skipped tombstones, several topics
 
 

@@ -241,7 +241,7 @@ def test_an_unknown_parameter_is_named_with_those_allowed(load):
     allowed = error.fields.pop("allowed")
     assert error.fields == {"parameter": "topics", "reason": "unknown"}
     assert allowed[:3] == ("assign", "automatic_replay", "avro_form")
-    assert allowed[-5:] == ("trigger", "type_widening", "value_format", "value_schema", "view")
+    assert allowed[-4:] == ("value_format", "value_schema", "view", "wait_for_topic")
     assert ", ".join(allowed) in error.cause
 
 

@@ -105,9 +105,8 @@ class LateBatches(queries.QuerySink):
         return delta.nullable(late_rows(rows, self.windows, watermark_ms=0, batch_id=0))
 
     def _read(self, spark: SparkSession, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
-        first, after = ({one: ends[end] for one, ends in ranges.items()} for end in (0, 1))
         records = kafka.read_range(
-            spark, self.options, self.topic, first, after, fail_on_data_loss=self.fail_on_data_loss
+            spark, self.options, {self.topic: ranges}, fail_on_data_loss=self.fail_on_data_loss
         )
         return self._rows(records)
 
