@@ -136,6 +136,11 @@ def keep_ids(spark: SparkSession, new: NewIds, path: str) -> None:
             raise
 
 
+def seen_topics(spark: SparkSession, path: str) -> set[str]:
+    """Return the topics that existed at a start of the query whose checkpoint is at `path`."""
+    return set(_ids(spark, path))
+
+
 def explained(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
     """Return what a query that failed has lost; None where nothing is found."""
     found = find(spark, settings, path)

@@ -94,8 +94,8 @@ def _start(
         before = checkpoint.progress(spark, to.checkpoint)
     known = before.position or {}
     if several is not None:
-        waits = settings.pipeline.wait_for_topic
-        kafka.require_topics(settings.kafka, settings.pipeline, waits=waits, known=known)
+        waits, seen = settings.pipeline.wait_for_topic, data_loss.seen_topics(spark, to.checkpoint)
+        kafka.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen)
     settings = StartCheck(spark, settings, to, before, several, _reader(settings)).run()
     # Before the table is made: the checkpoint may lie elsewhere.
     with refusals_named(settings.storage, to.checkpoint):

@@ -50,6 +50,7 @@ class World:
         self.spark, self.folder, self.prefix = spark, folder, prefix
         self.parameters = {"topic": f"{prefix}-a,{prefix}-b", "type_widening": "true"}
         self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
+        self.admin = AdminClient(kafka.client_settings(self.settings().kafka))
 
     def settings(self, **more):
         given = {
@@ -82,10 +83,6 @@ class World:
             self.topic(name)
         return {self.register(name) for name in names}.pop()
 
-    @property
-    def admin(self):
-        return AdminClient(kafka.client_settings(self.settings().kafka))
-
     def delete_before(self, name, offset):
         """Delete records of the first partition."""
         partition = TopicPartition(f"{self.prefix}-{name}", 0, offset)
@@ -93,9 +90,9 @@ class World:
         done.result(120)
 
     def delete(self, name):
-        topic, admin = f"{self.prefix}-{name}", self.admin
-        admin.delete_topics([topic])[topic].result(120)
-        wait_until(lambda: topic not in admin.list_topics(timeout=30).topics)
+        topic = f"{self.prefix}-{name}"
+        self.admin.delete_topics([topic])[topic].result(120)
+        wait_until(lambda: topic not in self.admin.list_topics(timeout=30).topics)
 
     def run(self, **more):
         query = ingest.start_ingest(self.spark, self.settings(**more), Unmounted())
