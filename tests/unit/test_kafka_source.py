@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime, timezone
+from types import MappingProxyType
 
 import pytest
 
@@ -45,21 +46,32 @@ def refused(load):
     return text
 
 
-def of_stream(settings):
-    return source_options.of_stream(settings.pipeline)
+def of_stream(settings, known=MappingProxyType({})):
+    return source_options.of_stream(settings.pipeline, known)
 
 
 # Which topics
 
 
 def test_topics_are_subscribed_matched_or_assigned(load):
-    assert of_stream(load())["subscribe"] == "gps"
-    assert of_stream(load(topic_pattern="g.*"))["subscribePattern"] == "g.*"
+    one = {"table_path": "/t"}
+    assert of_stream(load(**one))["subscribe"] == "gps"
+    assert of_stream(load(**one, wait_for_topic="true"))["subscribePattern"] == "gps"
+    assert of_stream(load(topic_pattern="g.*"))["subscribePattern"] == "(?:g.*)"
+    assert source_options.of_batch(load(topic_pattern="g.*").pipeline)["subscribePattern"] == "g.*"
     assigned = of_stream(load(assign='{"gps": [0, 3]}'))
     assert json.loads(assigned["assign"]) == {"gps": [0, 3]}
     ways = {"subscribe", "subscribePattern", "assign"}
-    for given in ({}, {"topic_pattern": "g.*"}, {"assign": '{"gps": [0, 3]}'}):
+    for given in ({}, one, {"topic_pattern": "g.*"}, {"assign": '{"gps": [0, 3]}'}):
         assert len(ways & set(of_stream(load(**given)))) == 1
+
+
+def test_of_several_topics_those_are_read_too_that_were_taken_off_the_list(load):
+    known = {"gps": {0: 5}, "old.one": {0: 7, 1: 8}}
+    assert of_stream(load(topic="gps,b-c"), known)["subscribePattern"] == r"gps|b\-c|old\.one"
+    assert of_stream(load(topic_pattern="g.*|x"), known)["subscribePattern"] == r"(?:g.*|x)|old\.one"
+    assigned = of_stream(load(assign='{"gps": [0]}'), known)
+    assert json.loads(assigned["assign"]) == {"gps": [0], "old.one": [0, 1]}
 
 
 def test_who_assigns_partitions_names_the_topics(load):
@@ -156,8 +168,11 @@ def test_nothing_ends_at_the_earliest_record(refused, text):
 
 
 def test_data_loss_ends_a_query_unless_it_is_allowed(load):
-    assert of_stream(load())["failOnDataLoss"] == "true"
-    assert of_stream(load(fail_on_data_loss="false"))["failOnDataLoss"] == "false"
+    one = {"table_path": "/t"}
+    assert of_stream(load(**one))["failOnDataLoss"] == "true"
+    assert of_stream(load(**one, fail_on_data_loss="false"))["failOnDataLoss"] == "false"
+    # One of several topics is paused.
+    assert of_stream(load())["failOnDataLoss"] == "false"
 
 
 def test_rates_are_limited_where_it_is_asked_for(load):
