@@ -31,6 +31,7 @@ from topiclake.avro import Codecs
 from topiclake.avro_derived import derived_schema
 from topiclake.json_values import Values
 from topiclake.protobuf_schema import compiled
+from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
 from topiclake.rows import Layout
 from topiclake.session import local_session
@@ -138,7 +139,9 @@ def decoders(schemas: dict[str, str]) -> dict[str, Callable[[DataFrame], DataFra
     def registered(kind: str) -> Callable[[DataFrame], DataFrame]:
         schema_type, of = formats[kind]
         codec = of.codec({1: RegisteredSchema(1, schema_type, schemas[kind])}, lambda _: None)
-        return lambda records: registered_values.right(records, Codecs(codec), LAYOUT, "PERMISSIVE")
+        return lambda records: registered_values.right(
+            records, FixedSchemas(Codecs(codec)), LAYOUT, "PERMISSIVE"
+        )
 
     values = Values("json", cast("StructType", StructType.fromDDL(schemas["json"])))
     found = {kind: registered(kind) for kind in formats}

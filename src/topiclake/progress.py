@@ -27,7 +27,7 @@ _RECORD = re.compile(
 #: A stream of a Delta table that was given columns.
 _TABLE_CHANGED = re.compile(r"\[DELTA_SCHEMA_CHANGED\w*\] Detected schema change in version (\d+)")
 #: How the refusal of a record ends whose schema a fixed plan does not know.
-NOT_LISTED = "its schema was not in the registry's list when the query started"
+NOT_LISTED = "its schema was not in the registry's list when the query started, and is not decided"
 
 _Call = TypeVar("_Call")
 
@@ -131,7 +131,8 @@ def failure(query: str | None, text: str) -> TopiclakeError:
     found = _FAILFAST.search(text)
     if found and found[1].endswith(NOT_LISTED):
         cause = f"query {query} stopped, with nothing lost: {found[1]}"
-        return NewSchemaError(cause, "start it again", query=query, **_record_fields(found[1]))
+        remedy = "start it again; where that does not help, start_quarantine asks for the schema"
+        return NewSchemaError(cause, remedy, query=query, **_record_fields(found[1]))
     if found:
         return errors.DecodeError(
             f"query {query} met a record that does not decode: {found[1]}",

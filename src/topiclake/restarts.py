@@ -121,12 +121,12 @@ class RestartedQuery:
         while True:
             try:
                 query = self._start()
-            except NewSchemaError as error:
-                # The batch that was begun is finished first. Each schema stops it once.
-                if error.cause in met:
-                    return error
-                met.add(error.cause)
-            except (SchemaRegistryError, KafkaError, StorageError) as error:
+            except (NewSchemaError, SchemaRegistryError, KafkaError, StorageError) as error:
+                # The batch that was begun is finished first. Each schema stops it once; one that the registry
+                # does not list is waited for, since `start_quarantine` may be about to decide.
+                if isinstance(error, NewSchemaError) and error.cause not in met:
+                    met.add(error.cause)
+                    continue
                 if time.monotonic() > end:
                     return error
                 _LOG.warning("%s; another try in %.0f s", error.cause, wait)

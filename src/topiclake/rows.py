@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,7 +15,7 @@ from topiclake import avro, avro_form, constraints, delta, evolution, progress
 from topiclake.avro import Codec, Codecs
 from topiclake.delta import KAFKA_COLUMN
 from topiclake.quarantine import REFUSED, REFUSED_BY_TABLE
-from topiclake.wire_format import Part, SchemaKey, schema_id_of, schema_key
+from topiclake.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 
 KEY_COLUMN = "_key"
 HEADERS_COLUMN = "_headers"
@@ -97,9 +99,12 @@ def verdict(codecs: Codecs) -> Column:
     )
 
 
-def is_late(codec: Codec, part: Part) -> Column:
-    """Tell whether a record names a schema that `codec` does not know; never null."""
-    return avro.names_schema(part) & ~avro.is_known(codec, part)
+def is_late(codec: Codec, part: Part, unknown: Collection[SchemaKey] = ()) -> Column:
+    """Return whether a record names a schema that is neither `codec`'s nor `unknown`; never null."""
+    late = avro.names_schema(part) & ~avro.is_known(codec, part)
+    if not unknown:
+        return late
+    return late & ~F.col(f"{part}_schema").isin([bytearray(identifier(key)) for key in unknown])
 
 
 def is_left(codecs: Codecs, layout: Layout) -> Column:
@@ -133,12 +138,21 @@ class Tally:
         return unknown or REFUSED_BY_TABLE in self.reasons
 
 
-def tally(records: DataFrame, codecs: Codecs, layout: Layout) -> Tally:
-    """Look at records that are left; executes one job, and collects at most `KEYS_OF_A_BATCH` rows."""
+def tally(
+    records: DataFrame,
+    codecs: Codecs,
+    layout: Layout,
+    unknown: Mapping[Part, Collection[SchemaKey]] = MappingProxyType({}),
+) -> Tally:
+    """Count records that are left; executes one job, and collects at most `KEYS_OF_A_BATCH` rows.
+
+    Schemas in `unknown` are not named.
+    """
     judged = judge(records, codecs, layout).where(is_left(codecs, layout) | is_right(codecs))
     parts = codecs.parts
     late = [
-        F.when(is_late(codec, part), F.col(f"{part}_schema")).alias(part) for part, codec in parts.items()
+        F.when(is_late(codec, part, unknown.get(part, ())), F.col(f"{part}_schema")).alias(part)
+        for part, codec in parts.items()
     ]
     reason = verdict(codecs).alias("reason")
     groups = judged.select(reason, *late).groupBy("reason", *parts).count()
@@ -215,15 +229,17 @@ def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout, *, is_static: boo
     return judged.withColumn("decoded", F.when(passes, F.col("decoded")).otherwise(refused))
 
 
-def or_start_again(judged: DataFrame, codecs: Codecs) -> DataFrame:
-    """Raise at the first record with a schema that the codecs do not know; for a plan that is fixed."""
+def or_start_again(
+    judged: DataFrame, codecs: Codecs, unknown: Mapping[Part, Collection[SchemaKey]]
+) -> DataFrame:
+    """Raise at the first record whose schema is neither known nor `unknown`; for a plan that is fixed."""
     for part, codec in codecs.parts.items():
         schema = F.col(f"{part}_schema")
         named = F.coalesce(schema_id_of(schema).cast("string"), F.hex(schema))
         of = F.lit(", schema " if part == "value" else f", schema of its {part} ")
-        unknown = refused_record(of, named, F.lit(f": {progress.NOT_LISTED}"))
-        known = F.when(~is_late(codec, part), F.col("decoded")).otherwise(unknown)
-        judged = judged.withColumn("decoded", known)
+        undecided = refused_record(of, named, F.lit(f": {progress.NOT_LISTED}"))
+        is_decided = ~is_late(codec, part, unknown.get(part, ()))
+        judged = judged.withColumn("decoded", F.when(is_decided, F.col("decoded")).otherwise(undecided))
     return judged
 
 

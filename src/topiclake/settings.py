@@ -178,6 +178,11 @@ class PipelineSettings(SourceSettings):
         """The table of what paused topics have missed, beside the checkpoint."""
         return f"{self.checkpoint_path.rstrip('/')}_paused"
 
+    @property
+    def schemas_path(self) -> str:
+        """The table of which schemas are decided for `read_values`, beside the checkpoint."""
+        return f"{self.checkpoint_path.rstrip('/')}_schemas"
+
     def subjects(self, part: Literal["value", "key"], *, topic: str) -> tuple[str, ...]:
         """Return the subjects of `topic` whose versions are known without a look at the records."""
         if part == "key" or self.subject_strategy == "topic_name":

@@ -156,12 +156,17 @@ def _open(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSes
     open_store(spark, storage.source, settings)
 
 
-def resolve(dbutils: Any, storage: StorageSettings, path: str) -> str:  # noqa: ANN401
+def resolve(dbutils: Any | None, storage: StorageSettings, path: str) -> str:  # noqa: ANN401
     """Return the address that Spark reads for `path`.
 
     Databricks resolves mount points by itself; elsewhere, also with `dbfs:`, and for a source that is not
     mounted, the source is put in the mount point's place. Anything else (a URI, a volume, a local folder)
     stays as it is; but `file:///folder` becomes `file:/folder`, since Delta takes the two for two locations.
+
+    Args:
+        dbutils: The platform's. None: no mount but the configured one is looked for.
+        storage: The configured storage.
+        path: The path.
 
     Raises:
         StorageError: The path leads out of where it lies, its scheme is not allowed, or it is below /mnt, or
@@ -172,11 +177,12 @@ def resolve(dbutils: Any, storage: StorageSettings, path: str) -> str:  # noqa: 
         path = _without_dbfs(path)
     if path.startswith("file:"):
         return _as_spark_reads(path)
-    if not storage.is_mounted and _lies_in(path, storage.mount_point):
+    is_own = not storage.is_mounted or (dbutils is None and not is_databricks())
+    if is_own and _lies_in(path, storage.mount_point):
         return _as_spark_reads(storage.source.rstrip("/")) + path[len(storage.mount_point) :]
     if is_databricks() or not path.startswith("/mnt/"):
         return path
-    mounts = _mounts(dbutils)
+    mounts = {} if dbutils is None else _mounts(dbutils)
     for mount_point, source in mounts.items():
         if _lies_in(path, mount_point):
             return _as_spark_reads(source.rstrip("/")) + path[len(mount_point) :]

@@ -20,12 +20,13 @@ from topiclake import (
     value_batch,
     wire_format,
 )
-from topiclake.avro import Codecs
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
+from topiclake.registered_values import FixedSchemas
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import is_databricks
 from topiclake.settings import PipelineSettings, Settings
+from topiclake.storage_refusals import refusals_named
 from topiclake.storage_renewal import WriteBatch
 from topiclake.value_formats import format_of
 from topiclake.wire_format import Part
@@ -73,8 +74,8 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
         ConfigError: Values are plain Avro, which does not name its schema, or the schema cannot be used.
         TopicNotFoundError: The broker does not hold the topic; names three that are like it.
         KafkaError, SchemaRegistryError: A service cannot be used.
-        NewSchemaError: In the query, at a record whose schema the registry did not list at the start;
-            `start_restarted` starts it again.
+        NewSchemaError: In the query, at a record whose schema the registry did not list at the start, and of
+            which `start_quarantine` has decided nothing; `start_restarted` starts it again.
     """
     _require_named(settings.pipeline)
     return decode_values(_records(spark, settings), settings)
@@ -94,8 +95,8 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
     _require_named(pipeline)
     if pipeline.is_registered:
         platform_check.require_avro_limits(records.sparkSession)
-        codecs = _codecs(records.sparkSession, settings)
-        return registered_values.right(records, codecs, layout, pipeline.mode)
+        fixed = _schemas(records.sparkSession, settings)
+        return registered_values.right(records, fixed, layout, pipeline.mode)
     return value_batch.read(records, Values.from_settings(pipeline), layout, mode=pipeline.mode)
 
 
@@ -126,9 +127,9 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
     write_batch: WriteBatch
     if settings.pipeline.is_registered:
         platform_check.require_avro_limits(spark)
-        codecs = _codecs(spark, settings)
+        fixed = _schemas(spark, settings)
         patient = replace(to, registry=to.registry.waiting(settings.schema_registry))
-        write_batch = partial(registered_values.write_left, patient, codecs, checkpoint_path)
+        write_batch = partial(registered_values.write_left, patient, fixed, checkpoint_path)
     else:
         values = Values.from_settings(settings.pipeline)
         write_batch = partial(value_batch.write_left_alone, to, values, checkpoint_path)
@@ -157,11 +158,13 @@ def _require_named(pipeline: PipelineSettings) -> None:
         )
 
 
-def _codecs(spark: SparkSession, settings: Settings) -> Codecs:
+def _schemas(spark: SparkSession, settings: Settings) -> FixedSchemas:
     pipeline = settings.pipeline
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
     subjects = {part: pipeline.subjects(part, topic=pipeline.topic) for part in parts}
-    return registered_values.codecs_of_today(
-        spark, registry, subjects, targets.layout(pipeline), format_of(pipeline)
-    )
+    table = storage.resolve(None, settings.storage, pipeline.schemas_path)
+    with refusals_named(settings.storage, table):
+        return registered_values.schemas_of_today(
+            spark, registry, subjects, targets.layout(pipeline), format_of(pipeline), table
+        )

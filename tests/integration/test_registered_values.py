@@ -19,6 +19,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 import topiclake as tl
 from tests.environment import Unmounted
+from tests.integration.fault_proxy import FaultProxy
 from tests.integration.hits_topic import PROJECT
 from topiclake import delta, micro_batch, protobuf_schema, queries, registered_values, targets
 from topiclake.config import load_settings
@@ -277,7 +278,10 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     away = replace(to, registry=SchemaRegistry(f"http://127.0.0.1:{free_port}", patience=0), start="away")
     with pytest.raises(SchemaRegistryError):
         micro_batch.write(away, records, 0)
-    fixed = registered_values.codecs_of_today(connected, to.registry, to.subjects, to.layout, to.format)
+    decided = f"{tmp_path}/decided"
+    fixed = registered_values.schemas_of_today(
+        connected, to.registry, to.subjects, to.layout, to.format, decided
+    )
     with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
         registered_values.write_left(to, fixed, to.checkpoint, records, 0)
     with monkeypatch.context() as patched:
@@ -292,6 +296,50 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
         table = delta.read(connected, to.table).select("a", "b").orderBy("a").collect()
         assert table == [(1, None), (2, 3)]
         assert topic.quarantined() == Counter(undecodable=1, unknown_schema_id=1, tombstone=1)
+
+
+@pytest.mark.slow("five streams")
+def test_a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine(
+    connected, tmp_path, monkeypatch
+):
+    """One that the registry knows all the same, and one that it comes to know later."""
+    topic = Registered(connected, tmp_path, "json_schema")
+    (schema, value), (wider, newer) = simple("json_schema", a=1), simple("json_schema", a=2, b=3)
+    listed = topic.registry.register_schema(f"{topic.topic}-value", schema)
+    elsewhere = topic.registry.register_schema(f"{topic.topic}-other", wider)
+    late = topic.registry.register_schema(f"{topic.topic}-late", simple("json_schema", a=4, c=5)[0])
+    topic.send(
+        frame(listed, value), frame(elsewhere, newer), frame(late, b'{"a":4,"c":5}'), frame(listed, value)
+    )
+
+    def rows():
+        out, settings = f"{tmp_path}/out", topic.settings()
+        stream = tl.read_values(connected, settings).writeStream.format("parquet").queryName("rows")
+        stream = stream.option("path", out).option("checkpointLocation", f"{tmp_path}/rows")
+        query = stream.trigger(availableNow=True).start()
+        tl.await_caught_up(query, "availableNow")
+        return sorted(row["_kafka"]["offset"] for row in connected.read.parquet(out).collect())
+
+    def quarantined():
+        query = tl.start_quarantine(connected, topic.settings(), Unmounted())
+        tl.await_caught_up(query, "availableNow")
+        waiting = tl.quarantine_rows(connected, topic.settings(), Unmounted())
+        return [(row["offset"], row["reason"]) for row in waiting.collect()]
+
+    with FaultProxy(topic.settings().schema_registry.url) as proxy:
+        monkeypatch.setenv("WORKBENCH_SCHEMA_REGISTRY", proxy.url)
+        proxy.fault("own 404 without schema", path=f"/schemas/ids/{late}")
+        for attempt in (rows, rows, quarantined):
+            with pytest.raises(NewSchemaError):
+                attempt()
+        assert quarantined() == [(2, "unknown_schema_id")]
+        proxy.heal()
+        # Now its subject lists it, too.
+        topic.registry.register_schema(f"{topic.topic}-value", simple("json_schema", a=4, c=5)[0])
+        assert rows() == [0, 1, 3]
+        assert quarantined() == [(2, "unknown_schema_id")]
+        topic.send(frame(late, b'{"a":4,"c":5}'), frame(elsewhere, newer))
+        assert (rows(), quarantined()) == ([0, 1, 3, 5], [(2, "unknown_schema_id"), (4, "unknown_schema_id")])
 
 
 @pytest.mark.thorough("several topics and archives are tested with Avro")

@@ -20,6 +20,7 @@ from topiclake.avro_derived import derived_schema
 from topiclake.avro_encoding import fitted
 from topiclake.avro_records import AvroRecords
 from topiclake.errors import ConfigError
+from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
 from topiclake.rows import Layout
 from topiclake.value_formats import AVRO
@@ -277,5 +278,5 @@ def test_schemas_may_be_named_by_guid_in_headers_and_our_own_decoder_reads_them(
     codec = AVRO.codec({guid: RegisteredSchema(1, "AVRO", json.dumps(schemas["value"]))}, lambda _: None)
     place = {"topic": F.lit("out"), "partition": F.lit(0), "offset": F.lit(7).cast("bigint")}
     records = sent.withColumns(place | {"timestamp": F.current_timestamp()})
-    read = registered_values.right(records, Codecs(codec), Layout(), "FAILFAST").collect()
+    read = registered_values.right(records, FixedSchemas(Codecs(codec)), Layout(), "FAILFAST").collect()
     assert [(each["k"], each["n"], each["_kafka"]["offset"]) for each in read] == [("a", 1, 7)]

@@ -15,6 +15,7 @@ from tests.spark.plain_values import plain
 from topiclake import json_schema_codec, quarantine, registered_values, rows
 from topiclake.avro import Codecs
 from topiclake.json_schema_codec import JsonSchemaCodec
+from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
 from topiclake.rows import Layout
 from topiclake.wire_format import frame, identifier
@@ -282,7 +283,7 @@ def test_a_fixed_plan_ends_at_a_schema_that_it_does_not_know(kafka_records):
     right, bad, late = frame(1, b'{"id":1,"name":"a"}'), frame(1, b"{}"), frame(9, b"{}")
 
     def read_as(mode, *values):
-        read = registered_values.right(kafka_records(list(values)), codecs, Layout(), mode)
+        read = registered_values.right(kafka_records(list(values)), FixedSchemas(codecs), Layout(), mode)
         return [row["id"] for row in read.select("id").collect()]
 
     assert read_as("PERMISSIVE", right, bad, b"\0", None) == [1]

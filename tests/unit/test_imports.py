@@ -23,7 +23,7 @@ LAYERS = [
     {"consumer_groups", "resume_table"},
     {"targets", "topics", "value_batch", "registered_values"},
     {"micro_batch", "static_schemas", "lineage"},
-    {"schemas", "data_loss", "queries", "batch_followers"},
+    {"schemas", "data_loss", "queries", "batch_followers", "schema_decisions"},
     {"rows", "storage_renewal", "lost_ranges", "open_transactions", "parquet_folder", "value_formats"},
     {"kafka_offsets", "java_console", "constraints", "batch_offsets", "resumptions"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "storage", "progress"}

@@ -1,0 +1,100 @@
+"""Which schemas the records of `read_values` may have, decided once for all queries of the pipeline.
+
+A query with a fixed plan stops at a record whose schema its plan does not know. `start_quarantine` asks the
+registry, and writes the answer into the Delta table `<checkpoint_path>_schemas`, one row for each schema:
+`part STRING, schema STRING, is_known BOOLEAN, decided_at TIMESTAMP`. Each start reads the table.
+So a record is a row or in quarantine, never both, whenever its schema is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
+
+from topiclake import delta
+from topiclake.wire_format import Part, SchemaKey
+
+_COLUMNS = StructType(
+    [
+        StructField("part", StringType()),
+        StructField("schema", StringType()),
+        StructField("is_known", BooleanType()),
+        StructField("decided_at", TimestampType()),
+    ]
+)
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Decided schemas, by part.
+
+    Attributes:
+        known: Those whose records are decoded.
+        unknown: Those whose records go to quarantine.
+    """
+
+    known: Mapping[Part, frozenset[SchemaKey]] = field(default_factory=dict)
+    unknown: Mapping[Part, frozenset[SchemaKey]] = field(default_factory=dict)
+
+
+def read(spark: SparkSession, table: str) -> Decisions:
+    """Return what is decided; nothing where there is no table."""
+    if not delta.is_table(spark, table):
+        return Decisions()
+    rows = delta.read(spark, table).collect()
+
+    def of(*, is_known: bool) -> dict[Part, frozenset[SchemaKey]]:
+        parts: tuple[Part, ...] = ("value", "key")
+        return {
+            part: frozenset(
+                _key(row["schema"]) for row in rows if (row["part"], row["is_known"]) == (part, is_known)
+            )
+            for part in parts
+        }
+
+    return Decisions(of(is_known=True), of(is_known=False))
+
+
+def decide(spark: SparkSession, table: str, part: Part, known: Mapping[SchemaKey, bool]) -> None:
+    """Write what nobody has decided yet.
+
+    Args:
+        spark: The session.
+        table: Location of the table; created where there is none.
+        part: The part of the records.
+        known: Whether the registry knows a schema.
+    """
+    delta.ensure_table(spark, table, _COLUMNS, {})
+    rows = [(part, str(key), is_known, datetime.now(timezone.utc)) for key, is_known in known.items()]
+    new = spark.createDataFrame(rows, _COLUMNS)
+    # Of two queries that decide at once Delta lets one through; the other then finds what is decided.
+    tries = Retrying(
+        retry=retry_if_exception(
+            lambda error: isinstance(error, PySparkException) and delta.is_conflict(error)
+        ),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random(0, 0.5),
+        reraise=True,
+    )
+    same = "row.part = found.part AND row.schema = found.schema"
+    tries(
+        lambda: (
+            DeltaTable.forPath(spark, table)
+            .alias("row")
+            .merge(new.alias("found"), same)
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+    )
+
+
+def _key(text: str) -> SchemaKey:
+    return int(text) if text.lstrip("-").isdigit() else text
