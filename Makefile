@@ -4,9 +4,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTHON ?= python3
 N ?= 5000000
-# Of `make torture`: records, kills at random moments, seconds for each way to write.
+# Of `make torture`: records, kills at random moments, kills of each further kind, seconds for each way to write.
 RECORDS ?= 200000
 KILLS ?= 25
+KIND_KILLS ?= 8
 WRITE_SECONDS ?= 600
 # Two workers, each with a separate broker, registry and Spark; the tests of a file stay on one worker. A worker
 # that dies fails the run: xdist would start its file again, and wait for ever once that has died, too.
@@ -112,15 +113,16 @@ bench-batches: setup  ## what a micro-batch of 1,000 rows costs, against the art
 bench-scale: setup  ## one worker of a Spark cluster against two, on N records
 	$(PY) -m bench.scale --records $(N)
 
-torture: setup  ## kill an ingest 32 times while records flow; seven writers on one table (over an hour)
+torture: setup  ## kill an ingest 32 times while records flow, and seven further kinds 8 times each; seven writers on one table (about two hours)
 	$(PY) -m bench.torture --records $(RECORDS) --kills $(KILLS)
+	$(PY) -m bench.torture_kinds --kills $(KIND_KILLS)
 	$(PY) -m bench.writers --seconds $(WRITE_SECONDS) --one-process
 	$(PY) -m bench.writers --seconds $(WRITE_SECONDS)
 	$(PY) -m bench.writers --seconds $(WRITE_SECONDS) --on abfss
 	$(PY) -m bench.writers --seconds $(WRITE_SECONDS) --on folder
 
 torture-short:  ## the same with 15 kills and a minute for each way to write (about 20 minutes)
-	@$(MAKE) torture RECORDS=60000 KILLS=8 WRITE_SECONDS=60
+	@$(MAKE) torture RECORDS=60000 KILLS=4 KIND_KILLS=1 WRITE_SECONDS=60
 
 faults: setup  ## break each guard once, and see its test fail (half an hour at most)
 	$(PY) -m bench.plant_faults

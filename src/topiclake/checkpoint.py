@@ -218,7 +218,9 @@ def read_offsets(spark: SparkSession, file: str) -> Offsets | None:
     lines = _lines(spark, file)
     if lines is None:
         return None
-    topics: dict[str, dict[str, int]] = json.loads(lines[-1])
+    source: dict[str, dict[str, int]] = json.loads(lines[-1])
+    # A source that is none of Kafka's has numbers there.
+    topics = {topic: found for topic, found in source.items() if isinstance(found, dict)}
     return {topic: {int(one): offset for one, offset in found.items()} for topic, found in topics.items()}
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.drain import Mounts
 from tests.environment import quiet_conf
-from topiclake import delta, ingest, micro_batch, progress
+from topiclake import checkpoint, delta, ingest, micro_batch, progress
 from topiclake.session import local_session
 from topiclake.settings import Settings
 
@@ -118,10 +118,12 @@ def watch(step: str) -> None:
         kind = "quarantine" if path.endswith("_quarantine") else late
         _around(step, kind, lambda: append(rows, path, writer=writer, batch_id=batch_id, commit=commit))
 
-    def write_batch(target: micro_batch.Target, records: DataFrame, batch_id: int) -> None:
+    def write_batch(
+        target: micro_batch.Target, records: DataFrame, batch_id: int, **given: checkpoint.Ranges
+    ) -> None:
         sys.stdout.write(BEGUN)
         sys.stdout.flush()
-        write(target, records, batch_id)
+        write(target, records, batch_id, **given)
         _around(step, "Spark's commit file", lambda: None)
 
     delta.append_once, micro_batch.write = append_once, write_batch  # type: ignore[assignment]
