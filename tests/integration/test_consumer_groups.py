@@ -53,6 +53,7 @@ def test_the_lag_of_the_group_is_that_of_the_ingest(grouped):
     assert grouped.described()["a", 0] == ("4", "4", "0")
 
 
+@pytest.mark.thorough("the lag of a topic that is paused")
 @pytest.mark.slow("a paused topic, and Kafka's own command")
 def test_what_a_paused_topic_has_missed_is_its_lag(grouped):
     grouped.topic("b")

@@ -340,6 +340,7 @@ def test_partitions_of_two_pipelines_that_share_a_topic_are_no_accident(numbers)
     assert numbers.rows() == Counter([*range(6), 7])
 
 
+@pytest.mark.thorough("the same for several topics")
 def test_several_topics_resume_each_from_its_table_and_from_what_is_paused(numbers):
     numbers.more(6)
     numbers.topic("b")

@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from topiclake import ingest, kafka, storage, targets
 from topiclake.avro import Codec, Codecs
+from topiclake.checkpoint import NONE, Progress
 from topiclake.config import load_settings
 from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.schemas import Look, Schemas
@@ -57,12 +58,15 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     class StartedError(Exception):
         pass
 
-    def read_topic(_spark, kafka_settings, pipeline, *, shaded):
+    def read_topic(_spark, kafka_settings, pipeline, *, shaded, known):
+        assert known == {}
         asked.update(kafka.reader_options(kafka_settings, pipeline, shaded=shaded))
         raise StartedError
 
     monkeypatch.setattr(ingest.kafka, "read_topic", read_topic)
-    monkeypatch.setattr(ingest.kafka, "require_topic", lambda *_: 1)
+    monkeypatch.setattr(ingest.kafka, "require_topics", lambda *_, **__: None)
+    monkeypatch.setattr(ingest.checkpoint, "progress", lambda *_: Progress(NONE, NONE, None))
+    monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
     monkeypatch.setattr(ingest.data_loss, "require_or_keep", lambda *_: {})
     monkeypatch.setattr(ingest.platform_check, "require_avro_limits", lambda _: None)
     monkeypatch.setattr(ingest, "look_at", lambda *_: Look(StructType()))

@@ -456,6 +456,7 @@ def test_schemas_may_be_named_in_headers_by_id_and_by_guid(
 # FAILFAST
 
 
+@pytest.mark.thorough("FAILFAST continues later in another test, after the same end")
 def test_failfast_stops_when_the_registry_does_not_know_a_schema(
     spark, target, known, late, whole, kafka_records
 ):
@@ -697,6 +698,7 @@ def test_a_second_driver_that_knows_another_schema_puts_no_record_into_both_plac
     assert places(spark, target) == [(0, "table"), (1, "table")]
 
 
+@pytest.mark.thorough("the same after Delta has cleaned up")
 def test_what_is_in_quarantine_stays_there_also_when_the_histories_were_cleaned_up(
     spark, target, registry, known, late, whole, kafka_records, crashed
 ):
@@ -778,6 +780,7 @@ def test_a_version_that_is_gone_after_a_crash_is_told_by_the_table(
     assert places(spark, target) == [(0, "table"), (1, "table"), (2, "table"), (3, "tombstone")]
 
 
+@pytest.mark.thorough("the same without the column")
 def test_without_the_kafka_column_a_version_that_is_gone_stops_the_query(
     spark, target, registry, known, second, late, whole, kafka_records, crashed, topic
 ):

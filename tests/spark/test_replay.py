@@ -399,6 +399,7 @@ def test_a_record_that_a_new_checkpoint_quarantined_again_lands_once(spark, sett
     assert offsets(spark, settings) == ALL
 
 
+@pytest.mark.thorough("a further end of a claim")
 def test_a_claim_whose_schema_is_gone_is_named_and_nothing_is_lost(spark, settings, waiting, replayed):
     """Both claims are of replays that crashed before they appended; the first one's schema is gone."""
     claim = F.expr("CASE offset WHEN 5 THEN 'a-gone' ELSE 'b-right' END")
