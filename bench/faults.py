@@ -9,6 +9,7 @@ _MICRO_BATCH = "tests/spark/test_micro_batch.py"
 _REPLAY = "tests/spark/test_replay.py"
 _AUDIT = "tests/spark/test_audit.py"
 _TOPICS = "tests/integration/test_topics.py"
+_VALUES = "tests/integration/test_registered_values.py"
 _RESUME = "tests/integration/test_resume.py"
 _OUTAGE = "tests/integration/test_registry_outage.py"
 _REGISTRY = "tests/integration/test_registry_faults.py"
@@ -380,6 +381,22 @@ FAULTS = (
         "]",
         _RESUME,
         "a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_continue",
+    ),
+    Fault(
+        "a schema is decided once for rows and quarantine",
+        "registered_values",
+        "for key, version in (known | found).items() if key not in unknown}",
+        "for key, version in (known | found).items()}",
+        _VALUES,
+        "a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine",
+    ),
+    Fault(
+        "one of several topics that lost records is paused",
+        "topics",
+        'if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):',
+        "if False:",
+        _TOPICS,
+        "a_topic_that_lost_records_is_deleted_or_taken_off_the_list_is_paused_alone",
     ),
     Fault(
         "a paused topic gets what it missed",

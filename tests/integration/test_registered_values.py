@@ -314,9 +314,9 @@ def test_a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine(
 
     def rows():
         out, settings = f"{tmp_path}/out", topic.settings()
-        stream = tl.read_values(connected, settings).writeStream.format("parquet").queryName("rows")
-        stream = stream.option("path", out).option("checkpointLocation", f"{tmp_path}/rows")
-        query = stream.trigger(availableNow=True).start()
+        paths = {"path": out, "checkpoint_path": f"{tmp_path}/rows"}
+        values = tl.read_values(connected, settings)
+        query = tl.start_files(values, settings, Unmounted(), partition_by=["a"], **paths)
         tl.await_caught_up(query, "availableNow")
         return sorted(row["_kafka"]["offset"] for row in connected.read.parquet(out).collect())
 
