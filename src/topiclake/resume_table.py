@@ -50,10 +50,6 @@ class TableContent:
     paused: Mapping[int, Sequence[Span]]
     is_shared: bool
 
-    def versions(self) -> tuple[int | None, int | None]:
-        """Return the versions of both tables."""
-        return self.table_version, self.quarantine_version
-
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return where the rows of the topic came from.
 
@@ -232,8 +228,10 @@ def _write(
     records: DataFrame,
     spans: Sequence[tuple[int, int, int]],
 ) -> None:
-    # Two starts at once find the same, and so are one writer. After a crash the table has another version.
-    found = json.dumps([content.topic, content.versions(), spans])
+    # Two starts at once, and one after a crash, are one writer: Delta takes its rows once. A later resumption
+    # is another one, since the table has other batches then.
+    newest = content.commits[0].version if content.commits else None
+    found = json.dumps([content.topic, newest, spans])
     target = replace(content.target, start=uuid4().hex)
     writer = f"resume/{hashlib.sha256(found.encode()).hexdigest()[:32]}"
     checkpoint.know_id(target.checkpoint, target.start, writer)
@@ -265,13 +263,15 @@ def _require_not_aged(
 ) -> None:
     if not aged or not settings.pipeline.fail_on_data_loss:
         return
-    there = _within(spark, rows, aged).select("partition", "offset").distinct().count()
-    if there == sum(after - first for _, first, after in aged):
+    kept = _within(spark, rows, aged).select("partition", "offset").distinct().count()
+    if kept == sum(after - first for _, first, after in aged):
         return
-    told = "; ".join(f"partition {one}: offsets {first} to before {after}" for one, first, after in aged[:3])
+    ranges = "; ".join(
+        f"partition {partition}: offsets {first} to before {after}" for partition, first, after in aged[:3]
+    )
     raise OffsetsLostError(
-        f"Kafka has deleted records of topic {content.topic} ({told}), of which the table at "
-        f"{content.target.table} and its quarantine have {there}",
+        f"Kafka has deleted records of topic {content.topic} ({ranges}), of which the table at "
+        f"{content.target.table} and its quarantine have {kept}",
         "fail_on_data_loss=false, which continues without them",
         topic=content.topic,
         table=content.target.table,
