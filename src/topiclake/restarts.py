@@ -27,6 +27,8 @@ from topiclake.errors import (
 _LOG = logging.getLogger(__name__)
 #: Between two tries while a service is away (s): twice as long each time, up to the second.
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 15.0
+#: In which `start_quarantine` decides about a schema that the registry does not list (s): a batch of it.
+DECISION_SECONDS = 60.0
 
 
 class RestartedQuery:
@@ -122,10 +124,12 @@ class RestartedQuery:
             try:
                 query = self._start()
             except (NewSchemaError, SchemaRegistryError, KafkaError, StorageError) as error:
-                # The batch that was begun is finished first. Each schema stops it once; one that the registry
-                # does not list is waited for, since `start_quarantine` may be about to decide.
-                if isinstance(error, NewSchemaError) and error.cause not in met:
+                # The batch that was begun is finished first. A schema that the registry lists stops it once;
+                # of another one `start_quarantine` may be about to decide.
+                is_schema = isinstance(error, NewSchemaError)
+                if is_schema and error.cause not in met:
                     met.add(error.cause)
+                    end = time.monotonic() + min(self._patience, DECISION_SECONDS)
                     continue
                 if time.monotonic() > end:
                     return error

@@ -20,7 +20,7 @@ from tests.environment import Unmounted, succeeded
 from tests.integration import killed_edits
 from tests.unit.sse_server import event_id, serving
 from tests.waiting import wait_until
-from topiclake import event_stream, kafka
+from topiclake import event_stream, kafka, restarts
 from topiclake.avro_producer import AvroRecord, produce
 from topiclake.config import load_settings
 from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
@@ -277,7 +277,8 @@ def test_windows_are_whole_and_once_when_the_driver_is_killed_while_it_starts_ag
     query.stop()
 
 
-def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(edits):
+def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(edits, monkeypatch):
+    monkeypatch.setattr(restarts, "DECISION_SECONDS", 0)
     events = wikimedia_events.read_events(RECORDED)
     edits.send(events)
     query = tl.start_restarted(edits.start)
