@@ -65,7 +65,7 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
             reason="damaged",
         )
     planned = checkpoint.read_offsets(spark, f"{path}/offsets/{last + 1}") or committed
-    before = resumptions.read_firsts(spark, path)
+    before = resumptions.read_firsts(spark, path, first)
     return {
         topic: {
             one: Range(

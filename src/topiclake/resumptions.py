@@ -10,31 +10,40 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import checkpoint_notes
 
-_FIRSTS = "topic STRING, partition INT, first BIGINT, noted_at TIMESTAMP"
+_FIRSTS = "topic STRING, partition INT, first BIGINT, begin BIGINT, noted_at TIMESTAMP"
 _NOTES = "resumed"
 _ROWS = "rows_before"
 
 
-def note_firsts(spark: SparkSession, checkpoint: str, firsts: Mapping[str, Mapping[int, int]]) -> None:
-    """Note where the queries before this checkpoint began, by topic and partition; empty: there were none.
-
-    The newest note counts: a start that failed may have left another one.
-    """
+def note_firsts(
+    spark: SparkSession,
+    checkpoint: str,
+    firsts: Mapping[str, Mapping[int, int]],
+    begins: Mapping[str, Mapping[int, int]],
+) -> None:
+    """Note by topic and partition where the queries before a checkpoint began, and where it begins."""
     now = datetime.now(timezone.utc)
-    rows = [(topic, one, first, now) for topic, found in firsts.items() for one, first in found.items()]
-    if not rows and read_firsts(spark, checkpoint):
-        rows = [(None, None, None, now)]  # type: ignore[list-item]
+    rows = [
+        (topic, partition, first, begins[topic][partition], now)
+        for topic, found in firsts.items()
+        for partition, first in found.items()
+    ]
     checkpoint_notes.append(spark, checkpoint, _NOTES, rows, _FIRSTS)
 
 
-def read_firsts(spark: SparkSession, checkpoint: str) -> dict[str, dict[int, int]]:
-    """Return where the queries before this checkpoint began, by topic and partition."""
-    notes = checkpoint_notes.read(spark, checkpoint, _NOTES, _FIRSTS)
-    newest = max((row["noted_at"] for row in notes), default=None)
+def read_firsts(
+    spark: SparkSession, checkpoint: str, begins: Mapping[str, Mapping[int, int]]
+) -> dict[str, dict[int, int]]:
+    """Return where the queries before a checkpoint began, by topic and partition.
+
+    A note of a start that failed says that the checkpoint begins elsewhere, and does not count.
+    """
     found: dict[str, dict[int, int]] = {}
-    for row in notes:
-        if row["noted_at"] == newest and row["topic"] is not None:
-            found.setdefault(row["topic"], {})[row["partition"]] = row["first"]
+    for row in checkpoint_notes.read(spark, checkpoint, _NOTES, _FIRSTS):
+        topic, partition = row["topic"], row["partition"]
+        if row["begin"] == begins.get(topic, {}).get(partition):
+            known = found.setdefault(topic, {})
+            known[partition] = min(row["first"], known.get(partition, row["first"]))
     return found
 
 

@@ -171,7 +171,6 @@ class StartCheck:
         contents = [content for content in _in_threads(self._content, topics) if content is not None]
         pipeline = self.settings.pipeline
         if not contents:
-            resumptions.note_firsts(self.spark, self.target.checkpoint, {})
             return self.settings
         if pipeline.resume == "restart":
             self._restart(contents)
@@ -249,7 +248,6 @@ class StartCheck:
         ]
         if rows:
             resumptions.note_rows(reduce(DataFrame.unionAll, rows), self.target.checkpoint)
-        resumptions.note_firsts(self.spark, self.target.checkpoint, {})
 
     def _resume(self, contents: Iterable[TableContent], held: Mapping[str, Mapping[int, Span]]) -> Settings:
         found: dict[str, Resumption] = {}
@@ -265,7 +263,8 @@ class StartCheck:
             if content.paused and self.topics is not None:
                 mark_all_resumed(self.spark, self.topics.ledger, content.topic)
         firsts = {topic: one.firsts for topic, one in found.items()}
-        resumptions.note_firsts(self.spark, self.target.checkpoint, firsts)
+        ends = {topic: one.ends for topic, one in found.items()}
+        resumptions.note_firsts(self.spark, self.target.checkpoint, firsts, ends)
         starts = resume_table.starting_offsets(found, held, EARLIEST)
         pipeline = self.settings.pipeline.model_copy(update={"starting_offsets": starts})
         return self.settings.model_copy(update={"pipeline": pipeline})

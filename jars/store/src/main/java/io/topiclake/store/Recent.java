@@ -251,7 +251,7 @@ final class Recent {
     }
   }
 
-  /** Note a file that this process made, where its folder's files are known. */
+  /** Note a file that this process made: alone, or among its folder's files where those are known. */
   synchronized void made(FileStatus file) {
     Path folder = file.getPath().getParent();
     Seen before = get(folder);
@@ -263,6 +263,8 @@ final class Recent {
       // Its content is asked for next. Not for longer: the next file may be another driver's.
       long until = Math.min(before.until() - System.nanoTime(), OWN_NANOS) + System.nanoTime();
       seen.put(folder, new Seen(before.status(), now, until));
+    } else {
+      seen.put(file.getPath(), new Seen(file, null, System.nanoTime() + OWN_NANOS));
     }
   }
 

@@ -277,8 +277,12 @@ public class RememberingS3A extends S3AFileSystem {
     return new LocatedFileStatus(file, getFileBlockLocations(file, 0, file.getLen()));
   }
 
-  /** Return a file of a query's log that was listed moments ago; null where it must be asked. */
+  /** Return a file of a query's log that was made or listed moments ago; null where it must be asked. */
   private FileStatus inLog(Path whole) throws IOException {
+    Recent.Seen made = Recent.isInLog(whole) ? recent.get(whole) : null;
+    if (made != null && made.status() != null) {
+      return made.status();
+    }
     Recent.Seen there = Recent.isInLog(whole) ? seen(whole.getParent()) : null;
     if (there == null || there.listing() == null) {
       return null;
