@@ -220,7 +220,7 @@ FAULTS = (
     Fault(
         "unknown ids are noise after the fifth",
         "schema_registry",
-        "not self._is_known(canonical(key)) and len(self._recent_misses()) >= max_misses",
+        "not self._is_known(canonical(key)) and len(self._recent_misses()) >= _MISSES",
         "False",
         _MICRO_BATCH,
         "ten_thousand_unknown_ids_cost_five_requests",
@@ -328,9 +328,9 @@ FAULTS = (
     ),
     Fault(
         "a replay claims what nobody claimed",
-        "replay",
-        'f"{same} AND row.replay IS NULL"',
-        "same",
+        "replay_claims",
+        'same = " AND ".join(f"claim.{name} = wanted.{name}" for name in KEY)',
+        'same = "false"',
         _REPLAY,
         "replays_beside_and_after_one_that_crashed_land_each_record_once",
     ),
@@ -345,7 +345,7 @@ FAULTS = (
     Fault(
         "a replayed row is marked",
         "replay",
-        "return self._mark(claim)",
+        "return replay_claims.mark(self.spark, self.target.quarantine, claim)",
         "return claimed.count()",
         _REPLAY,
         "replays_beside_and_after_one_that_crashed_land_each_record_once",

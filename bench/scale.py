@@ -41,7 +41,13 @@ from workbench.home import Home
 from workbench.ports import HOST
 from workbench.s3_gateway import S3Gateway
 from workbench.services import start_services
-from workbench.spark_cluster import cluster
+from workbench.spark_cluster import (
+    MASTER_VARIABLE,
+    PROPERTIES_VARIABLE,
+    SUBMIT_ARGUMENTS,
+    cluster,
+    submit_arguments,
+)
 
 #: How many executors of one core each side has; the second one is on the second worker.
 SIDES = {"1 worker": 1, "2 workers": 2}
@@ -199,12 +205,15 @@ def main(
         started = time.monotonic()
         preload(pipeline, {warm_up(topic): WARM_UP_RECORDS, topic: records})
         console.print(f"preloaded {records:,} records in {time.monotonic() - started:.0f} s")
-        master = start_services(home, cluster(home), console.print)["spark-master"]
+        services = cluster(home)
+        start_services(home, services, console.print)
+        exports = services[0].exports(home.load().ports)
+        os.environ[SUBMIT_ARGUMENTS] = submit_arguments(exports[PROPERTIES_VARIABLE])
         turn = iter(range(rounds * len(SIDES)))
 
         def run(side: str) -> Run:
             of_side = {
-                "spark.master": master,
+                "spark.master": exports[MASTER_VARIABLE],
                 "spark.cores.max": str(SIDES[side]),
                 "spark.executor.cores": "1",
             }

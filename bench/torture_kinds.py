@@ -32,7 +32,7 @@ from bench.rounds import console, own_services
 from bench.torture import MOST_SECONDS, start_spark
 from tests.integration.crash_run import Ingest
 from tests.integration.crash_traffic import settings_for
-from topiclake import audit, avro, checkpoint, delta, kafka
+from topiclake import audit, avro, checkpoint, delta, kafka, replay_claims
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.settings import Settings
 from topiclake.wire_format import frame
@@ -366,7 +366,7 @@ def found_places(spark: SparkSession, kind: Kind, topic: str) -> dict[tuple[int,
             found[each["partition"], each["offset"]].append(row(**values))
     quarantine = f"{table}_quarantine"
     if delta.is_table(spark, quarantine):
-        waiting = delta.read(spark, quarantine).where("replayed_at IS NULL")
+        waiting = replay_claims.read(spark, quarantine).where("replayed_at IS NULL")
         for each in waiting.select("partition", "offset", "reason").collect():
             found[each["partition"], each["offset"]].append(bad(each["reason"]))
     return found

@@ -70,7 +70,6 @@ def write_quarantine(folder: Path, records: Sequence[Mapping[str, Any]]) -> Path
             ("reason", text),
             ("detail", text),
             ("quarantined_at", pa.timestamp("us", "UTC")),
-            ("replayed_at", pa.timestamp("us", "UTC")),
         ]
     )
     usual = {"topic": "t", "partition": 0, "timestamp": BEGAN, "reason": "bad_magic", "detail": "byte 0"}

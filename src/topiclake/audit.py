@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import data_loss, delta, resumptions, storage
+from topiclake import data_loss, delta, replay_claims, resumptions, storage
 from topiclake.audit_counts import (
     CLAIMED,
     HELD,
@@ -166,12 +166,9 @@ def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataF
     """Return what waits in quarantine; a replayed row is in the table. No frame when there is none."""
     if not delta.is_table(spark, path):
         return []
-    rows = delta.read(spark, path).where(F.col("topic") == topic)
-    place = _place(WAITING)
-    if "replayed_at" in rows.columns:
-        rows = rows.where("replayed_at IS NULL")
-        # Claimed by a replay that has not ended: it may have written the row already.
-        place = F.when(F.col("replay").isNull(), WAITING).otherwise(CLAIMED).alias("place")
+    rows = replay_claims.read(spark, path).where((F.col("topic") == topic) & F.col("replayed_at").isNull())
+    # Claimed by a replay that has not ended: it may have written the row already.
+    place = F.when(F.col("replay").isNull(), WAITING).otherwise(CLAIMED).alias("place")
     return [rows.select("partition", "offset", place)]
 
 

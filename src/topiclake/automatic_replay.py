@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import checkpoint, delta, progress, storage, targets
+from topiclake import checkpoint, delta, progress, replay_claims, storage, targets
 from topiclake.errors import TopiclakeError
 from topiclake.micro_batch import Target
 from topiclake.replay import replay_quarantine
@@ -55,7 +55,7 @@ class _Waiting:
         version = delta.latest_version(spark, path)
         if version == self.version:
             return
-        waiting = delta.read(spark, path).where(
+        waiting = replay_claims.read(spark, path).where(
             (F.col("topic") == self.settings.pipeline.topic)
             & (F.col("reason") == _REASON)
             & F.col("schema_id").isNotNull()

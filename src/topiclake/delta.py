@@ -244,11 +244,6 @@ def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]
     _alter(spark, path, f"SET TBLPROPERTIES ({pairs})")
 
 
-def add_columns(spark: SparkSession, path: str, ddl: str) -> None:
-    """Add columns to the table at `path`; `ddl` as in `a STRING, b INT`."""
-    _alter(spark, path, f"ADD COLUMNS ({ddl})")
-
-
 def _alter(spark: SparkSession, path: str, change: str) -> None:
     spark.sql(f"ALTER TABLE delta.{quoted(path)} {change}")
 

@@ -26,10 +26,9 @@ RECORD_SCHEMA = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key STRING, value BINARY>>"
 )
-#: `replay` is the id of a replay's claim on the row; `replayed_at` is set when it is in the table.
 SCHEMA = (
     f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, pipeline STRING, batch_id BIGINT, "
-    "quarantined_at TIMESTAMP, replay STRING, replayed_at TIMESTAMP"
+    "quarantined_at TIMESTAMP"
 )
 #: The reason of a record whose row the table does not take, and where a judged record has the constraint that
 #: it breaks: a column `STRING`, null where it breaks none, and only where the table has constraints.
@@ -77,8 +76,6 @@ def kept(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
         F.lit(pipeline).alias("pipeline"),
         F.lit(batch_id).cast("bigint").alias("batch_id"),
         F.current_timestamp().alias("quarantined_at"),
-        F.lit(None).cast("string").alias("replay"),
-        F.lit(None).cast("timestamp").alias("replayed_at"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, quarantine, storage
+from topiclake import delta, quarantine, replay_claims, storage
 from topiclake.errors import ConfigError
 from topiclake.settings import Settings
 from topiclake.storage_refusals import refusals_named
@@ -40,14 +40,15 @@ def require_reasons(reasons: Iterable[str]) -> None:
 
 
 def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | None = None) -> DataFrame:  # noqa: ANN401
-    """Return the quarantined rows of the topic; all columns of `quarantine.SCHEMA`, also without a table."""
+    """Return the quarantined rows of the topic, as `replay_claims.read` does, also without a table."""
     settings = settings.only_topic()
     require_reasons([reason] if reason else [])
     path = storage.resolve(dbutils, settings.storage, settings.pipeline.quarantine_path)
-    found = spark.createDataFrame([], quarantine.SCHEMA)
     with refusals_named(settings.storage, path):
         if delta.is_table(spark, path):
-            found = found.unionByName(delta.read(spark, path), allowMissingColumns=True)
+            found = replay_claims.read(spark, path)
+        else:
+            found = spark.createDataFrame([], f"{quarantine.SCHEMA}, replay STRING, replayed_at TIMESTAMP")
     found = found.where(F.col("topic") == settings.pipeline.topic)
     return found.where(F.col("reason") == reason) if reason else found
 

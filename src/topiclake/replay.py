@@ -1,7 +1,7 @@
 """Quarantined records, decoded again with the schemas of today: each that is right now lands once.
 
 Three commits, and a crash may come after each:
-1. claim: rows that decode get the id of a claim, in one commit of the quarantine table;
+1. claim: rows that decode get the id of a claim, in one commit of the table of claims;
 2. append: the rows of a claim go to the table as batch 0 of a writer of the claim's name, so once for ever;
 3. mark: the rows get the time.
 The next replay finishes what an earlier one claimed. Which rows a claim holds never changes, so it does not
@@ -19,12 +19,11 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, platform_check
+from topiclake import delta, platform_check, replay_claims
 from topiclake.errors import IngestError
 from topiclake.micro_batch import Target
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
@@ -33,9 +32,6 @@ from topiclake.settings import Settings
 from topiclake.storage_refusals import refusals_named
 from topiclake.targets import target
 
-#: What names a row of the quarantine table.
-_ROW = ("topic", "partition", "offset", "pipeline", "batch_id")
-_CLAIMS = "replay STRING, replayed_at TIMESTAMP"
 _ATTEMPTS = 10
 
 _Result = TypeVar("_Result")
@@ -47,7 +43,7 @@ class ReplayReport:
 
     Attributes:
         looked_at: Rows that waited, and those that an earlier replay had claimed and not marked.
-        replayed: Rows of the quarantine table that this replay marked as being in the table.
+        replayed: Rows of the quarantine that this replay marked as being in the table.
         left: Rows that wait on, by reason.
         claims: Ids of the claims that it finished.
     """
@@ -81,20 +77,17 @@ def replay_quarantine(
     Raises:
         ConfigError: A reason that there is not.
         SchemaRegistryError, StorageError: A service cannot be used.
-        IngestError: Rows that an earlier replay claimed no longer decode; everything else is done.
+        IngestError: Rows that an earlier replay claimed no longer decode; everything else is done. Or another
+            version of Topiclake wrote the quarantine.
     """
     settings = settings.only_topic()
     require_reasons(reasons)
     to = target(settings, dbutils)
     with refusals_named(settings.storage, to.quarantine):
-        columns = delta.columns(spark, to.quarantine)
-    if columns is None:
-        return ReplayReport()
+        if not delta.is_table(spark, to.quarantine):
+            return ReplayReport()
     platform_check.require_avro_limits(spark)
     platform_check.require_log_store(spark, to.quarantine)
-    if "replay" not in columns.names:
-        # A table from before there was a replay.
-        delta.add_columns(spark, to.quarantine, _CLAIMS)
     read = reading(spark, to, settings.pipeline)
     return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), read).run()
 
@@ -126,8 +119,8 @@ class _Replay:
         return ReplayReport(looked_at, replayed, {row["reason"]: row["count"] for row in left}, claims)
 
     def _rows(self) -> DataFrame:
-        rows = delta.read(self.spark, self.target.quarantine).where(F.col("topic") == self.topic)
-        return self.reading.named(rows)
+        rows = replay_claims.read(self.spark, self.target.quarantine)
+        return self.reading.named(rows.where(F.col("topic") == self.topic))
 
     def _open(self) -> DataFrame:
         """Return the rows that wait, and those that are claimed and not marked yet."""
@@ -141,11 +134,9 @@ class _Replay:
     def _claim(self) -> None:
         """Step 1, for rows that are right now."""
         waiting = self._open().where("replay IS NULL")
-        right = self.reading.right(waiting).select(*_ROW)
+        right = self.reading.right(waiting)
         if not right.isEmpty():
-            # Distinct: with a new checkpoint, batch ids and offsets come again.
-            same = " AND ".join(f"row.{name} = found.{name}" for name in _ROW)
-            self._update(right.distinct(), f"{same} AND row.replay IS NULL", "replay", F.lit(uuid4().hex))
+            replay_claims.claim(self.spark, self.target.quarantine, right, uuid4().hex)
 
     def _finish(self, claim: str) -> int:
         """Do steps 2 and 3, whether or not they were done before; return how many rows were marked."""
@@ -164,26 +155,15 @@ class _Replay:
                 quarantine=self.target.quarantine,
                 lost=tuple(lost),
             )
-        return self._mark(claim)
+        return replay_claims.mark(self.spark, self.target.quarantine, claim)
 
     def _append(self, claimed: DataFrame, writer: str) -> None:
         placed, how = self.reading.placed(claimed)
         told = {"pipeline": self.target.pipeline, "run": self.target.run} | how
         delta.append_once(placed, self.target.table, writer=writer, batch_id=0, commit=told)
 
-    def _mark(self, claim: str) -> int:
-        of_claim = self.spark.createDataFrame([(claim,)], "claim STRING")
-        unmarked = "row.replay = found.claim AND row.replayed_at IS NULL"
-        return self._update(of_claim, unmarked, "replayed_at", F.current_timestamp())
-
-    def _update(self, found: DataFrame, condition: str, column: str, value: Column) -> int:
-        """Set a column of the rows of the quarantine table that match; return how many."""
-        table = DeltaTable.forPath(self.spark, self.target.quarantine).alias("row")
-        merge = table.merge(found.alias("found"), condition).whenMatchedUpdate(set={column: value})
-        return int(merge.execute().collect()[0]["num_affected_rows"])
-
     def _retried(self, step: Callable[[], _Result]) -> _Result:
-        """Do a step again when another writer, a replay or the ingest itself, was faster."""
+        """Do a step again when another writer was faster: a replay, or one that changed the table."""
         for attempt in range(1, _ATTEMPTS):
             try:
                 return step()

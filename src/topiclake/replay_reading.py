@@ -75,9 +75,6 @@ class _Registered:
         """Return the schemas of today, with those that the records name."""
         known = self.schemas.current(self.spark)
         late = rows.tally(records, known, self.target.layout).late
-        for keys in late.values():
-            # Asked for once by a person, so more than by a stream: none may hide behind ids that are noise.
-            self.target.registry.by_ids(keys, rows.KEYS_OF_A_BATCH)
         self.schemas.look_up(late)
         return self.schemas.current(self.spark)
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, delta, kafka, micro_batch, value_batch
+from topiclake import checkpoint, data_loss, delta, kafka, micro_batch, replay_claims, value_batch
 from topiclake.batch_offsets import OFFSETS
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.json_values import Values
@@ -54,22 +54,23 @@ class TableContent:
         """Return where the rows of the topic came from.
 
         Returns:
-            `is_quarantined BOOLEAN, partition INT, offset BIGINT`, of the versions that were found.
+            `is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN`, of the versions that
+            were found; a replayed one is in the table, too.
         """
-        places = spark.createDataFrame([], "is_quarantined BOOLEAN, partition INT, offset BIGINT")
+        columns = "is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN"
+        places = spark.createDataFrame([], columns)
         if self.table_version is not None:
             rows = delta.read(spark, self.target.table, self.table_version)
             origin = delta.KAFKA_COLUMN
             if "topic" in rows.select(f"{origin}.*").columns:
                 rows = rows.where(F.coalesce(f"{origin}.topic", F.lit(self.topic)) == self.topic)
-            places = places.unionAll(rows.select(F.lit(False), f"{origin}.partition", f"{origin}.offset"))
+            kafka_offset = F.col(f"{origin}.partition"), F.col(f"{origin}.offset")
+            places = places.unionAll(rows.select(F.lit(False), *kafka_offset, F.lit(False)))
         if self.quarantine_version is not None:
-            rows = delta.read(spark, self.target.quarantine, self.quarantine_version)
+            rows = replay_claims.read(spark, self.target.quarantine, self.quarantine_version)
             of_topic = rows.where(F.col("topic") == self.topic)
-            if "replayed_at" in rows.columns:
-                # Such a row is in the table.
-                of_topic = of_topic.where("replayed_at IS NULL")
-            places = places.unionAll(of_topic.select(F.lit(True), "partition", "offset"))
+            is_replayed = F.col("replayed_at").isNotNull()
+            places = places.unionAll(of_topic.select(F.lit(True), "partition", "offset", is_replayed))
         return places.where("partition IS NOT NULL AND offset IS NOT NULL")
 
 

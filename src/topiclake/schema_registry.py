@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,9 +28,12 @@ __all__ = ["RegisteredSchema", "SchemaRegistry", "SubjectVersion"]
 
 Key = TypeVar("Key", bound=int | str)
 
+#: So many unknown ids are asked for within a minute.
+_MISSES = 5
 #: The pauses between the requests for a new id, of the time that it is given: with the first, five requests.
 _SHARES = (0.1, 0.2, 0.3, 0.4)
-#: So many ids are remembered as unknown, so that a batch does not wait for them once more.
+#: So many unknown ids are remembered, the one that was asked for last at the end: a batch does not wait for
+#: them once more, and each gets its turn.
 _REMEMBERED = 10_000
 
 
@@ -67,7 +71,7 @@ class SchemaRegistry:
         self._client = RegistryClient(self.url, login, self.ca_file, self.timeout, self.clock)
         self._schemas: dict[int | str, RegisteredSchema] = {}
         self._missing: dict[int | str, float] = {}
-        self._asked_again: dict[int | str, None] = {}
+        self._unknown: dict[int | str, None] = {}
         self._versions: dict[Reference, Told] = {}
 
     @classmethod
@@ -187,19 +191,21 @@ class SchemaRegistry:
         return self._registered(canonical(guid), GUIDS)
 
     def by_ids(
-        self, ids: Iterable[Key], max_misses: int = 5, subjects: Sequence[str] = ()
+        self, ids: Iterable[Key], subjects: Sequence[str] = ()
     ) -> tuple[dict[Key, RegisteredSchema], set[Key], set[Key]]:
-        """Look up ids (or GUIDs) in the given order, of which many may be noise.
+        """Look up ids (or GUIDs), of which many may be noise.
 
-        One that the registry does not know is asked for again, for `new_id_seconds`, the first time.
+        Those come first that were not asked for yet, the nearest to known ids before others, since bytes that
+        are no schema id are anywhere; then those that were unknown, the longest ago first. One that the
+        registry does not know is asked for again, for `new_id_seconds`, the first time.
 
         Args:
             ids: As `by_id` takes them; a string is a GUID.
-            max_misses: So many unknown ones are asked for within a minute, over all calls.
             subjects: Those that may list it meanwhile.
 
         Returns:
-            The schemas; the ids that the registry does not know; those that it was not asked for.
+            The schemas; the ids that the registry does not know; those that it was not asked for, since there
+            were five unknown ones within the last minute.
 
         Raises:
             SchemaRegistryError: No answer within `patience`, or a refusal.
@@ -207,21 +213,41 @@ class SchemaRegistry:
         found: dict[Key, RegisteredSchema] = {}
         unknown: set[Key] = set()
         not_asked: set[Key] = set()
-        for key in dict.fromkeys(ids):
-            if not self._is_known(canonical(key)) and len(self._recent_misses()) >= max_misses:
+        new: list[int | str] = []
+        for key in self._in_turn(ids):
+            if not self._is_known(canonical(key)) and len(self._recent_misses()) >= _MISSES:
                 not_asked.add(key)
             elif schema := self.by_id(key) if isinstance(key, int) else self.by_guid(key):
                 found[key] = schema
             else:
                 unknown.add(key)
+                if canonical(key) not in self._unknown:
+                    new.append(canonical(key))
+                self._remember(canonical(key))
         if self.new_id_seconds:
-            self._ask_again([canonical(key) for key in unknown], subjects)
+            self._ask_again(new, subjects)
         found |= {key: self._schemas[canonical(key)] for key in unknown if canonical(key) in self._schemas}
         return found, unknown - found.keys(), not_asked
 
-    def _ask_again(self, unknown: Iterable[int | str], subjects: Sequence[str]) -> None:
+    def _in_turn(self, ids: Iterable[Key]) -> list[Key]:
+        known = sorted(key for key in self._schemas if isinstance(key, int))
+        turns = {key: turn for turn, key in enumerate(self._unknown, 1)}
+
+        def turn(key: Key) -> tuple[int, int]:
+            asked = canonical(key)
+            return turns.get(asked, 0), _distance(asked, known) if isinstance(asked, int) else 0
+
+        return sorted(dict.fromkeys(ids), key=turn)
+
+    def _remember(self, key: int | str) -> None:
+        """Remember an unknown id as the one that was asked for last."""
+        self._unknown.pop(key, None)
+        self._unknown[key] = None
+        if len(self._unknown) > _REMEMBERED:
+            del self._unknown[next(iter(self._unknown))]
+
+    def _ask_again(self, new: list[int | str], subjects: Sequence[str]) -> None:
         """Ask for ids whose first answer was "unknown" until all are known, or `new_id_seconds` are over."""
-        new = [key for key in unknown if key not in self._asked_again]
         for share in _SHARES if new else ():
             self.clock.sleep(share * self.new_id_seconds)
             for subject in subjects:
@@ -234,9 +260,6 @@ class SchemaRegistry:
             new = [key for key in new if key not in self._schemas]
             if not new:
                 break
-        self._asked_again |= dict.fromkeys(new)
-        while len(self._asked_again) > _REMEMBERED:
-            del self._asked_again[next(iter(self._asked_again))]
 
     def register(
         self,
@@ -340,6 +363,12 @@ class SchemaRegistry:
         for key in [key for key, at in self._missing.items() if self.clock.now() - at >= MINUTE]:
             del self._missing[key]
         return self._missing
+
+
+def _distance(schema_id: int, known: Sequence[int]) -> int:
+    """Return how far an id is from the nearest one of `known`, which rise."""
+    after = bisect(known, schema_id)
+    return min((abs(schema_id - one) for one in known[max(0, after - 1) : after + 1]), default=0)
 
 
 def _versions_path(subject: str) -> str:

@@ -22,7 +22,12 @@ from topiclake.session import local_session, spark_conf
 from workbench.azurite import JAVA_OPTIONS_VARIABLE
 from workbench.dbutils import dbfs
 from workbench.java import more_options
-from workbench.spark_cluster import MASTER_VARIABLE
+from workbench.spark_cluster import (
+    MASTER_VARIABLE,
+    PROPERTIES_VARIABLE,
+    SUBMIT_ARGUMENTS,
+    submit_arguments,
+)
 
 #: By default the first notebook takes the whole cluster, and the second one waits until it is gone.
 CLUSTER_SHARE = {"spark.executor.cores": "1", "spark.cores.max": "2"}
@@ -37,7 +42,7 @@ SPARK_NAMES = frozenset({"spark", "SparkSession"})
 FOREIGN_VARIABLES = (
     "PYSPARK_DRIVER_PYTHON",
     "PYSPARK_DRIVER_PYTHON_OPTS",
-    "PYSPARK_SUBMIT_ARGS",
+    SUBMIT_ARGUMENTS,
     "PYTHONSTARTUP",
     "SPARK_CONF_DIR",
     "SPARK_HOME",
@@ -166,6 +171,8 @@ def prepare_environment(home_folder: Path) -> None:
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    if properties := os.environ.get(PROPERTIES_VARIABLE):
+        os.environ[SUBMIT_ARGUMENTS] = submit_arguments(properties)
     # Nothing else keeps the JVM's start-up warnings out of the notebook.
     settings, logs = home_folder / "spark" / "log4j2.properties", home_folder / "logs"
     settings.parent.mkdir(parents=True, exist_ok=True)

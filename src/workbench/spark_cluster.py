@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pyspark
 import requests
 
+from workbench.files import replace_private
 from workbench.home import Home
 from workbench.java import Java, more_options
 from workbench.ports import HOST, ask
@@ -19,6 +22,12 @@ from workbench.program_cache import OnProgress
 
 #: Names the master of a cluster, in place of a Spark within the driver's own JVM.
 MASTER_VARIABLE = "WORKBENCH_SPARK_MASTER"
+#: Names a file with settings that a driver of the cluster needs; they hold its secret.
+PROPERTIES_VARIABLE = "WORKBENCH_SPARK_PROPERTIES"
+#: By this variable PySpark takes arguments of spark-submit.
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+#: Who may use the cluster: it runs programs as this user.
+_AUTHENTICATE = "spark.authenticate"
 #: Each application has a folder with its jars and what its executors said; they go an hour after its end.
 _CLEANUP = {"enabled": "true", "interval": "600", "appDataTtl": "3600"}
 
@@ -40,7 +49,12 @@ class SparkMaster:
         return f"spark://{HOST}:{ports['spark-master']}"
 
     def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
-        """Do nothing: the master keeps no files."""
+        """Make the cluster's secret."""
+        file = _properties_file(self.home)
+        if not file.exists():
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            settings = f"{_AUTHENTICATE} true\n{_AUTHENTICATE}.secret {secrets.token_urlsafe(30)}\n"
+            replace_private(file, settings.encode())
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the master."""
@@ -51,12 +65,15 @@ class SparkMaster:
         return _command(self.home, self.name, java, settings, program)
 
     def environment(self) -> Mapping[str, str]:
-        """Return what Spark's own scripts set."""
-        return _environment()
+        """Return what Spark's own scripts set, and the cluster's secret."""
+        return _environment(self.home)
 
     def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
-        """Return where notebooks find the cluster."""
-        return {MASTER_VARIABLE: self.address(ports)}
+        """Return where notebooks find the cluster, and its secret."""
+        return {
+            MASTER_VARIABLE: self.address(ports),
+            PROPERTIES_VARIABLE: str(_properties_file(self.home).absolute()),
+        }
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the master for its state; return None when it takes applications, else why not."""
@@ -118,8 +135,8 @@ class SparkWorker:
         return _command(self.home, self.name, java, settings, [*program, master])
 
     def environment(self) -> Mapping[str, str]:
-        """Return what Spark's own scripts set."""
-        return _environment()
+        """Return what Spark's own scripts set, and the cluster's secret."""
+        return _environment(self.home)
 
     def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
         """Return nothing: the master knows its workers."""
@@ -139,6 +156,14 @@ def cluster(home: Home) -> tuple[SparkMaster, SparkWorker, SparkWorker]:
     return SparkMaster(home), SparkWorker(home, 1), SparkWorker(home, 2)
 
 
+def submit_arguments(properties: str) -> str:
+    """Return the value of `SUBMIT_ARGUMENTS` for a driver whose settings are in the file `properties`.
+
+    Settings of a session stand on the command line of its JVM, which is for everybody to read.
+    """
+    return shlex.join(["--properties-file", properties, "pyspark-shell"])
+
+
 def spark_home() -> Path:
     """Return the Spark that the PySpark of this Python brings."""
     return Path(pyspark.__file__).parent
@@ -152,15 +177,27 @@ def _scala() -> str:
 
 def _command(home: Home, name: str, java: Java, settings: Mapping[str, str], program: list[str]) -> list[str]:
     options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
+    settings = {_AUTHENTICATE: "true", **settings}
     options += [f"-Djava.io.tmpdir={home.tmp}", *(f"-D{key}={value}" for key, value in settings.items())]
     return [str(java.path), *options, *marks(home, name), "-cp", f"{spark_home() / 'jars'}/*", *program]
 
 
-def _environment() -> dict[str, str]:
-    # Without SPARK_LOCAL_IP the pages would be open to other machines. By the others a worker finds the jars
-    # of its executors.
-    own = {"SPARK_LOCAL_IP": HOST, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": _scala()}
+def _environment(home: Home) -> dict[str, str]:
+    settings = dict(line.split() for line in _properties_file(home).read_text("utf-8").splitlines())
+    own = {
+        # Without it the pages would be open to other machines.
+        "SPARK_LOCAL_IP": HOST,
+        # By these a worker finds the jars of its executors.
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SCALA_VERSION": _scala(),
+        # So Spark itself hands it to executors: a command line is for everybody to read.
+        "_SPARK_AUTH_SECRET": settings[f"{_AUTHENTICATE}.secret"],
+    }
     return os.environ | own
+
+
+def _properties_file(home: Home) -> Path:
+    return home.folder / "spark" / "cluster.properties"
 
 
 def _page(port: int, seconds: float) -> dict[str, Any] | str:

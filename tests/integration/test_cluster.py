@@ -28,8 +28,8 @@ from topiclake.wire_format import frame
 from workbench import processes, services
 from workbench.home import Home
 from workbench.s3_gateway import BUCKET, S3Gateway
-from workbench.session import CLUSTER_SHARE, MASTER_VARIABLE
-from workbench.spark_cluster import SparkMaster, cluster, spark_home
+from workbench.session import CLUSTER_SHARE
+from workbench.spark_cluster import PROPERTIES_VARIABLE, SparkMaster, cluster, spark_home
 
 pytestmark = [
     pytest.mark.thorough("needs a Spark cluster: a master and two workers"),
@@ -98,14 +98,14 @@ class Cluster:
 
     def start(self, notebook: str, **parameters: str) -> Run:
         command = [sys.executable, "-m", "workbench", "run", *self.arguments(notebook, parameters)]
-        return self.popen(command, {MASTER_VARIABLE: self.master()})
+        return self.popen(command, self.exports())
 
     def start_in(self, jvm: WarmJvm, notebook: str, **parameters: str) -> Run:
         """The same in a JVM that is there."""
         command = [sys.executable, "-m", "workbench", "run", *self.arguments(notebook, parameters)]
         return self.popen(command, jvm.environment() | {"PYSPARK_PYTHON": sys.executable})
 
-    def submit(self, notebook: str, **conf: str) -> Run:
+    def submit(self, notebook: str, properties: Path | None = None, **conf: str) -> Run:
         """Run it by spark-submit with the settings of a manifest, and those of `conf` over them."""
         settings = MANIFEST["spec"]["sparkConf"] | {
             "spark.driver.extraJavaOptions": MANIFEST["spec"]["driver"]["javaOptions"],
@@ -119,7 +119,9 @@ class Cluster:
         here = {key: text.replace("/topiclake/", f"{PROJECT}/") for key, text in settings.items()}
         given = [part for key, text in here.items() for part in ("--conf", f"{key}={text}")]
         file = PROJECT / "deploy" / "kubernetes" / "run_notebook.py"
-        program = [str(spark_home() / "bin" / "spark-submit"), "--master", self.master(), *given, str(file)]
+        submit = [str(spark_home() / "bin" / "spark-submit"), "--master", self.master()]
+        secret = properties or self.exports()[PROPERTIES_VARIABLE]
+        program = [*submit, "--properties-file", str(secret), *given, str(file)]
         return self.popen([*program, *self.arguments(notebook, {})], {"PYSPARK_PYTHON": sys.executable})
 
     def arguments(self, notebook: str, parameters: Mapping[str, str]) -> list[str]:
@@ -142,6 +144,10 @@ class Cluster:
         process = Run(command, cwd=self.project, env=environment)
         self.started.append(process)
         return process
+
+    def exports(self) -> dict[str, str]:
+        """The variables by which a notebook finds the cluster."""
+        return dict(SparkMaster(self.home).exports(self.home.load().ports))
 
     def master(self) -> str:
         return SparkMaster(self.home).address(self.home.load().ports)
@@ -281,7 +287,8 @@ def gateway(running: Cluster, pytestconfig: pytest.Config) -> Iterator[S3Gateway
 def jvm(running: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
     """A driver's JVM, with one executor in each run."""
     settings = {"spark.master": running.master(), **CLUSTER_SHARE, "spark.cores.max": "1"}
-    found = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, running.environment, settings)
+    variables = running.environment | running.exports()
+    found = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, variables, settings)
     yield found
     found.stop()
 
@@ -364,7 +371,7 @@ dbutils.notebook.exit(dbutils.notebook.run("./probe", 0))
 
 
 def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_python(
-    running: Cluster,
+    running: Cluster, tmp_path: Path
 ) -> None:
     for name, source in (("probe", PROBE), ("parent", PARENT)):
         (running.project / "notebooks" / f"{name}.py").write_text(source)
@@ -377,6 +384,14 @@ def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_py
     output = refused.told(PATIENCE_SECONDS)
     assert refused.returncode == 1
     assert "the JVM has no org.apache.avro.limits." in output
+
+    # Another user of this machine cannot read the secret, and gets no executor.
+    assert processes_with(Path(running.exports()[PROPERTIES_VARIABLE]).read_text("utf-8").split()[-1]) == []
+    guess = tmp_path / "guess.properties"
+    guess.write_text("spark.authenticate true\nspark.authenticate.secret guess\n")
+    stranger = running.submit("probe", properties=guess)
+    assert "Authentication failed" in stranger.told(PATIENCE_SECONDS)
+    assert stranger.returncode != 0
 
 
 @pytest.mark.timeout(600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,7 +43,16 @@ def test_a_master_and_its_worker_start_and_a_worker_that_is_gone_is_told(home: H
     master, worker = SparkMaster(home), SparkWorker(home, 1)
     started = start_services(home, [master, worker])
     assert started == {one.name: one.address(home.load().ports) for one in (master, worker)}
-    assert master.exports(home.load().ports) == {"WORKBENCH_SPARK_MASTER": started["spark-master"]}
+    properties = home.folder / "spark" / "cluster.properties"
+    assert master.exports(home.load().ports) == {
+        "WORKBENCH_SPARK_MASTER": started["spark-master"],
+        "WORKBENCH_SPARK_PROPERTIES": str(properties),
+    }
+    assert stat.S_IMODE(properties.stat().st_mode) == 0o600
+    secret = properties.read_text("utf-8").split()[-1]
+    commands = [" ".join(one.cmdline()) for one in processes.marked(home)]
+    assert [command for command in commands if "-Dspark.authenticate=true" not in command] == []
+    assert [command for command in commands if secret in command] == []
     running = {one.name: (one.state, one.pid) for one in status(home, [master, worker])}
     assert {state for state, _ in running.values()} == {"running"}
     os.kill(running["spark-master"][1], signal.SIGKILL)

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import delta, kafka
+from topiclake import delta, kafka, replay_claims
 from topiclake.config import load_settings
 from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError, TopiclakeError
 from topiclake.pipelines import taxi as taxi_pipeline
@@ -79,7 +79,9 @@ class Taxi:
         path = f"{self.folder}/taxi_delta_quarantine"
         if not delta.is_table(self.spark, path):
             return []
-        waiting = delta.read(self.spark, path).where("replayed_at IS NULL").orderBy("partition", "offset")
+        waiting = (
+            replay_claims.read(self.spark, path).where("replayed_at IS NULL").orderBy("partition", "offset")
+        )
         return [(row["reason"], row["detail"]) for row in waiting.collect()]
 
 

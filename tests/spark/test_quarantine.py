@@ -54,7 +54,7 @@ def test_the_schema_is_the_designs():
     assert quarantine.SCHEMA == (
         "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
         "headers ARRAY<STRUCT<key STRING, value BINARY>>, schema_id INT, reason STRING, detail STRING, "
-        "pipeline STRING, batch_id BIGINT, quarantined_at TIMESTAMP, replay STRING, replayed_at TIMESTAMP"
+        "pipeline STRING, batch_id BIGINT, quarantined_at TIMESTAMP"
     )
 
 

@@ -6,14 +6,15 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from tests.waiting import wait_until
-from topiclake import automatic_replay, delta, micro_batch, quarantine, replay, targets
+from topiclake import automatic_replay, delta, micro_batch, replay, replay_claims, targets
 from topiclake.errors import ConfigError, IngestError
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows
 from topiclake.schema_registry import SchemaRegistry
@@ -135,7 +136,7 @@ def offsets(spark, settings):
 
 def marks(spark, settings):
     """By offset, whether a row is claimed, and whether it is marked."""
-    rows = delta.read(spark, settings.pipeline.quarantine_path).orderBy("topic", "partition", "offset")
+    rows = replay_claims.read(spark, settings.pipeline.quarantine_path)
     return {
         row["offset"]: (row["replay"] is not None, row["replayed_at"] is not None) for row in rows.collect()
     }
@@ -197,24 +198,25 @@ def test_a_query_that_ends_by_itself_replays_what_waits_at_its_start(spark, sett
 
 def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
     """When the next replay has judged the rows, let another one claim and append them, and crash."""
-    update, append = replay._Replay._update, delta.append_once
+    claim, append = replay_claims.claim, delta.append_once
 
     def append_and_crash(*args, **named):
         append(*args, **named)
         raise Crashed
 
-    def overtaken(self, found, condition, column, value):
+    def overtaken(spark, quarantine, rows, name):
         # Delta reads a table when it is asked for rows, not before.
-        seen = spark.createDataFrame(found.collect(), found.schema)
-        monkeypatch.setattr(replay._Replay, "_update", update)
+        wanted = rows.select(*replay_claims.KEY)
+        seen = spark.createDataFrame(wanted.collect(), wanted.schema)
+        monkeypatch.setattr(replay_claims, "claim", claim)
         with monkeypatch.context() as patched:
             patched.setattr(replay.delta, "append_once", append_and_crash)
             with pytest.raises(Crashed):
                 replayed()
         assert (offsets(spark, settings), marks(spark, settings)) == (ALL, CLAIMED)
-        return update(self, seen, condition, column, value)
+        claim(spark, quarantine, seen, name)
 
-    monkeypatch.setattr(replay._Replay, "_update", overtaken)
+    monkeypatch.setattr(replay_claims, "claim", overtaken)
 
 
 def require_landed_once(spark, settings):
@@ -240,8 +242,9 @@ def require_counted_with_examples(spark, settings, later):
 
 
 def commits(settings):
-    """The names of the commits of the table and of its quarantine."""
-    paths = settings.pipeline.table_path, settings.pipeline.quarantine_path
+    """The names of the commits of the table, of its quarantine and of the claims on it."""
+    quarantine = settings.pipeline.quarantine_path
+    paths = settings.pipeline.table_path, quarantine, replay_claims.location(quarantine)
     return [sorted(file.name for file in Path(path, "_delta_log").glob("*.json")) for path in paths]
 
 
@@ -270,7 +273,7 @@ def test_a_crash_between_append_and_mark_doubles_nothing(spark, settings, waitin
         raise Crashed
 
     with monkeypatch.context() as patched:
-        patched.setattr(replay._Replay, "_mark", crash)
+        patched.setattr(replay_claims, "mark", crash)
         with pytest.raises(Crashed):
             replayed()
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, CLAIMED)
@@ -280,14 +283,14 @@ def test_a_crash_between_append_and_mark_doubles_nothing(spark, settings, waitin
 
 @pytest.mark.thorough("a further moment of a crash of a replay")
 def test_a_crash_while_marking_leaves_what_is_marked(spark, settings, waiting, replayed, monkeypatch):
-    mark = replay._Replay._mark
+    mark = replay_claims.mark
 
-    def crash(self, claim):
-        mark(self, claim)
+    def crash(*args):
+        mark(*args)
         raise Crashed
 
     with monkeypatch.context() as patched:
-        patched.setattr(replay._Replay, "_mark", crash)
+        patched.setattr(replay_claims, "mark", crash)
         with pytest.raises(Crashed):
             replayed()
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
@@ -297,13 +300,17 @@ def test_a_crash_while_marking_leaves_what_is_marked(spark, settings, waiting, r
 
 @pytest.mark.thorough("replays at once are tested by their claims")
 def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, replayed, monkeypatch):
-    """Both have judged before one claims, and both append before one marks."""
-    barriers, update = {"replay": Barrier(2), "replayed_at": Barrier(2)}, replay._Replay._update
+    """Both have decoded before one claims, and both append before one marks."""
 
-    def together(self, found, condition, column, value):
-        if barriers[column].n_waiting < 2 and not barriers[column].broken:
-            wait(barriers[column])
-        return update(self, found, condition, column, value)
+    def together(step):
+        barrier = Barrier(2)
+
+        def at_once(*args):
+            if barrier.n_waiting < 2 and not barrier.broken:
+                wait(barrier)
+            return step(*args)
+
+        return at_once
 
     def wait(barrier):
         try:
@@ -311,7 +318,8 @@ def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, rep
         except Exception:  # noqa: BLE001 (a retry comes alone)
             barrier.abort()
 
-    monkeypatch.setattr(replay._Replay, "_update", together)
+    monkeypatch.setattr(replay_claims, "claim", together(replay_claims.claim))
+    monkeypatch.setattr(replay_claims, "mark", together(replay_claims.mark))
     with ThreadPoolExecutor(2) as threads:
         reports = [each.result() for each in [threads.submit(replayed), threads.submit(replayed)]]
     assert sum(report.replayed for report in reports) == 2
@@ -330,7 +338,9 @@ def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, replayed
     )
     rows.write.format("delta").mode("append").save(pipeline.quarantine_path)
     assert replayed().looked_at == 5
-    left = delta.read(spark, pipeline.quarantine_path).where(F.col("topic") == pipeline.topic).collect()
+    left = (
+        replay_claims.read(spark, pipeline.quarantine_path).where(F.col("topic") == pipeline.topic).collect()
+    )
     assert [row["replay"] for row in left] == [None]
     assert replayed(of=other).replayed == 1
 
@@ -402,9 +412,10 @@ def test_a_record_that_a_new_checkpoint_quarantined_again_lands_once(spark, sett
 @pytest.mark.thorough("a further end of a claim")
 def test_a_claim_whose_schema_is_gone_is_named_and_nothing_is_lost(spark, settings, waiting, replayed):
     """Both claims are of replays that crashed before they appended; the first one's schema is gone."""
-    claim = F.expr("CASE offset WHEN 5 THEN 'a-gone' ELSE 'b-right' END")
-    rows = replay.DeltaTable.forPath(spark, settings.pipeline.quarantine_path)
-    rows.update("offset IN (2, 4, 5)", {"replay": claim})
+    path = settings.pipeline.quarantine_path
+    rows = delta.read(spark, path)
+    replay_claims.claim(spark, path, rows.where("offset = 5"), "a-gone")
+    replay_claims.claim(spark, path, rows.where("offset IN (2, 4)"), "b-right")
     with pytest.raises(IngestError, match=r"value schema \d+.*quarantine replay") as raised:
         replayed()
     assert raised.value.fields["claim"] == "a-gone"
@@ -415,27 +426,48 @@ def test_a_claim_whose_schema_is_gone_is_named_and_nothing_is_lost(spark, settin
 @pytest.mark.thorough("a further moment of a crash of a replay")
 def test_a_claim_in_the_table_is_marked_even_if_its_schema_is_gone(spark, settings, waiting, replayed):
     path, pipeline = settings.pipeline.quarantine_path, settings.pipeline
-    replay.DeltaTable.forPath(spark, path).update("offset = 5", {"replay": F.lit("c")})
+    replay_claims.claim(spark, path, delta.read(spark, path).where("offset = 5"), "c")
     row = table(spark, settings).limit(1)
     delta.append_once(row, pipeline.table_path, writer="replay/c", batch_id=0, commit={})
     assert replayed().replayed == 3
     assert marks(spark, settings)[5] == (True, True)
 
 
-@pytest.mark.thorough("a further content of a quarantine")
-def test_a_quarantine_table_from_before_there_was_a_replay_gets_its_columns(
-    spark, settings, waiting, replayed
-):
+@pytest.mark.slow("another writer needs time to get in between")
+def test_a_replay_beside_a_quarantine_that_is_never_quiet_ends(spark, settings, waiting, replayed):
     path = settings.pipeline.quarantine_path
-    old = delta.read(spark, path).drop("replay", "replayed_at")
-    old.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
-    assert quarantine_reasons(spark, settings, None).agg(F.sum("waiting")).collect()[0][0] == 5
-    assert replayed().replayed == 2
-    assert delta.read(spark, path).schema.names == quarantine_columns(spark)
+    noise = delta.read(spark, path).where("offset = 1").withColumn("topic", F.lit("another"))
+    noise = spark.createDataFrame(noise.collect(), noise.schema)
+    ended, appended = Event(), []
+
+    def append():
+        while not ended.is_set():
+            noise.write.format("delta").mode("append").save(path)
+            appended.append(1)
+
+    with ThreadPoolExecutor(1) as thread:
+        busy = thread.submit(append)
+        try:
+            wait_until(lambda: appended)
+            assert replayed().replayed == 2
+        finally:
+            ended.set()
+        busy.result()
+    require_landed_once(spark, settings)
 
 
-def quarantine_columns(spark):
-    return spark.createDataFrame([], quarantine.SCHEMA).columns
+def test_a_quarantine_that_another_version_wrote_is_refused(spark, settings, waiting, replayed):
+    path = settings.pipeline.quarantine_path
+    delta.append_once(
+        delta.read(spark, path).limit(0).withColumn("replay", F.lit("c")),
+        path,
+        writer="other",
+        batch_id=0,
+        commit={},
+    )
+    with pytest.raises(IngestError, match="another version") as raised:
+        replayed()
+    assert (raised.value.fields["reason"], raised.value.fields["quarantine"]) == ("other_version", path)
 
 
 @pytest.mark.thorough("a further content of a quarantine")
@@ -460,12 +492,10 @@ def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
 def test_rows_are_shown_with_their_bytes_and_their_keys(spark, settings, waiting):
     """A key that is no text is shown as hex; the rows that wait are shown first."""
     keys = "WHEN 1 THEN X'FFFE' WHEN 2 THEN X'6100' WHEN 3 THEN NULL WHEN 4 THEN encode('é', 'UTF-8')"
-    replay.DeltaTable.forPath(spark, settings.pipeline.quarantine_path).update(
-        set={
-            "key": F.expr(f"CASE offset {keys} ELSE key END"),
-            "replayed_at": F.expr("CASE WHEN offset IN (2, 4) THEN now() END"),
-        }
-    )
+    path = settings.pipeline.quarantine_path
+    DeltaTable.forPath(spark, path).update(set={"key": F.expr(f"CASE offset {keys} ELSE key END")})
+    replay_claims.claim(spark, path, delta.read(spark, path).where("offset IN (2, 4)"), "c")
+    assert (replay_claims.mark(spark, path, "c"), replay_claims.mark(spark, path, "c")) == (2, 0)
     shown = quarantine_rows(spark, settings, None).collect()
     expected = [(1, "0xFFFE"), (3, None), (5, "key"), (2, "0x6100"), (4, "é")]
     assert [(row["offset"], row["key"]) for row in shown] == expected

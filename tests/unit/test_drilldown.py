@@ -7,13 +7,16 @@ import shutil
 import sqlite3
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from tests.delta_logs import added, made, write_log, write_quarantine
+from tests.delta_logs import BEGAN, added, made, write_log, write_quarantine
+from topiclake import replay_claims
 from topiclake.batch_counts import TableCount
 from topiclake.config import load_settings
 from topiclake.errors import StorageError
@@ -177,6 +180,22 @@ def test_the_newest_records_of_a_reason_are_read_with_their_first_bytes(tmp_path
     assert newest["value"]["text"].startswith("<script>alert(1)</script>��xx")
     assert newest["value"]["length"] == len(hostile)
     assert (newest["key"]["text"], newest["detail"], newest["is_replayed"]) == ("<i>", None, False)
+    claims = pa.table(
+        {
+            "topic": ["t", "t", "t"],
+            "partition": pa.array([0, 0, 0], pa.int32()),
+            "offset": [40, 29, 28],
+            "quarantined_at": [BEGAN + timedelta(seconds=one) for one in (40, 29, 0)],
+            "replay": ["ended", "begun", "of another row at the same offset"],
+            "replayed_at": pa.array([BEGAN, None, BEGAN], pa.timestamp("us", "UTC")),
+        }
+    )
+    write_deltalake(f"{tmp_path / 'q'}{quarantined.CLAIMS}", claims)
+    claimed = read_records(str(tmp_path / "q"), "bad_magic")["records"]
+    assert [one["offset"] for one in claimed] == [one["offset"] for one in told["records"]]
+    assert [one["offset"] for one in claimed if one["is_replayed"]] == [40]
+    assert replay_claims.location("") == quarantined.CLAIMS
+    assert tuple(quarantined.CLAIM_KEY.replace('"', "").split(", ")) == replay_claims.KEY
     (quoted,) = read_records(str(tmp_path / "q"), "it's")["records"]
     assert (quoted["partition"], quoted["key"], quoted["value"]) == (3, None, None)
 

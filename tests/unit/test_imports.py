@@ -25,7 +25,7 @@ LAYERS = [
     {"micro_batch", "static_schemas", "lineage"},
     {"schemas", "data_loss", "queries", "batch_followers", "schema_decisions"},
     {"rows", "storage_renewal", "lost_ranges", "open_transactions", "parquet_folder", "value_formats"},
-    {"kafka_offsets", "java_console", "constraints", "batch_offsets", "resumptions"},
+    {"kafka_offsets", "java_console", "constraints", "batch_offsets", "resumptions"} | {"replay_claims"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "storage", "progress"}
     | {
         "checkpoint_notes",

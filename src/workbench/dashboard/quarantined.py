@@ -22,6 +22,11 @@ FIRST_BYTES = 37
 #: How much of the newest files is looked into: first a little, then what a page may cost.
 SEARCHED = (16 * 2**20, 256 * 2**20)
 _WHEN = "quarantined_at"
+#: Where replays claim rows, after the quarantine's name, and what names a row (as in
+#: `topiclake.replay_claims`, which needs Spark).
+CLAIMS = "_replays"
+CLAIM_KEY = 'topic, "partition", "offset", quarantined_at'
+_NEWEST_FIRST = f'{_WHEN} DESC, topic, "partition", "offset" DESC'
 #: One batch of rows at a time: a value may have a megabyte.
 _FRUGAL = {"datafusion.execution.batch_size": "256", "datafusion.execution.target_partitions": "1"}
 
@@ -37,11 +42,11 @@ def read_records(path: str, reason: str) -> dict[str, Any]:
         StorageError: It cannot be read from here.
     """
     with named_refusals(path):
-        table = open_table(path)
+        table, claims = open_table(path), _claims(path)
         files = data_files(table)
         for budget in SEARCHED:
             since, is_all = _since(files, budget)
-            records = _newest(table, reason, since)
+            records = _newest(table, claims, reason, since)
             if is_all or len(records) == RECORDS:
                 break
         small = (pc.sum(files["size_bytes"]).as_py() or 0) <= SEARCHED[-1]
@@ -64,17 +69,35 @@ def _since(files: Any, budget: int) -> tuple[datetime | None, bool]:  # noqa: AN
     return (newest[f"max.{_WHEN}"][taken].as_py(), False) if taken < newest.num_rows else (None, True)
 
 
-def _newest(table: DeltaTable, reason: str, since: datetime | None) -> list[dict[str, Any]]:
-    # Quarantines of old have no such column.
-    has_replays = any(field.name == "replayed_at" for field in table.schema().fields)
-    replayed = "replayed_at IS NOT NULL" if has_replays else "false"
+def _claims(path: str) -> DeltaTable | None:
+    """Open the claims of replays on rows of the quarantine at `path`; None before there was one."""
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return open_table(path + CLAIMS)
+    except TableNotFoundError:
+        return None
+
+
+def _newest(
+    table: DeltaTable, claims: DeltaTable | None, reason: str, since: datetime | None
+) -> list[dict[str, Any]]:
     after = f" AND {_WHEN} > TIMESTAMP '{since.isoformat()}'" if since else ""
     newest = (
-        f"SELECT *, {replayed} AS is_replayed FROM records WHERE reason = {_literal(reason)}{after}"  # noqa: S608
-        f' ORDER BY {_WHEN} DESC, topic, "partition", "offset" DESC LIMIT {RECORDS}'
+        f"SELECT * FROM records WHERE reason = {_literal(reason)}{after}"  # noqa: S608
+        f" ORDER BY {_NEWEST_FIRST} LIMIT {RECORDS}"
     )
-    columns = f'topic, "partition", "offset", "timestamp", detail, {_WHEN}, is_replayed'
-    rows = _query(table, f"SELECT {columns}, {_first('key')}, {_first('value')} FROM ({newest})")  # noqa: S608
+    columns = f'topic, "partition", "offset", "timestamp", detail, {_WHEN}'
+    if claims is None:
+        replayed, source = "false", f"({newest})"
+    else:
+        replayed, source = "replayed_at IS NOT NULL", f"({newest}) LEFT JOIN claims USING ({CLAIM_KEY})"
+    rows = _query(
+        f"SELECT {columns}, {replayed} AS is_replayed, {_first('key')}, {_first('value')}"  # noqa: S608
+        f" FROM {source} ORDER BY {_NEWEST_FIRST}",
+        records=table,
+        claims=claims,
+    )
     return [_record(row) for row in rows]
 
 
@@ -89,13 +112,17 @@ def _partitions(table: DeltaTable, reason: str) -> list[dict[str, Any]]:
         f' WHERE reason = {_literal(reason)} GROUP BY topic, "partition"'
         f' ORDER BY records DESC, topic, "partition" LIMIT {PARTITIONS}'
     )
-    return _query(table, counted)
+    return _query(counted, records=table)
 
 
-def _query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
+def _query(sql: str, **tables: DeltaTable | None) -> list[dict[str, Any]]:
     from deltalake import QueryBuilder
 
-    return list(pa.table(QueryBuilder(_FRUGAL).register("records", table).execute(sql)).to_pylist())
+    builder = QueryBuilder(_FRUGAL)
+    for name, table in tables.items():
+        if table is not None:
+            builder = builder.register(name, table)
+    return list(pa.table(builder.execute(sql)).to_pylist())
 
 
 def _literal(text: str) -> str:
