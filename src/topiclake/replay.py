@@ -103,11 +103,12 @@ class _Replay:
     reading: Reading
 
     def run(self) -> ReplayReport:
-        looked_at = self._open().count()
+        looked_at = self._retried(lambda: self._open().count())
         if not looked_at:
             return ReplayReport()
         self._retried(self._claim)
-        claims, replayed, stuck = self._open_claims(), 0, []
+        claims = self._retried(self._open_claims)
+        replayed, stuck = 0, []
         for claim in claims:
             try:
                 replayed += self._retried(partial(self._finish, claim))
@@ -115,8 +116,7 @@ class _Replay:
                 stuck.append(error)
         if stuck:
             raise stuck[0]
-        left = self._open().where("replay IS NULL").groupBy("reason").count().orderBy("reason").collect()
-        return ReplayReport(looked_at, replayed, {row["reason"]: row["count"] for row in left}, claims)
+        return ReplayReport(looked_at, replayed, self._retried(self._waiting), claims)
 
     def _rows(self) -> DataFrame:
         rows = replay_claims.read(self.spark, self.target.quarantine)
@@ -130,6 +130,10 @@ class _Replay:
     def _open_claims(self) -> list[str]:
         claimed = self._open().where("replay IS NOT NULL").select("replay").distinct()
         return sorted(row["replay"] for row in claimed.collect())
+
+    def _waiting(self) -> dict[str, int]:
+        rows = self._open().where("replay IS NULL").groupBy("reason").count().orderBy("reason")
+        return {row["reason"]: row["count"] for row in rows.collect()}
 
     def _claim(self) -> None:
         """Step 1, for rows that are right now."""
@@ -163,7 +167,7 @@ class _Replay:
         delta.append_once(placed, self.target.table, writer=writer, batch_id=0, commit=told)
 
     def _retried(self, step: Callable[[], _Result]) -> _Result:
-        """Do a step again when another writer was faster: a replay, or one that changed the table."""
+        """Do a step again when another writer was faster: to read rows may change the table, too."""
         for attempt in range(1, _ATTEMPTS):
             try:
                 return step()

@@ -300,7 +300,7 @@ def test_a_crash_while_marking_leaves_what_is_marked(spark, settings, waiting, r
 
 @pytest.mark.thorough("replays at once are tested by their claims")
 def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, replayed, monkeypatch):
-    """Both have decoded before one claims, and both append before one marks."""
+    """Both change the table, both have decoded before one claims, and both append before one marks."""
 
     def together(step):
         barrier = Barrier(2)
@@ -318,6 +318,7 @@ def test_two_replays_at_once_land_each_record_once(spark, settings, waiting, rep
         except Exception:  # noqa: BLE001 (a retry comes alone)
             barrier.abort()
 
+    monkeypatch.setattr(delta, "set_properties", together(delta.set_properties))
     monkeypatch.setattr(replay_claims, "claim", together(replay_claims.claim))
     monkeypatch.setattr(replay_claims, "mark", together(replay_claims.mark))
     with ThreadPoolExecutor(2) as threads:
@@ -404,7 +405,8 @@ def test_a_schema_is_found_behind_many_ids_that_are_noise(
 @pytest.mark.thorough("a further content of a quarantine")
 def test_a_record_that_a_new_checkpoint_quarantined_again_lands_once(spark, settings, waiting, replayed):
     path = settings.pipeline.quarantine_path
-    delta.read(spark, path).write.format("delta").mode("append").save(path)
+    again = delta.read(spark, path).withColumn("quarantined_at", F.current_timestamp())
+    again.write.format("delta").mode("append").save(path)
     assert replayed().replayed == 4
     assert offsets(spark, settings) == ALL
 
