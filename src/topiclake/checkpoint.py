@@ -25,8 +25,8 @@ _COMMITS = "commits"
 #: By checkpoint the start of its query, and the id; in the process that runs the micro-batches, which is a
 #: worker on Spark Connect.
 _ids: dict[str, tuple[str, str]] = {}
-#: By checkpoint the start of its query, its newest batch, and where that begins and ends.
-_batches: dict[str, tuple[str, int, Offsets, Offsets]] = {}
+#: By checkpoint the start of its query, its newest batch, where that ends, and what it holds.
+_batches: dict[str, tuple[str, int, Offsets, Ranges]] = {}
 #: How Spark writes that a source has not given anything yet.
 _NOTHING = "-"
 
@@ -135,12 +135,17 @@ def ranges(spark: SparkSession, path: str, batch_id: int, start: str) -> Ranges:
         batch_id: The batch.
         start: Names the start of the query, whose micro-batches read one file each.
     """
-    known_start, known_batch, begin, end = _batches.get(path, ("", NONE, {}, {}))
-    if (known_start, known_batch) != (start, batch_id):
-        follows = (known_start, known_batch + 1) == (start, batch_id)
-        begin = end if follows else begin_of(spark, path, batch_id) or {}
-        end = end_of(spark, path, batch_id) or {}
-        _batches[path] = start, batch_id, begin, end
+    known_start, known_batch, end, found = _batches.get(path, ("", NONE, {}, {}))
+    if (known_start, known_batch) == (start, batch_id):
+        return found
+    follows = (known_start, known_batch + 1) == (start, batch_id)
+    begin = end if follows else begin_of(spark, path, batch_id) or {}
+    end = end_of(spark, path, batch_id) or {}
+    _batches[path] = start, batch_id, end, _between(begin, end)
+    return _batches[path][-1]
+
+
+def _between(begin: Offsets, end: Offsets) -> Ranges:
     # A topic that was deleted has no end any more.
     return {
         topic: {

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from delta.tables import DeltaTable
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
 from topiclake import delta
 from topiclake.wire_format import Part, SchemaKey
@@ -29,7 +27,6 @@ _COLUMNS = StructType(
         StructField("decided_at", TimestampType()),
     ]
 )
-_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -75,25 +72,14 @@ def decide(spark: SparkSession, table: str, part: Part, known: Mapping[SchemaKey
     delta.ensure_table(spark, table, _COLUMNS, {})
     rows = [(part, str(key), is_known, datetime.now(timezone.utc)) for key, is_known in known.items()]
     new = spark.createDataFrame(rows, _COLUMNS)
-    # Of two queries that decide at once Delta lets one through; the other then finds what is decided.
-    tries = Retrying(
-        retry=retry_if_exception(
-            lambda error: isinstance(error, PySparkException) and delta.is_conflict(error)
-        ),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random(0, 0.5),
-        reraise=True,
-    )
     same = "row.part = found.part AND row.schema = found.schema"
-    tries(
-        lambda: (
-            DeltaTable.forPath(spark, table)
-            .alias("row")
-            .merge(new.alias("found"), same)
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
-    )
+
+    def insert() -> None:
+        rows = DeltaTable.forPath(spark, table).alias("row")
+        rows.merge(new.alias("found"), same).whenNotMatchedInsertAll().execute()
+
+    # Of two queries that decide at once Delta lets one through; the other then finds what is decided.
+    delta.written_again(insert, lambda: None)
 
 
 def _key(text: str) -> SchemaKey:

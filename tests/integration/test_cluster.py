@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -185,9 +186,9 @@ class Cluster:
         def stopped_in_mid_task() -> bool:
             assert running.poll() is None, f"it ended by itself: {running.told()[-3000:]}"
             for executor in self.executors():
-                if self.file_being_written(executor):
+                # Stopped before it is looked at: on a busy machine it would write a whole file meanwhile.
+                with suppress(psutil.NoSuchProcess):
                     executor.suspend()
-                    # It may have ended its task just before it was stopped.
                     if file := self.file_being_written(executor):
                         found.append((executor, file))
                         return True
