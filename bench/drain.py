@@ -18,8 +18,8 @@ from pyspark.sql.streaming import StreamingQuery
 from bench.gps_ingest import SIDES, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
 from topiclake import delta, ingest, progress, session
+from topiclake.config.settings import Settings
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import Settings
 
 #: Holds settings of Spark on top of all others, as JSON.
 CONF_VARIABLE = "BENCH_SPARK_CONF"

@@ -32,10 +32,10 @@ from rich.table import Table
 
 from bench.rounds import PROJECT, console, in_rounds, own_services, spread
 from topiclake import avro, kafka, wire_format
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
+from topiclake.config.settings import Settings
 from topiclake.pipelines import gps
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import Settings
 
 SEED = 20190101
 TOPIC, THREE_IDS = "gps", "gps-three-ids"

@@ -30,8 +30,8 @@ from bench import drain
 from bench.gps_ingest import TOPIC, preload
 from bench.rounds import PROJECT, console, own_services, secret
 from topiclake import storage
-from topiclake.config import load_settings
-from topiclake.settings import Settings
+from topiclake.config.load import load_settings
+from topiclake.config.settings import Settings
 from workbench.home import Home
 from workbench.s3_gateway import S3Gateway
 

@@ -34,9 +34,9 @@ from bench.gps_ingest import verify, warm_up
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, secret, spread
 from bench.s3_calls import SETTLE_SECONDS, calls_in
 from topiclake import delta, kafka_offsets, session
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
+from topiclake.config.settings import Settings
 from topiclake.pipelines.taxi_trips import SAMPLE
-from topiclake.settings import Settings
 from workbench.home import Home
 from workbench.ports import HOST
 from workbench.s3_gateway import S3Gateway

@@ -33,8 +33,8 @@ from bench.torture import MOST_SECONDS, start_spark
 from tests.integration.crash_run import Ingest
 from tests.integration.crash_traffic import settings_for
 from topiclake import audit, avro, checkpoint, delta, kafka, replay_claims
+from topiclake.config.settings import Settings
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import Settings
 from topiclake.wire_format import frame
 
 PARTITIONS = 2

@@ -27,8 +27,8 @@ from pyspark.sql import functions as F
 
 from bench.rounds import PROJECT, console, own_services, secret
 from topiclake import delta, session, storage
-from topiclake.config import load_settings
-from topiclake.storage_settings import StorageSettings
+from topiclake.config.load import load_settings
+from topiclake.config.storage import StorageSettings
 from workbench.azurite import JAVA_OPTIONS_VARIABLE
 
 SCHEMA = "writer STRING, number BIGINT, times INT"

@@ -29,9 +29,9 @@ from topiclake import (
     storage,
     targets,
 )
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.session import is_databricks, renewed_key
-from topiclake.settings import Settings
 from topiclake.static_schemas import StaticSchemas
 from topiclake.storage_refusals import refusals_named
 

@@ -33,10 +33,10 @@ from topiclake.audit_range import (
     within_kafka,
 )
 from topiclake.audit_report import AuditReport, PartitionAudit, joined
+from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, StorageError
 from topiclake.kafka_offsets import held_offsets
 from topiclake.session import is_databricks
-from topiclake.settings import Settings
 from topiclake.storage_refusals import refusals_named
 
 

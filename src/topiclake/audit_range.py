@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import checkpoint, kafka, resumptions, topics
+from topiclake.config.settings import KafkaSettings, PipelineSettings
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.kafka import TIMEOUT_SECONDS
-from topiclake.settings import KafkaSettings, PipelineSettings
 
 
 @dataclass(frozen=True)

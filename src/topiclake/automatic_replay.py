@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import checkpoint, delta, progress, replay_claims, storage, targets
+from topiclake.config.settings import PipelineSettings, Settings
 from topiclake.errors import TopiclakeError
 from topiclake.micro_batch import Target
 from topiclake.replay import replay_quarantine
-from topiclake.settings import PipelineSettings, Settings
 
 _LOG = logging.getLogger(__name__)
 #: How often a running query looks whether a schema has become known (s).

@@ -16,10 +16,10 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.error import KafkaError as ClientError
 
 from topiclake import kafka, wire_format
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, KafkaError
 from topiclake.kafka_writer import ID_HEADER
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import Settings
 from topiclake.wire_format import SchemaKey
 
 #: Where a record names its schema: its id in front of the value, or its GUID in a header.

@@ -15,9 +15,9 @@ from pyspark.sql.avro.functions import to_avro
 from topiclake import avro_encoding
 from topiclake.avro_derived import Timestamps, derived_schema
 from topiclake.avro_encoding import Fitted
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import Settings
 from topiclake.wire_format import Part, SchemaKey, identifier, record_header
 
 #: In `subject`, the topic of a record.

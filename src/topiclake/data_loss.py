@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import checkpoint, checkpoint_notes, kafka_offsets, storage
 from topiclake.checkpoint import Offsets, Ranges
+from topiclake.config.settings import PipelineSettings, Settings
 from topiclake.errors import KafkaError, OffsetsLostError
 from topiclake.kafka_offsets import Held
 from topiclake.lost_ranges import LostRange, compare, joined
-from topiclake.settings import PipelineSettings, Settings
 from topiclake.storage_refusals import refusals_named
 
 _LOST = (

@@ -32,12 +32,12 @@ from topiclake import (
 )
 from topiclake.batch_followers import Follower, WrittenBatch
 from topiclake.checkpoint import NONE
+from topiclake.config.settings import Settings
 from topiclake.consumer_groups import GroupCommit
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.schemas import BeforeTable, Look, look_at, plain_keys
 from topiclake.session import is_databricks
-from topiclake.settings import Settings
 from topiclake.start_check import StartCheck
 from topiclake.storage_refusals import refusals_named
 from topiclake.storage_renewal import WriteBatch

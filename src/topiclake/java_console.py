@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from topiclake.config import first_pipeline, load_settings
+from topiclake.config.load import first_pipeline, load_settings
+from topiclake.config.secret import SecretReader
+from topiclake.config.settings import SchemaRegistrySettings
 from topiclake.kafka import jvm_client_settings, require_topic
-from topiclake.secret import SecretReader
-from topiclake.settings import SchemaRegistrySettings
 
 
 @dataclass(frozen=True)

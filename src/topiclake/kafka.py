@@ -15,8 +15,8 @@ from confluent_kafka.error import KafkaError as ClientError
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import source_options
+from topiclake.config.settings import KafkaSettings, PipelineSettings
 from topiclake.errors import KafkaError, TopicNotFoundError
-from topiclake.settings import KafkaSettings, PipelineSettings
 from topiclake.source_options import Known
 
 #: Seconds until a broker that does not answer counts as unreachable.

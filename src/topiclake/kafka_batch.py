@@ -6,10 +6,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import data_loss, kafka, kafka_offsets, source_options
+from topiclake.config.settings import Settings
+from topiclake.config.source import LATEST
 from topiclake.errors import ConfigError
 from topiclake.session import is_databricks
-from topiclake.settings import Settings
-from topiclake.source_settings import LATEST
 
 
 def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.error import KafkaError as ClientError
 
 from topiclake import kafka
+from topiclake.config.settings import KafkaSettings, PipelineSettings
 from topiclake.errors import ConfigError
 from topiclake.kafka import TIMEOUT_SECONDS
-from topiclake.settings import KafkaSettings, PipelineSettings
 
 _SPECS: Any = OffsetSpec  # its methods have no types
 

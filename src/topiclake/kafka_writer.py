@@ -25,9 +25,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from topiclake import kafka
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, KafkaError
 from topiclake.session import is_databricks
-from topiclake.settings import Settings
 
 #: The header with a record's id: 32 hexadecimal digits.
 ID_HEADER = "topiclake_id"

@@ -44,9 +44,9 @@ from topiclake import batch_counts, checkpoint, delta
 from topiclake.batch_counts import TableCount
 from topiclake.batch_followers import Pause, WrittenBatch
 from topiclake.checkpoint import Offsets
+from topiclake.config.lineage import LineageSettings
+from topiclake.config.settings import Settings
 from topiclake.errors import StorageError
-from topiclake.lineage_settings import LineageSettings
-from topiclake.settings import Settings
 
 PRODUCER = "urn:topiclake"
 _BY: dict[str, Any] = {"producer": PRODUCER}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import kafka_offsets, progress
+from topiclake.config.settings import KafkaSettings, PipelineSettings
 from topiclake.errors import KafkaError
-from topiclake.settings import KafkaSettings, PipelineSettings
 
 _LOG = logging.getLogger(__name__)
 #: After how long a transaction is named, and how often Kafka is asked (s). A broker ends those that its own

@@ -8,9 +8,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from topiclake import checkpoint, delta
+from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
 from topiclake.storage_refusals import refusals_named
-from topiclake.storage_settings import StorageSettings
 
 
 def require_own(

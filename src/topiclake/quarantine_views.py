@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import delta, quarantine, replay_claims, storage
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
-from topiclake.settings import Settings
 from topiclake.storage_refusals import refusals_named
 from topiclake.wire_format import HEADER_LENGTH
 

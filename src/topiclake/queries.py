@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from topiclake import checkpoint, progress, storage_renewal
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, IngestError
-from topiclake.settings import Settings
 from topiclake.storage_refusals import refusals_named
 from topiclake.storage_renewal import WriteBatch
 

@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import avro_form, rows, value_batch
 from topiclake.avro import Codecs
+from topiclake.config.settings import PipelineSettings
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schemas import NO_TABLE, Look, Schemas, look_at
-from topiclake.settings import PipelineSettings
 from topiclake.wire_format import schema_key
 
 

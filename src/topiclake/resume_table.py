@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 
 from topiclake import checkpoint, data_loss, delta, kafka, micro_batch, replay_claims, value_batch
 from topiclake.batch_offsets import OFFSETS
+from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
-from topiclake.settings import Settings
 from topiclake.table_commits import Commit, Commits
 from topiclake.topics import Span
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
-from topiclake.settings import PipelineSettings
-from topiclake.source_settings import Offsets, SourceSettings
+from topiclake.config.settings import PipelineSettings
+from topiclake.config.source import Offsets, SourceSettings
 
 #: topic → partition → whatever is known of it.
 Known = Mapping[str, Mapping[int, object]]

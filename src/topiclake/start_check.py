@@ -26,12 +26,12 @@ from topiclake import (
     table_commits,
 )
 from topiclake.checkpoint import NONE, Offsets, Progress
+from topiclake.config.settings import Settings
+from topiclake.config.source import EARLIEST
 from topiclake.errors import ConfigError, IngestError
 from topiclake.kafka_offsets import Held
 from topiclake.micro_batch import Target
 from topiclake.resume_table import Resumption, TableContent
-from topiclake.settings import Settings
-from topiclake.source_settings import EARLIEST
 from topiclake.storage_refusals import refusals_named
 from topiclake.topics import Span, Topics, mark_all_resumed, paused_spans
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from topiclake.config.settings import Settings
 from topiclake.session import is_databricks
-from topiclake.settings import Settings
 
 _PACKAGE = "org.apache.spark.sql.execution.streaming.state."
 _STORES = {"rocksdb": "RocksDBStateStoreProvider", "memory": "HDFSBackedStateStoreProvider"}

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 from pyspark.sql import SparkSession
 
 from topiclake import storage_expiry
+from topiclake.config.storage import SOURCES, StorageSettings, leads_out, without_login
 from topiclake.errors import StorageError, TopiclakeError
 from topiclake.session import is_databricks, open_store
 from topiclake.storage_access import hadoop_settings
-from topiclake.storage_settings import SOURCES, StorageSettings, leads_out, without_login
 
 _LOG = logging.getLogger(__name__)
 _URI = re.compile(r"[a-zA-Z][\w+.-]*:")

@@ -6,10 +6,10 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
+from topiclake.config.secret import Secret
+from topiclake.config.storage import ACCESS, OAuthSettings, StorageSettings
 from topiclake.errors import StorageError
-from topiclake.secret import Secret
 from topiclake.session import is_databricks
-from topiclake.storage_settings import ACCESS, OAuthSettings, StorageSettings
 
 _ABFS = "org.apache.hadoop.fs.azurebfs"
 _S3A = "org.apache.hadoop.fs.s3a"

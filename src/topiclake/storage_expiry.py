@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from urllib.parse import parse_qs
 
+from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
-from topiclake.storage_settings import StorageSettings
 
 #: Before the settings of a shared access signature, in both of Azure's drivers.
 _SAS = "fs.azure.sas."

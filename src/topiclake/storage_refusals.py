@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkException
 
 from topiclake import storage_expiry
+from topiclake.config.secret import Secret
+from topiclake.config.storage import OAuthSettings, StorageSettings, without_login
 from topiclake.errors import SECOND_QUERY, StorageError
-from topiclake.secret import Secret
-from topiclake.storage_settings import OAuthSettings, StorageSettings, without_login
 
 _THROWN = re.compile(r"^(?:Caused by|:)?[: ]*[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 #: Some of Hadoop's tell no class.

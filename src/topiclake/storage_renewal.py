@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import delta, progress, storage, storage_expiry
+from topiclake.config.storage import StorageSettings
 from topiclake.session import renewed_key
 from topiclake.storage_access import hadoop_settings
 from topiclake.storage_refusals import refusals_named
-from topiclake.storage_settings import StorageSettings
 
 #: So long after the last time a secret is read anew.
 EVERY_SECONDS = 60

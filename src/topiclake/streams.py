@@ -20,12 +20,12 @@ from topiclake import (
     value_batch,
     wire_format,
 )
+from topiclake.config.settings import PipelineSettings, Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.registered_values import FixedSchemas
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import is_databricks
-from topiclake.settings import PipelineSettings, Settings
 from topiclake.storage_refusals import refusals_named
 from topiclake.storage_renewal import WriteBatch
 from topiclake.value_formats import format_of

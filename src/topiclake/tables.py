@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from topiclake import delta, storage, topics
+from topiclake.config.settings import Settings
 from topiclake.errors import StorageError
-from topiclake.settings import Settings
 from topiclake.storage_refusals import refusals_named
 
 

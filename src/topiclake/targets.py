@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from topiclake import storage
+from topiclake.config.settings import TOPIC, PipelineSettings, Settings
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import TOPIC, PipelineSettings, Settings
 from topiclake.value_formats import AVRO, format_of
 from topiclake.wire_format import Part
 

@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 
 from topiclake import checkpoint, data_loss, delta, kafka, kafka_offsets, micro_batch
 from topiclake.checkpoint import Ranges
+from topiclake.config.settings import QUARANTINE, TOPIC
 from topiclake.errors import (
     DecodeError,
     IngestError,
@@ -37,7 +38,6 @@ from topiclake.errors import (
 from topiclake.lost_ranges import LostRange
 from topiclake.micro_batch import Target
 from topiclake.rows import FAILFAST
-from topiclake.settings import QUARANTINE, TOPIC
 
 LEDGER_SCHEMA = (
     "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "

@@ -12,10 +12,10 @@ from pyspark.sql.types import DataType, StructType
 from topiclake import avro_event, json_schema_codec, protobuf_codec
 from topiclake.avro import Codec, Registered
 from topiclake.avro_schema import is_record
+from topiclake.config.settings import PipelineSettings
 from topiclake.errors import ConfigError
 from topiclake.json_schema_codec import JsonSchemaCodec
 from topiclake.protobuf_codec import ProtobufCodec
-from topiclake.settings import PipelineSettings
 from topiclake.wire_format import SchemaKey
 
 #: Says why nothing can be decoded with the reader schema that it is given, and stored; None: it can.

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.drain import Mounts
 from tests.environment import quiet_conf
 from topiclake import checkpoint, delta, ingest, micro_batch, progress
+from topiclake.config.settings import Settings
 from topiclake.session import local_session
-from topiclake.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 #: Every place at which a batch can be cut in two: around its three commits, and before Spark's commit file.

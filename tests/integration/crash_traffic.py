@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 
 from bench.drain import Mounts
 from topiclake import audit, avro, delta, kafka
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import (
+from topiclake.config.settings import (
     KafkaSettings,
     PipelineSettings,
     SchemaRegistrySettings,
     Settings,
 )
-from topiclake.storage_settings import StorageSettings
+from topiclake.config.storage import StorageSettings
+from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
 PARTITIONS = 3

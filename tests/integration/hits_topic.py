@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.environment import Unmounted
 from topiclake import delta
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.quarantine import RECORD_SCHEMA
 
 PROJECT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import topiclake as tl
 from tests.environment import Unmounted, quiet_conf
+from topiclake.config.settings import Settings
 from topiclake.session import local_session
-from topiclake.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 120

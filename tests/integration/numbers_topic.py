@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.environment import Unmounted
 from topiclake import kafka
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 

@@ -31,7 +31,7 @@ import topiclake as tl
 from topiclake import delta
 from topiclake.errors import StorageError
 from topiclake.storage_refusals import refusals_named
-from topiclake.storage_settings import StorageSettings
+from topiclake.config.storage import StorageSettings
 dbutils.widgets.text("cases", "")
 
 def opened(secrets, **given):

@@ -17,7 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 import topiclake as tl
 from tests.environment import Unmounted
 from topiclake import kafka
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
 from topiclake.kafka_writer import ID_HEADER
 

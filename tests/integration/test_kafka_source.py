@@ -13,7 +13,7 @@ import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
 from topiclake import checkpoint, data_loss, delta, ingest, kafka, kafka_offsets, open_transactions, queries
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import (
     ConfigError,
     KafkaError,

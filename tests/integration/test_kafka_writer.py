@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import topiclake as tl
 from tests.environment import Unmounted
 from topiclake import kafka, kafka_writer
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, IngestError, KafkaError, TopicNotFoundError
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -19,9 +19,9 @@ from tests.integration.numbers_topic import Numbers, crash_behind_batch, right
 from tests.waiting import wait_until
 from topiclake import batch_counts, delta, lineage
 from topiclake.batch_followers import Pause
+from topiclake.config.lineage import LineageSettings
+from topiclake.config.secret import Secret
 from topiclake.errors import StorageError
-from topiclake.lineage_settings import LineageSettings
-from topiclake.secret import Secret
 
 SPECIFICATION = Path(__file__).parent / "openlineage"
 API_KEY = "Sesam-123"

@@ -21,7 +21,7 @@ from tests.environment import Unmounted
 from tests.integration.numbers_topic import crash_behind_batch
 from tests.waiting import wait_until
 from topiclake import batch_counts, kafka
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError
 from topiclake.monitoring.listener import monitor_queries, stop_monitoring
 from topiclake.monitoring.store import Store

@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 import topiclake as tl
 from tests.environment import Unmounted
 from topiclake import delta
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
+from topiclake.config.secret import Secret
+from topiclake.config.webhook import WebhookSettings
 from topiclake.errors import ConfigError, KafkaError, NoticeError, StorageError
-from topiclake.secret import Secret
 from topiclake.sinks.notices import NOTICES
 from topiclake.sinks.webhook import Webhook
-from topiclake.webhook_settings import WebhookSettings
 
 CONF = Path(__file__).parents[2] / "conf"
 SECRET_PATH = "/hooks/Sesam"

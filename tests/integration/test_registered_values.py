@@ -22,7 +22,7 @@ from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.hits_topic import PROJECT
 from topiclake import delta, micro_batch, protobuf_schema, queries, registered_values, targets
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
 from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.schema_registry import SchemaRegistry

@@ -13,10 +13,10 @@ import fastavro
 import pytest
 
 from tests.integration.fault_proxy import FaultProxy
+from topiclake.config.settings import SchemaRegistrySettings
 from topiclake.errors import ConfigError, SchemaRegistryError, SubjectNotFoundError
 from topiclake.retries import Clock
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import SchemaRegistrySettings
 
 FAULTS = [
     *("down", "hang", "trickle", "truncated", "cut", "html", "empty", "no content", "null", "other json"),

@@ -24,13 +24,13 @@ import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from tests.integration.fault_proxy import FaultProxy
 from topiclake import kafka, targets
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
+from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, SchemaRegistryError
 from topiclake.ingest import start_ingest
 from topiclake.progress import await_caught_up
 from topiclake.schema_registry import SchemaRegistry as RegistryClient
 from topiclake.session import local_session
-from topiclake.settings import Settings
 from topiclake.storage import mount
 from workbench import processes, services
 from workbench.certificates import Certificate, make_certificate

@@ -34,9 +34,9 @@ from tests.integration.skewed_clock import SkewedClock
 from tests.waiting import wait_until
 from tests.warm_jvm import WarmJvm
 from topiclake import checkpoint, delta, storage
+from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
 from topiclake.storage_refusals import refusals_named
-from topiclake.storage_settings import StorageSettings
 from workbench import ports, services
 from workbench.azure_sas import API_VERSION
 from workbench.azurite import CONTAINER, HOST, Azurite
@@ -662,7 +662,7 @@ import json, os
 from topiclake import delta, storage
 from topiclake.errors import StorageError
 from topiclake.storage_refusals import refusals_named
-from topiclake.storage_settings import StorageSettings
+from topiclake.config.storage import StorageSettings
 dbutils.widgets.text("env", "")
 dbutils.widgets.text("topic", "")
 told = []

@@ -13,7 +13,7 @@ import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
 from topiclake import delta, kafka, replay_claims
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError, TopiclakeError
 from topiclake.pipelines import taxi as taxi_pipeline
 from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS, read_trips

@@ -22,10 +22,10 @@ import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
 from topiclake import kafka
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
+from topiclake.config.settings import Settings
 from topiclake.errors import StorageError, TopiclakeError, TopicNotFoundError
 from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS
-from topiclake.settings import Settings
 from workbench import processes, services
 from workbench.home import Home
 from workbench.s3_gateway import BUCKET, S3Gateway

@@ -15,7 +15,7 @@ from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.waiting import wait_until
 from topiclake import audit, delta, ingest, kafka, progress, topics
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame

@@ -22,7 +22,7 @@ from tests.unit.sse_server import event_id, serving
 from tests.waiting import wait_until
 from topiclake import event_stream, kafka, restarts
 from topiclake.avro_producer import AvroRecord, produce
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
 from topiclake.kafka_writer import ID_HEADER
 from topiclake.pipelines import wikimedia_events

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from topiclake import kafka, wire_format
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
+from topiclake.config.settings import KafkaSettings, Settings
 from topiclake.errors import (
     ConfigError,
     KafkaError,
@@ -31,7 +32,6 @@ from topiclake.errors import (
     TopicNotFoundError,
 )
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import KafkaSettings, Settings
 from workbench.dbutils import DBUtils
 from workbench.session import SUBMITTED_VARIABLES
 

@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 from tests.waiting import wait_until
 from topiclake import audit, kafka, replay_claims
 from topiclake.audit_report import MAX_FINDINGS, AuditReport
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
+from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError, StorageError
 from topiclake.ingest import start_ingest
 from topiclake.progress import await_caught_up
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import Settings
 from topiclake.wire_format import frame
 
 SCHEMA = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})

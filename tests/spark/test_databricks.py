@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from topiclake import ingest, kafka, storage, targets
 from topiclake.avro import Codec, Codecs
 from topiclake.checkpoint import NONE, Progress
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.schemas import Look, Schemas
 from topiclake.session import is_databricks

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.pipelines import nest, nest_report

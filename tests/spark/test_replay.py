@@ -15,16 +15,16 @@ from pyspark.testing import assertDataFrameEqual
 
 from tests.waiting import wait_until
 from topiclake import automatic_replay, delta, micro_batch, replay, replay_claims, targets
-from topiclake.errors import ConfigError, IngestError
-from topiclake.quarantine_views import quarantine_reasons, quarantine_rows
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import (
+from topiclake.config.settings import (
     KafkaSettings,
     PipelineSettings,
     SchemaRegistrySettings,
     Settings,
 )
-from topiclake.storage_settings import StorageSettings
+from topiclake.config.storage import StorageSettings
+from topiclake.errors import ConfigError, IngestError
+from topiclake.quarantine_views import quarantine_reasons, quarantine_rows
+from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.windows import Windows, window_counts
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from topiclake import delta, micro_batch, progress, tables
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError, StorageError
 from topiclake.micro_batch import Target
 from topiclake.quarantine import RECORD_SCHEMA

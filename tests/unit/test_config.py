@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from topiclake.config import find_conf, load_settings
+from topiclake.config.load import find_conf, load_settings
+from topiclake.config.secret import Secret
 from topiclake.errors import ConfigError
-from topiclake.secret import Secret
 
 PROJECT = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
 
 BASE = {

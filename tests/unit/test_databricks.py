@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from topiclake import kafka, storage
+from topiclake.config.settings import KafkaSettings, PipelineSettings
+from topiclake.config.storage import StorageSettings
 from topiclake.session import REDACTION, is_databricks, jvm_options
-from topiclake.settings import KafkaSettings, PipelineSettings
-from topiclake.storage_settings import StorageSettings
 
 PROJECT = Path(__file__).parents[2]
 LAKE = StorageSettings(source="file:///lake", mount_point="/mnt/datalake")

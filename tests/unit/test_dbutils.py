@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.stand_in import stand_in
+from topiclake.config.storage import StorageSettings
 from topiclake.errors import ConfigError, StorageError
-from topiclake.storage_settings import StorageSettings
 from workbench.dbutils import DBUtils, FileInfo, InputWidgetNotDefined, NotebookExit
 from workbench.dbutils.mounts import MountInfo
 from workbench.redaction import Redactor

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.delta_logs import BEGAN, added, made, write_log, write_quarantine
 from topiclake import replay_claims
 from topiclake.batch_counts import TableCount
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import StorageError
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store

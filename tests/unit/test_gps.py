@@ -9,7 +9,7 @@ import pytest
 
 from tests.stand_in import stand_in
 from topiclake import avro_producer
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
 from topiclake.pipelines import gps
 

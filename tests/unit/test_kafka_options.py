@@ -5,7 +5,7 @@ import json
 import pytest
 
 from topiclake import kafka
-from topiclake.settings import KafkaSettings, PipelineSettings
+from topiclake.config.settings import KafkaSettings, PipelineSettings
 
 #: What a password may hold, and how it stands in quotation marks in a JAAS configuration.
 AWKWARD = {

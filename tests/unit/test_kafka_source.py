@@ -7,8 +7,8 @@ from types import MappingProxyType
 import pytest
 
 from topiclake import source_options
-from topiclake.config import load_settings
-from topiclake.consumer_settings import ALLOWED
+from topiclake.config.consumer import ALLOWED
+from topiclake.config.load import load_settings
 from topiclake.data_loss import require_configured
 from topiclake.errors import ConfigError, OffsetsLostError
 from topiclake.kafka import range_options

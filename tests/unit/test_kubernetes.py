@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from topiclake.config import load_settings
+from topiclake.config.load import load_settings
 from topiclake.session import spark_conf
 from workbench.dbutils import DBUtils
 

@@ -5,10 +5,10 @@ import pytest
 from pydantic import ValidationError
 
 from topiclake import platform_check, storage
+from topiclake.config.storage import StorageSettings
 from topiclake.errors import PlatformError, StorageError
 from topiclake.storage_access import hadoop_settings
 from topiclake.storage_refusals import refusal
-from topiclake.storage_settings import StorageSettings
 from workbench.dbutils import DBUtils
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"

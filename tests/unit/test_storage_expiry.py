@@ -7,10 +7,10 @@ import pytest
 
 from tests.stand_in import stand_in
 from topiclake import storage_expiry
+from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
 from topiclake.storage_access import hadoop_settings
 from topiclake.storage_refusals import refusal
-from topiclake.storage_settings import StorageSettings
 from workbench.azure_sas import AccountKey
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"

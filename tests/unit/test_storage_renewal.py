@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 from topiclake import storage_expiry, storage_renewal
-from topiclake.storage_settings import StorageSettings
+from topiclake.config.storage import StorageSettings
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 

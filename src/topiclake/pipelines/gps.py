@@ -16,9 +16,9 @@ from pyspark.sql.window import Window
 
 from topiclake import kafka
 from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, paced, produce, schema_key
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import Settings
 
 GPS_SCHEMA = {
     "type": "record",

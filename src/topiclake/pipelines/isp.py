@@ -10,10 +10,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import kafka, kafka_writer
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.made_rows import drawn
 from topiclake.parameters import moment, whole_number
-from topiclake.settings import Settings
 from topiclake.windows import Windows, not_ahead, window_counts
 
 #: City, state, zip code; made-up hits come from these.

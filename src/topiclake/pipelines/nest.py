@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import kafka, kafka_writer
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.parameters import moment, whole_number
 from topiclake.pipelines.nest_logs import NestLogs, location_lines
-from topiclake.settings import Settings
 
 #: More characters than a log has.
 _WHOLE = 2**31 - 1

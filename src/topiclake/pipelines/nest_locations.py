@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import delta, tables
+from topiclake.config.settings import Settings
 from topiclake.deserializers import deserializer
 from topiclake.errors import StorageError
-from topiclake.settings import Settings
 
 
 @deserializer

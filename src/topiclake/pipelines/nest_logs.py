@@ -13,9 +13,9 @@ from importlib import resources
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from topiclake.config.settings import PipelineSettings
 from topiclake.json_values import parsed
 from topiclake.made_rows import drawn
-from topiclake.settings import PipelineSettings
 
 #: Zip code, city, time zone. A home is in one of them, every second one in the first.
 _PLACES = (

@@ -13,14 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
 from topiclake import kafka, kafka_writer, storage, wire_format
+from topiclake.config.settings import Settings
+from topiclake.config.storage import StorageSettings
 from topiclake.errors import KafkaError, StorageError
 from topiclake.parameters import whole_number
 from topiclake.pipelines.taxi_trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import is_databricks
-from topiclake.settings import Settings
 from topiclake.storage_refusals import refusal, refusals_named, secret_names
-from topiclake.storage_settings import StorageSettings
 
 #: What Spark says where it cannot read its input.
 _READING = re.compile(r"FAILED_READ_FILE|org\.apache\.hadoop\.fs\.")

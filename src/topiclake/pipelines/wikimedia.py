@@ -13,6 +13,7 @@ from typing import Literal
 
 from topiclake import event_stream, kafka
 from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.parameters import moment, whole_number
 from topiclake.pipelines.wikimedia_events import (
@@ -26,7 +27,6 @@ from topiclake.pipelines.wikimedia_events import (
     shifted,
 )
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.settings import Settings
 
 _LOG = logging.getLogger(__name__)
 #: Wikimedia's own.

@@ -12,8 +12,8 @@ from pyspark.sql.streaming import StreamingQuery
 from topiclake import kafka, kafka_writer, queries, storage
 from topiclake.avro_derived import Timestamps
 from topiclake.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
+from topiclake.config.settings import Settings
 from topiclake.kafka_writer import Writer
-from topiclake.settings import Settings
 from topiclake.sinks.several import computed_once
 
 

@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import delta, platform_check, queries, storage
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
-from topiclake.settings import Settings
 
 _MODES = ("append", "merge", "replace")
 #: Delta's settings for what its commands commit; writers have options of these names.

@@ -15,9 +15,9 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from topiclake import delta, parquet_folder, queries, storage
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, PlatformError
 from topiclake.session import LISTED_ANEW
-from topiclake.settings import Settings
 from topiclake.sinks.names import require_name
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects import mysql, postgresql
 
 from topiclake import checkpoint, queries, storage
-from topiclake.settings import Settings
+from topiclake.config.settings import Settings
 from topiclake.sinks import jdbc_checks, jdbc_errors, jdbc_tables
 from topiclake.sinks.jdbc_connection import Database, transaction
 from topiclake.sinks.jdbc_rows import Writing

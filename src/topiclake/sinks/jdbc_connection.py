@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine
 
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
-from topiclake.settings import Settings
 
 DRIVERS = {"mariadb": "mariadb+pymysql", "mysql": "mysql+pymysql", "postgresql": "postgresql+psycopg"}
 #: So long after the last use connections are closed.

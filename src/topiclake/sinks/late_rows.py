@@ -28,11 +28,11 @@ from topiclake import (
     targets,
     value_batch,
 )
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.rows import Layout
 from topiclake.session import is_databricks
-from topiclake.settings import Settings
 from topiclake.sinks.several import computed_once
 from topiclake.storage_refusals import refusals_named
 from topiclake.windows import LATE_COLUMN, Windows, late_rows

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import delta, platform_check, queries, storage
-from topiclake.settings import Settings
+from topiclake.config.settings import Settings
 from topiclake.sinks.webhook import Webhook, message
 
 #: Columns of the table; `id` is the same when a notice is sent again.

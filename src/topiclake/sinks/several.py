@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import queries, storage
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, IngestError, TopiclakeError
-from topiclake.settings import Settings
 from topiclake.storage_renewal import WriteBatch
 
 _AGAIN = "mend the sink and start again: the batch is repeated, and sinks that have it already skip it"

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import kafka_writer, queries, storage
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.kafka_writer import Writer
-from topiclake.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, NoticeError
-from topiclake.settings import Settings
 
 #: One request may last so long, to connect and to answer: seconds.
 TIMEOUT_SECONDS = 10

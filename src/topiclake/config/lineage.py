@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from topiclake.secret import SecretReference, Section
+from topiclake.config.secret import SecretReference, Section
 
 Text = Annotated[str, Field(min_length=1)]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from topiclake.secret import SecretReference, Section
+from topiclake.config.secret import SecretReference, Section
 
 #: What a URL may begin with behind `jdbc:`, and the port that each has by default.
 PORTS = {"mariadb": 3306, "mysql": 3306, "postgresql": 5432}

@@ -11,10 +11,10 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
+from topiclake.config.secret import SecretReader
+from topiclake.config.settings import Settings
+from topiclake.config.storage import ACCESS
 from topiclake.errors import ConfigError
-from topiclake.secret import SecretReader
-from topiclake.settings import Settings
-from topiclake.storage_settings import ACCESS
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 #: Keys whose value may be a secret that somebody wrote into a file.

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, Field, model_validator
 
-from topiclake.secret import SecretReference, Section
+from topiclake.config.secret import SecretReference, Section
 
 #: What `storage.source` may be, and how it is written.
 SOURCES = {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from topiclake.secret import SecretReference, Section
+from topiclake.config.secret import SecretReference, Section
 
 
 class WebhookSettings(Section):

@@ -15,14 +15,14 @@ from pydantic import (
     model_validator,
 )
 
-from topiclake.consumer_settings import ConsumerSettings
-from topiclake.database_settings import DatabaseSettings
+from topiclake.config.consumer import ConsumerSettings
+from topiclake.config.database import DatabaseSettings
+from topiclake.config.lineage import LineageSettings
+from topiclake.config.secret import SecretReference, Section
+from topiclake.config.source import SourceSettings, Text, listed
+from topiclake.config.storage import StorageSettings
+from topiclake.config.webhook import WebhookSettings
 from topiclake.errors import ConfigError
-from topiclake.lineage_settings import LineageSettings
-from topiclake.secret import SecretReference, Section
-from topiclake.source_settings import SourceSettings, Text, listed
-from topiclake.storage_settings import StorageSettings
-from topiclake.webhook_settings import WebhookSettings
 
 #: Stands for the topic where each has a table of its own: in paths, and in subjects.
 TOPIC = "{topic}"
@@ -56,7 +56,7 @@ class KafkaSettings(Section):
     ca_file: Path | None = None
     #: What the names of Spark's consumer groups begin with, where the broker allows groups by their prefix.
     group_id_prefix: Text | None = None
-    #: Consumer settings as Kafka names them, without the prefix `kafka.`; see `consumer_settings`.
+    #: Consumer settings as Kafka names them, without the prefix `kafka.`; see `config.consumer`.
     consumer: ConsumerSettings = Field(default_factory=dict)
 
     @property

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
+from topiclake.config.secret import Section
 from topiclake.parameters import moment
-from topiclake.secret import Section
 
 #: Spark's words for the two ends of a partition, in offsets of each partition.
 LATEST, EARLIEST = -1, -2
