@@ -492,7 +492,7 @@ FAULTS = (
     ),
     Fault(
         "records of aborted transactions are not read",
-        "config/settings",
+        "config/kafka",
         '.get("isolation.level", "read_committed")',
         '.get("isolation.level", "read_uncommitted")',
         _AUDIT,

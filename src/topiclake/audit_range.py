@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake import checkpoint, kafka, resumptions, topics
-from topiclake.config.settings import KafkaSettings, PipelineSettings
+from topiclake.config.kafka import KafkaSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.kafka import TIMEOUT_SECONDS
 

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import checkpoint, delta, progress, replay_claims, storage, targets
-from topiclake.config.settings import PipelineSettings, Settings
+from topiclake.config.pipeline import PipelineSettings
+from topiclake.config.settings import Settings
 from topiclake.errors import TopiclakeError
 from topiclake.micro_batch import Target
 from topiclake.replay import replay_quarantine

@@ -23,7 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import checkpoint, checkpoint_notes, kafka_offsets, storage
 from topiclake.checkpoint import Offsets, Ranges
-from topiclake.config.settings import PipelineSettings, Settings
+from topiclake.config.pipeline import PipelineSettings
+from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, OffsetsLostError
 from topiclake.kafka_offsets import Held
 from topiclake.lost_ranges import LostRange, compare, joined

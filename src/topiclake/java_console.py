@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from topiclake.config.load import first_pipeline, load_settings
+from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.secret import SecretReader
-from topiclake.config.settings import SchemaRegistrySettings
 from topiclake.kafka import jvm_client_settings, require_topic
 
 

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
 from topiclake import deserializers, json_reason
-from topiclake.config.settings import PipelineSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
 
 #: Begins the names of columns and fields of our own.

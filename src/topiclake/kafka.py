@@ -15,7 +15,8 @@ from confluent_kafka.error import KafkaError as ClientError
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import source_options
-from topiclake.config.settings import KafkaSettings, PipelineSettings
+from topiclake.config.kafka import KafkaSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import KafkaError, TopicNotFoundError
 from topiclake.source_options import Known
 

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.error import KafkaError as ClientError
 
 from topiclake import kafka
-from topiclake.config.settings import KafkaSettings, PipelineSettings
+from topiclake.config.kafka import KafkaSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
 from topiclake.kafka import TIMEOUT_SECONDS
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import kafka_offsets, progress
-from topiclake.config.settings import KafkaSettings, PipelineSettings
+from topiclake.config.kafka import KafkaSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import KafkaError
 
 _LOG = logging.getLogger(__name__)

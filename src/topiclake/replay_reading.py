@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import avro_form, rows, value_batch
 from topiclake.avro import Codecs
-from topiclake.config.settings import PipelineSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout

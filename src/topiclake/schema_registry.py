@@ -10,7 +10,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from topiclake import registry_answers as answers
-from topiclake.config.settings import SchemaRegistrySettings
+from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import SchemaRegistryError, SubjectNotFoundError
 from topiclake.registry_answers import Reference, RegisteredSchema, SubjectVersion, Told, canonical
 from topiclake.registry_client import (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
-from topiclake.config.settings import PipelineSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.source import Offsets, SourceSettings
 
 #: topic → partition → whatever is known of it.

@@ -20,7 +20,8 @@ from topiclake import (
     value_batch,
     wire_format,
 )
-from topiclake.config.settings import PipelineSettings, Settings
+from topiclake.config.pipeline import PipelineSettings
+from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.registered_values import FixedSchemas

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from topiclake import storage
-from topiclake.config.settings import TOPIC, PipelineSettings, Settings
+from topiclake.config.pipeline import TOPIC, PipelineSettings
+from topiclake.config.settings import Settings
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from topiclake import checkpoint, data_loss, delta, kafka, kafka_offsets, micro_batch
 from topiclake.checkpoint import Ranges
-from topiclake.config.settings import QUARANTINE, TOPIC
+from topiclake.config.pipeline import QUARANTINE, TOPIC
 from topiclake.errors import (
     DecodeError,
     IngestError,

@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StructType
 from topiclake import avro_event, json_schema_codec, protobuf_codec
 from topiclake.avro import Codec, Registered
 from topiclake.avro_schema import is_record
-from topiclake.config.settings import PipelineSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
 from topiclake.json_schema_codec import JsonSchemaCodec
 from topiclake.protobuf_codec import ProtobufCodec

@@ -16,12 +16,10 @@ from pyspark.sql import functions as F
 
 from bench.drain import Mounts
 from topiclake import audit, avro, delta, kafka
-from topiclake.config.settings import (
-    KafkaSettings,
-    PipelineSettings,
-    SchemaRegistrySettings,
-    Settings,
-)
+from topiclake.config.kafka import KafkaSettings
+from topiclake.config.pipeline import PipelineSettings
+from topiclake.config.schema_registry import SchemaRegistrySettings
+from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame

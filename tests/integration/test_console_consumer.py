@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 from tests.environment import succeeded
 from tests.integration.fault_proxy import FaultProxy
 from topiclake import kafka
-from topiclake.config.settings import KafkaSettings
+from topiclake.config.kafka import KafkaSettings
 from topiclake.wire_format import frame, header, identifier, record_header
 
 PLACE = {"type": "record", "name": "Place", "namespace": "t", "fields": [{"name": "zip", "type": "int"}]}

@@ -13,7 +13,7 @@ import fastavro
 import pytest
 
 from tests.integration.fault_proxy import FaultProxy
-from topiclake.config.settings import SchemaRegistrySettings
+from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import ConfigError, SchemaRegistryError, SubjectNotFoundError
 from topiclake.retries import Clock
 from topiclake.schema_registry import SchemaRegistry

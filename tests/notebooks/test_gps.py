@@ -20,8 +20,9 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from topiclake import kafka, wire_format
+from topiclake.config.kafka import KafkaSettings
 from topiclake.config.load import load_settings
-from topiclake.config.settings import KafkaSettings, Settings
+from topiclake.config.settings import Settings
 from topiclake.errors import (
     ConfigError,
     KafkaError,

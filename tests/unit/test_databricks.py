@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from topiclake import kafka, storage
-from topiclake.config.settings import KafkaSettings, PipelineSettings
+from topiclake.config.kafka import KafkaSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.storage import StorageSettings
 from topiclake.session import REDACTION, is_databricks, jvm_options
 

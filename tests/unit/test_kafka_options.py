@@ -5,7 +5,8 @@ import json
 import pytest
 
 from topiclake import kafka
-from topiclake.config.settings import KafkaSettings, PipelineSettings
+from topiclake.config.kafka import KafkaSettings
+from topiclake.config.pipeline import PipelineSettings
 
 #: What a password may hold, and how it stands in quotation marks in a JAAS configuration.
 AWKWARD = {

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from topiclake import source_options
-from topiclake.config.consumer import ALLOWED
+from topiclake.config.kafka import ALLOWED
 from topiclake.config.load import load_settings
 from topiclake.data_loss import require_configured
 from topiclake.errors import ConfigError, OffsetsLostError

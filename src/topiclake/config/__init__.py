@@ -1,4 +1,4 @@
 """What conf/ may say: one module a section, and the loader.
 
-Doors: `settings` (all sections together), `load` (from files and parameters), `secret` (never shown).
+Doors: `settings` (all sections of one pipeline), `load` (from files and parameters), `secret` (never shown).
 """

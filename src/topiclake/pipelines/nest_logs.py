@@ -13,7 +13,7 @@ from importlib import resources
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.config.settings import PipelineSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.json_values import parsed
 from topiclake.made_rows import drawn
 

@@ -1,10 +1,17 @@
-"""Which settings of Kafka's consumer a configuration may hold; the others are Spark's, or have a key here."""
+"""How to reach the broker, and which settings of Kafka's consumer a configuration may hold.
+
+The others are Spark's, or have a key of their own.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
+
+from topiclake.config.secret import SecretReference, Section
+from topiclake.config.source import Text
 
 _NUMBERS = frozenset(
     {
@@ -98,3 +105,29 @@ def _check_values(given: dict[str, Any]) -> dict[str, str | int]:
 ConsumerSettings = Annotated[
     dict[Annotated[str, AfterValidator(_check_name)], bool | int | str], AfterValidator(_check_values)
 ]
+
+
+class KafkaSettings(Section):
+    """How to reach the broker."""
+
+    bootstrap_servers: Text
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    username: SecretReference | None = None
+    password: SecretReference | None = None
+    #: A PEM file with the authorities to trust, where the system's own do not do.
+    ca_file: Path | None = None
+    #: What the names of Spark's consumer groups begin with, where the broker allows groups by their prefix.
+    group_id_prefix: Text | None = None
+    #: Consumer settings as Kafka names them, without the prefix `kafka.`.
+    consumer: ConsumerSettings = Field(default_factory=dict)
+
+    @property
+    def is_sasl(self) -> bool:
+        """Tell whether the broker asks for a login."""
+        return self.security_protocol.startswith("SASL")
+
+    @property
+    def isolation_level(self) -> str:
+        """Of the consumer; `read_committed`, the default, leaves out records of aborted transactions."""
+        return str(self.consumer.get("isolation.level", "read_committed"))

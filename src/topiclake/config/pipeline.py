@@ -1,0 +1,142 @@
+"""What is read from Kafka, how it is decoded, and where it goes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from topiclake.config.source import SourceSettings, Text, listed
+
+#: Stands for the topic where each has a table of its own: in paths, and in subjects.
+TOPIC = "{topic}"
+#: What is added to a table's path for its quarantine.
+QUARANTINE = "_quarantine"
+
+
+def _as_list(value: object) -> object:
+    """Accept names with commas between them, as a widget's value has them."""
+    return tuple(listed(value)) if isinstance(value, str) else value
+
+
+def _check_trigger(value: str) -> str:
+    if value != "availableNow" and not re.fullmatch(r"\d+ (second|minute|hour)s?", value):
+        raise ValueError("must be availableNow or an interval such as '10 seconds'")
+    return value
+
+
+Trigger = Annotated[str, AfterValidator(_check_trigger)]
+
+
+class PipelineSettings(SourceSettings):
+    """One topic into one table, or several, each into its own."""
+
+    mode: Literal["PERMISSIVE", "FAILFAST"] = "PERMISSIVE"
+    trigger: Trigger = "availableNow"
+    view: Annotated[str, Field(pattern=r"^\w+$")]
+    table_path: Text
+    checkpoint_path: Text
+    #: How a query starts whose checkpoint and table do not agree: `checkpoint` continues where the checkpoint
+    #: ends, `table` where table, quarantine and paused ranges end, `restart` begins at `starting_offsets`.
+    #: None: the query does not start. Where they agree, it changes nothing.
+    resume: Literal["checkpoint", "table", "restart"] | None = None
+    #: What values are; text is one column `value STRING`. Values of avro, protobuf and json_schema, which is
+    #: JSON with a JSON Schema, name schemas of the registry.
+    value_format: Literal["avro", "json", "json_schema", "protobuf", "text", "custom"] = "avro"
+    #: The columns of JSON and custom values as DDL; one that is NOT NULL must be there.
+    value_schema: Text | None = None
+    #: Of custom values: `module:function`, see `topiclake.deserializer`, or the name of a Kafka
+    #: `Deserializer` class in a jar that Spark has.
+    deserializer: Annotated[str, Field(pattern=r"^[\w.]+:\w+$|^[\w.$]+$")] | None = None
+    #: What such a class is configured with, as a consumer's properties; no secrets, it stands in plans.
+    deserializer_config: dict[str, str] = Field(default_factory=dict)
+    #: Spark's pattern for TIMESTAMP fields of JSON values; else ISO 8601.
+    timestamp_format: Text | None = None
+    #: Where the schemas' subjects get their names from, as Confluent's serializers have it.
+    subject_strategy: Literal["topic_name", "record_name", "topic_record_name"] = "topic_name"
+    #: Full names of the records in the topic, for the strategies that name subjects by them; a record that is
+    #: not listed is looked up by its schema id. Of protobuf: the messages that values may be.
+    record_names: Annotated[tuple[Text, ...], BeforeValidator(_as_list)] = ()
+    #: How values tell their schema: `confluent` (an id in front or in a header), or `plain`: they don't.
+    avro_form: Literal["confluent", "plain"] = "confluent"
+    #: Versions of the subject that plain values may have; empty: all. A value is of the newest that it fits.
+    plain_versions: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_as_list)] = ()
+    #: Whether a column becomes wider (INT to BIGINT) for a version that needs it. Readers that do not know
+    #: Delta's type widening cannot read the table after that. Without it such a version does not fit.
+    type_widening: bool = False
+    #: Whether keys are Avro and decoded too, into the column `_key`.
+    decode_key: bool = False
+    #: Whether rows carry `_headers ARRAY<STRUCT<key STRING, value BINARY>>`.
+    headers_column: bool = False
+    #: Whether rows carry `_kafka`; without it nothing can be audited.
+    kafka_column: bool = True
+    #: Fields of `_kafka`; each further one costs about a tenth of the throughput. Several pipelines that
+    #: share a table need `topic` for an audit.
+    kafka_fields: Annotated[
+        tuple[Literal["partition", "offset", "topic", "timestamp"], ...], BeforeValidator(_as_list)
+    ] = ("partition", "offset")
+    #: Whether records that wait in quarantine for a schema go to the table once the registry knows it.
+    automatic_replay: bool = True
+    #: What becomes of a record without a value.
+    tombstones: Literal["quarantine", "skip"] = "quarantine"
+    #: A consumer group whose offsets are committed behind each micro-batch, for Kafka's own tools.
+    consumer_group: Text | None = None
+    #: Table properties of Delta and Parquet, set when the table is created.
+    table_properties: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> PipelineSettings:
+        if self.has_several_topics and not self.has_table_for_each:
+            raise ValueError("table_path must hold {topic}: each of several topics has a table of its own")
+        if (self.value_format in ("json", "custom")) != (self.value_schema is not None):
+            raise ValueError("value_schema belongs to value_format json or custom, which needs it")
+        if (self.value_format == "custom") != (self.deserializer is not None):
+            raise ValueError("deserializer belongs to value_format custom, which needs it")
+        if self.deserializer_config and ":" in (self.deserializer or ":"):
+            raise ValueError("deserializer_config belongs to a deserializer that is a Java class")
+        if not self.is_registered and self.has_table_for_each:
+            raise ValueError("{topic} in table_path belongs to value_format avro, json_schema or protobuf")
+        if self.value_format != "avro" and (self.decode_key or self.avro_form != "confluent"):
+            raise ValueError("decode_key and avro_form belong to value_format avro")
+        if self.value_format in ("json_schema", "protobuf") and self.timestamp_format is not None:
+            raise ValueError("timestamp_format belongs to value_format json or custom")
+        if any(name.lower() == "delta.settransactionretentionduration" for name in self.table_properties):
+            raise ValueError(
+                "table_properties must not hold delta.setTransactionRetentionDuration: Delta would forget "
+                "which batches the table has, and a late restart append one of them once more"
+            )
+        return self
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether values name a schema of the registry."""
+        return self.value_format in ("avro", "json_schema", "protobuf")
+
+    @property
+    def has_table_for_each(self) -> bool:
+        """Whether each topic has a table of its own, be it one topic for now."""
+        return TOPIC in self.table_path
+
+    @property
+    def paused_path(self) -> str:
+        """The table of what paused topics have missed, beside the checkpoint."""
+        return f"{self.checkpoint_path.rstrip('/')}_paused"
+
+    @property
+    def schemas_path(self) -> str:
+        """The table of which schemas are decided for `read_values`, beside the checkpoint."""
+        return f"{self.checkpoint_path.rstrip('/')}_schemas"
+
+    def subjects(self, part: Literal["value", "key"], *, topic: str) -> tuple[str, ...]:
+        """Return the subjects of `topic` whose versions are known without a look at the records."""
+        if part == "key" or self.subject_strategy == "topic_name":
+            return (f"{topic}-{part}",)
+        if self.subject_strategy == "record_name":
+            return self.record_names
+        return tuple(f"{topic}-{name}" for name in self.record_names)
+
+    @property
+    def quarantine_path(self) -> str:
+        """The table of the records that are not in `table_path`, beside it."""
+        return f"{self.table_path.rstrip('/')}{QUARANTINE}"
