@@ -230,8 +230,9 @@ class SchemaRegistry:
         return found, unknown - found.keys(), not_asked
 
     def _in_turn(self, ids: Iterable[Key]) -> list[Key]:
-        known = sorted(key for key in self._schemas if isinstance(key, int))
-        turns = {key: turn for turn, key in enumerate(self._unknown, 1)}
+        # Copies: another thread may add to them meanwhile.
+        known = sorted(key for key in tuple(self._schemas) if isinstance(key, int))
+        turns = {key: turn for turn, key in enumerate(tuple(self._unknown), 1)}
 
         def turn(key: Key) -> tuple[int, int]:
             asked = canonical(key)
