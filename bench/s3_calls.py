@@ -29,9 +29,9 @@ from rich.table import Table
 from bench import drain
 from bench.gps_ingest import TOPIC, preload
 from bench.rounds import PROJECT, console, own_services, secret
-from topiclake import storage
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
+from topiclake.storage import mount
 from workbench.home import Home
 from workbench.s3_gateway import S3Gateway
 
@@ -55,7 +55,7 @@ def run_side(side: str, rows: int) -> None:
     """Drain the topic, wait, drain nothing, and print the seconds, the batches and the table's sums."""
     settings = load(side, rows)
     spark = drain.start_spark("article" if side == SIDES[0] else side)
-    storage.mount(None, settings.storage, spark)
+    mount.mount(None, settings.storage, spark)
     started, folder = time.monotonic(), settings.storage.source
     query = (drain.article if side == SIDES[0] else drain.topiclake)(spark, settings, folder)
     seconds = time.monotonic() - started

@@ -26,9 +26,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.rounds import PROJECT, console, own_services, secret
-from topiclake import delta, session, storage
+from topiclake import delta, session
 from topiclake.config.load import load_settings
 from topiclake.config.storage import StorageSettings
+from topiclake.storage import mount
 from workbench.azurite import JAVA_OPTIONS_VARIABLE
 
 SCHEMA = "writer STRING, number BIGINT, times INT"
@@ -162,10 +163,10 @@ def store(on: str) -> StorageSettings:
     return load_settings("gps", given, secrets=secret, conf=PROJECT / "conf").storage
 
 
-def mount(spark: SparkSession, on: str) -> None:
+def open_store(spark: SparkSession, on: str) -> None:
     """Open the store for a session; a folder needs no opening."""
     if on != "folder":
-        storage.mount(None, store(on), spark)
+        mount.mount(None, store(on), spark)
 
 
 def drivers(table: str, on: str, seconds: float) -> dict[str, int]:
@@ -197,7 +198,7 @@ def judged(table: str, on: str, seconds: float, *, is_one_process: bool) -> None
         ClickException: A row that was acknowledged is not there, or one is there twice.
     """
     spark = start_spark("judge")
-    mount(spark, on)
+    open_store(spark, on)
     delta.ensure_table(spark, table, spark.createDataFrame([], SCHEMA).schema, {})
     everyone = [writer for group in DRIVERS for writer in group]
     done = run_writers(spark, table, everyone, seconds) if is_one_process else drivers(table, on, seconds)
@@ -219,7 +220,7 @@ def main(seconds: float, one_process: bool, on: str, table: str, writers: tuple[
     """Write for so long, on services of their own where no table is given, and compare."""
     if writers:
         spark = start_spark("writers")
-        mount(spark, on)
+        open_store(spark, on)
         print(json.dumps(run_writers(spark, table, writers, seconds)))
         return
     with nullcontext() if table else own_services("writers", extras=STORES[on]) as own:

@@ -50,7 +50,7 @@ from .sinks.notices import notice_batches
 from .sinks.several import start_sinks
 from .sinks.topic import start_topic_writer, topic_batches
 from .state import set_state
-from .storage import mount
+from .storage.mount import mount
 from .streams import decode_values, read_records, read_values, start_quarantine
 from .tables import create_view, paused_topics, summarize, table_history, table_path
 from .windows import Windows, window_counts

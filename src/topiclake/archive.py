@@ -26,14 +26,14 @@ from topiclake import (
     progress,
     queries,
     schemas,
-    storage,
     targets,
 )
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.session import is_databricks, renewed_key
 from topiclake.static_schemas import StaticSchemas
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
     kafka.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     platform_check.require_avro_limits(spark)
     for location in (to.table, to.checkpoint):
-        storage.require_writable(location)
+        mount.require_writable(location)
     parquet_folder.require_own(spark, settings.storage, to.table, to.checkpoint, key="table_path")
     with refusals_named(settings.storage, to.checkpoint):
         position = checkpoint.position(spark, to.checkpoint)

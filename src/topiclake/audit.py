@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import data_loss, delta, replay_claims, resumptions, storage
+from topiclake import data_loss, delta, replay_claims, resumptions
 from topiclake.audit_counts import (
     CLAIMED,
     HELD,
@@ -37,7 +37,8 @@ from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, StorageError
 from topiclake.kafka_offsets import held_offsets
 from topiclake.session import is_databricks
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
 
 
 def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> AuditReport:  # noqa: ANN401
@@ -57,7 +58,7 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
         TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
     """
     pipeline = settings.pipeline
-    checkpoint = storage.resolve(dbutils, settings.storage, pipeline.checkpoint_path)
+    checkpoint = mount.resolve(dbutils, settings.storage, pipeline.checkpoint_path)
     # The checkpoint before the tables: whatever it calls committed is in them when they are read.
     with refusals_named(settings.storage, checkpoint):
         topics = read_ranges(spark, checkpoint)
@@ -87,7 +88,7 @@ def _audit_topic(
     *,
     required: bool,
 ) -> AuditReport:
-    resolve = partial(storage.resolve, dbutils, settings.storage)
+    resolve = partial(mount.resolve, dbutils, settings.storage)
     pipeline, topic = settings.pipeline, settings.pipeline.topic
     held = held_offsets(settings.kafka, topic)
     with refusals_named(settings.storage, resolve(pipeline.table_path)):

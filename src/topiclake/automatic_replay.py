@@ -15,12 +15,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import checkpoint, delta, progress, replay_claims, storage, targets
+from topiclake import checkpoint, delta, progress, replay_claims, targets
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import TopiclakeError
 from topiclake.micro_batch import Target
 from topiclake.replay import replay_quarantine
+from topiclake.storage import mount
 
 _LOG = logging.getLogger(__name__)
 #: How often a running query looks whether a schema has become known (s).
@@ -122,7 +123,7 @@ def _topics(spark: SparkSession, settings: Settings, dbutils: Any) -> Iterable[s
     """Return the topics; of several, those that the checkpoint knows."""
     if not settings.pipeline.has_table_for_each:
         return settings.pipeline.topics
-    path = storage.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
+    path = mount.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
     return sorted(checkpoint.position(spark, path) or [])
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import checkpoint
 from topiclake.checkpoint import Offsets
-from topiclake.storage_renewal import WriteBatch
+from topiclake.storage.renewal import WriteBatch
 
 _log = logging.getLogger(__name__)
 

@@ -21,14 +21,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import checkpoint, checkpoint_notes, kafka_offsets, storage
+from topiclake import checkpoint, checkpoint_notes, kafka_offsets
 from topiclake.checkpoint import Offsets, Ranges
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, OffsetsLostError
 from topiclake.kafka_offsets import Held
 from topiclake.lost_ranges import LostRange, compare, joined
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
 
 _LOST = (
     "topic STRING, partition INT, first BIGINT, after BIGINT, why STRING, topic_id STRING, found_at TIMESTAMP"
@@ -79,7 +80,7 @@ def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataF
     Raises:
         TopicNotFoundError, KafkaError, StorageError: The broker or the storage cannot be used.
     """
-    path = storage.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
+    path = mount.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
     with refusals_named(settings.storage, path):
         kept = [
             LostRange(row["topic"], row["partition"], row["first"], row["after"], row["why"], row["topic_id"])

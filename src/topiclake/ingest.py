@@ -25,7 +25,6 @@ from topiclake import (
     progress,
     queries,
     source_options,
-    storage,
     targets,
     topics,
     value_batch,
@@ -39,8 +38,9 @@ from topiclake.micro_batch import Target
 from topiclake.schemas import BeforeTable, Look, look_at, plain_keys
 from topiclake.session import is_databricks
 from topiclake.start_check import StartCheck
-from topiclake.storage_refusals import refusals_named
-from topiclake.storage_renewal import WriteBatch
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
+from topiclake.storage.renewal import WriteBatch
 from topiclake.topics import Topics
 
 
@@ -70,7 +70,7 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     platform_check.require_log_store(spark, to.table)
     several = settings.pipeline.has_table_for_each
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
-        storage.require_writable(location)
+        mount.require_writable(location)
     followers = _followers(settings, dbutils)
     try:
         query = _start(spark, settings, dbutils, to, followers)
@@ -163,7 +163,7 @@ def _followers(settings: Settings, dbutils: Any) -> list[Follower]:  # noqa: ANN
 
         found.append(prepared(settings, settings.lineage))
     if pipeline.consumer_group is not None:
-        ledger = storage.resolve(dbutils, settings.storage, pipeline.paused_path)
+        ledger = mount.resolve(dbutils, settings.storage, pipeline.paused_path)
         client = kafka.client_settings(settings.kafka)
         paused = ledger if pipeline.has_table_for_each else None
         found.append(GroupCommit(pipeline.consumer_group, client, paused))
@@ -216,7 +216,7 @@ def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # no
     return Topics(
         template=template,
         reader=_reader(settings),
-        ledger=storage.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
+        ledger=mount.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
         client=kafka.client_settings(settings.kafka),
         reads=source_options.pattern(settings.pipeline),
         fail_on_data_loss=settings.pipeline.fail_on_data_loss,

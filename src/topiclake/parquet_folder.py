@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from topiclake import checkpoint, delta
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage.failures import refusals_named
 
 
 def require_own(

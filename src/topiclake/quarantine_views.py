@@ -8,10 +8,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, quarantine, replay_claims, storage
+from topiclake import delta, quarantine, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
 from topiclake.wire_format import HEADER_LENGTH
 
 #: Why records are in quarantine (docs/architecture.md, "Every record ends in exactly one place").
@@ -43,7 +44,7 @@ def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | N
     """Return the quarantined rows of the topic, as `replay_claims.read` does, also without a table."""
     settings = settings.only_topic()
     require_reasons([reason] if reason else [])
-    path = storage.resolve(dbutils, settings.storage, settings.pipeline.quarantine_path)
+    path = mount.resolve(dbutils, settings.storage, settings.pipeline.quarantine_path)
     with refusals_named(settings.storage, path):
         if delta.is_table(spark, path):
             found = replay_claims.read(spark, path)

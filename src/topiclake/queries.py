@@ -10,11 +10,12 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from topiclake import checkpoint, progress, storage_renewal
+from topiclake import checkpoint, progress
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, IngestError
-from topiclake.storage_refusals import refusals_named
-from topiclake.storage_renewal import WriteBatch
+from topiclake.storage import renewal
+from topiclake.storage.failures import refusals_named
+from topiclake.storage.renewal import WriteBatch
 
 OUTPUT_MODES = ("append", "update", "complete")
 #: What the NullPointerException says.
@@ -82,7 +83,7 @@ def start_batches(
         records.writeStream.queryName(name)
         .outputMode(output_mode)
         .option("checkpointLocation", location)
-        .foreachBatch(storage_renewal.kept_open(write_batch, settings.storage.source))
+        .foreachBatch(renewal.kept_open(write_batch, settings.storage.source))
     )
     query = start(stream, settings, dbutils, records.sparkSession, location)
     if started_as is not None:
@@ -108,7 +109,7 @@ def start(
         if checkpoint.is_interrupted(spark, location):
             _finish_interrupted(stream)
         query = triggered(stream, settings.pipeline.trigger).start()
-    storage_renewal.follow(query, spark, settings.storage, dbutils)
+    renewal.follow(query, spark, settings.storage, dbutils)
     return query
 
 

@@ -29,7 +29,7 @@ from topiclake.errors import IngestError
 from topiclake.micro_batch import Target
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
 from topiclake.replay_reading import Reading, reading
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage.failures import refusals_named
 from topiclake.targets import target
 
 _ATTEMPTS = 10

@@ -32,7 +32,7 @@ from topiclake.errors import ConfigError, IngestError
 from topiclake.kafka_offsets import Held
 from topiclake.micro_batch import Target
 from topiclake.resume_table import Resumption, TableContent
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage.failures import refusals_named
 from topiclake.topics import Span, Topics, mark_all_resumed, paused_spans
 
 #: Topics whose tables are looked at side by side.

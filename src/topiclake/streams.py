@@ -10,16 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import (
-    kafka,
-    platform_check,
-    queries,
-    registered_values,
-    storage,
-    targets,
-    value_batch,
-    wire_format,
-)
+from topiclake import kafka, platform_check, queries, registered_values, targets, value_batch, wire_format
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
@@ -27,8 +18,9 @@ from topiclake.json_values import Values
 from topiclake.registered_values import FixedSchemas
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import is_databricks
-from topiclake.storage_refusals import refusals_named
-from topiclake.storage_renewal import WriteBatch
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
+from topiclake.storage.renewal import WriteBatch
 from topiclake.value_formats import format_of
 from topiclake.wire_format import Part
 
@@ -124,7 +116,7 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
     platform_check.require_log_store(spark, to.quarantine)
     checkpoint_path = f"{to.checkpoint.rstrip('/')}{_QUARANTINE}"
     for location in (to.quarantine, checkpoint_path):
-        storage.require_writable(location)
+        mount.require_writable(location)
     write_batch: WriteBatch
     if settings.pipeline.is_registered:
         platform_check.require_avro_limits(spark)
@@ -164,7 +156,7 @@ def _schemas(spark: SparkSession, settings: Settings) -> FixedSchemas:
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
     subjects = {part: pipeline.subjects(part, topic=pipeline.topic) for part in parts}
-    table = storage.resolve(None, settings.storage, pipeline.schemas_path)
+    table = mount.resolve(None, settings.storage, pipeline.schemas_path)
     with refusals_named(settings.storage, table):
         return registered_values.schemas_of_today(
             spark, registry, subjects, targets.layout(pipeline), format_of(pipeline), table

@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import delta, storage, topics
+from topiclake import delta, topics
 from topiclake.config.settings import Settings
 from topiclake.errors import StorageError
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ class RunSummary:
 
 def table_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401 (the platform's own)
     """Return the address of the pipeline's table, as Spark reads it."""
-    return storage.resolve(dbutils, settings.storage, settings.only_topic().pipeline.table_path)
+    return mount.resolve(dbutils, settings.storage, settings.only_topic().pipeline.table_path)
 
 
 def quarantine_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401
     """Return the address of the pipeline's quarantine table, as Spark reads it."""
     only = settings.only_topic().pipeline
-    return storage.resolve(dbutils, settings.storage, only.quarantine_path)
+    return mount.resolve(dbutils, settings.storage, only.quarantine_path)
 
 
 def create_view(
@@ -84,7 +85,7 @@ def create_view(
         StorageError: There is no table yet and no `columns`, or the storage refuses to show it.
     """
     shown = path or settings.only_topic().pipeline.table_path
-    place, view = storage.resolve(dbutils, settings.storage, shown), name or settings.pipeline.view
+    place, view = mount.resolve(dbutils, settings.storage, shown), name or settings.pipeline.view
     with refusals_named(settings.storage, place):
         is_table = delta.is_table(spark, place)
     if is_table:
@@ -109,7 +110,7 @@ def table_history(spark: SparkSession, settings: Settings, dbutils: Any) -> Data
 
 def paused_topics(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
     """Return what paused topics have missed and not got yet; columns as `topics.LEDGER_SCHEMA`."""
-    ledger = storage.resolve(dbutils, settings.storage, settings.pipeline.paused_path)
+    ledger = mount.resolve(dbutils, settings.storage, settings.pipeline.paused_path)
     waiting = topics.waiting(spark, ledger)
     if waiting is None:
         return spark.createDataFrame([], topics.LEDGER_SCHEMA)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from topiclake import storage
 from topiclake.config.pipeline import TOPIC, PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.storage import mount
 from topiclake.value_formats import AVRO, format_of
 from topiclake.wire_format import Part
 
 
 def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
     """Resolve paths and secrets of a configuration into what a micro-batch must know."""
-    resolve = partial(storage.resolve, dbutils, settings.storage)
+    resolve = partial(mount.resolve, dbutils, settings.storage)
     pipeline = settings.pipeline
     name = TOPIC if pipeline.has_table_for_each else pipeline.topic
     parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]

@@ -30,7 +30,7 @@ from pathlib import Path
 import topiclake as tl
 from topiclake import delta
 from topiclake.errors import StorageError
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage.failures import refusals_named
 from topiclake.config.storage import StorageSettings
 dbutils.widgets.text("cases", "")
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import topiclake as tl
 from tests.waiting import wait_until
-from topiclake import storage_renewal
+from topiclake.storage import renewal
 from workbench import processes, services
 from workbench.azurite import JAVA_OPTIONS_VARIABLE
 from workbench.home import Home
@@ -62,13 +62,13 @@ import json, time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 import topiclake as tl
-from topiclake import storage_renewal
+from topiclake.storage import renewal
 from topiclake.errors import IngestError
 from workbench.azurite import CONTAINER, Azurite
 from workbench.home import Home
 for name in ("env", "topic", "home", "secret", "data", "seconds"):
     dbutils.widgets.text(name, "")
-storage_renewal.EVERY_SECONDS = 1
+renewal.EVERY_SECONDS = 1
 secret, home = Path(dbutils.widgets.get("secret")), Path(dbutils.widgets.get("home"))
 key = Azurite(Home(home, Path())).key()
 spark.range(1).count()
@@ -271,7 +271,7 @@ def test_a_stream_goes_on_with_another_key_of_s3(
     variables = running[1].environment() | {"RENEWAL_S3": f"http://127.0.0.1:{users.port}"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(storage_renewal, "EVERY_SECONDS", 1)
+    monkeypatch.setattr(renewal, "EVERY_SECONDS", 1)
     bucket = f"bucket-{users.port}"
     (users.gateway.folder / "buckets" / bucket).mkdir()
     users.create("FIRST")
@@ -287,7 +287,7 @@ def test_a_stream_goes_on_with_another_key_of_s3(
         tl.await_caught_up(query, "1 second")
         users.halves.append(users.secrets["secret_key"])
         users.store("SECOND")
-        wait_until(lambda: storage_renewal._renewed.get(settings.storage.source))
+        wait_until(lambda: renewal._renewed.get(settings.storage.source))
         assert users.halves == []
         users.delete("FIRST")
         tl.publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)

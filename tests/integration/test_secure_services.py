@@ -31,7 +31,7 @@ from topiclake.ingest import start_ingest
 from topiclake.progress import await_caught_up
 from topiclake.schema_registry import SchemaRegistry as RegistryClient
 from topiclake.session import local_session
-from topiclake.storage import mount
+from topiclake.storage.mount import mount
 from workbench import processes, services
 from workbench.certificates import Certificate, make_certificate
 from workbench.dbutils import DBUtils

@@ -33,10 +33,11 @@ from tests.environment import succeeded
 from tests.integration.skewed_clock import SkewedClock
 from tests.waiting import wait_until
 from tests.warm_jvm import WarmJvm
-from topiclake import checkpoint, delta, storage
+from topiclake import checkpoint, delta
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
 from workbench import ports, services
 from workbench.azure_sas import API_VERSION
 from workbench.azurite import CONTAINER, HOST, Azurite
@@ -283,7 +284,7 @@ def test_each_row_that_many_writers_were_told_of_is_there_once(
         monkeypatch.setenv(name, value)
     on = "folder" if local else "s3"
     table = f"{f'file:{tmp_path}' if local else writers.store(on).source}/{'several' if several else 'one'}"
-    writers.mount(spark, on)
+    writers.open_store(spark, on)
     delta.ensure_table(spark, table, spark.createDataFrame([], writers.SCHEMA).schema, {})
     everyone = [writer for group in writers.DRIVERS for writer in group]
     acknowledged = (
@@ -337,7 +338,7 @@ def elsewhere(spark: SparkSession, settings: StorageSettings) -> Iterator[Any]:
 def test_a_table_that_was_made_anew_elsewhere_is_read_anew(lake: Lake, spark: SparkSession) -> None:
     (lake.gateway.folder / "buckets" / "anew").mkdir()
     settings = lake.storage("anew")
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     for name, rows in (("first", 3), ("second", 5)):
         spark.range(rows).coalesce(1).write.format("delta").save(f"{settings.source}/{name}")
         time.sleep(1.1)  # S3 tells times in seconds, and Delta goes by them
@@ -357,7 +358,7 @@ def test_a_users_folder_that_is_named_like_a_checkpoints_is_read_whole(
 ) -> None:
     (lake.gateway.folder / "buckets" / "named").mkdir()
     settings = lake.storage("named")
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     rows = spark.range(6).selectExpr("id", "id % 2 AS day")
     for name in ("commits", "offsets", "metadata"):
         path = f"{settings.source}/{name}"
@@ -376,7 +377,7 @@ def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
         monkeypatch.setenv(name, value)
     settings = s3_calls.load("topiclake", 100_000)
     folder = settings.storage.source
-    storage.mount(None, settings.storage, spark)
+    mount.mount(None, settings.storage, spark)
 
     def calls(rows: int) -> list[tuple[str, str]]:
         before = lake.gateway.access_log.stat().st_size
@@ -412,7 +413,7 @@ def test_a_checkpoint_that_others_change_is_read_as_it_is(
 ) -> None:
     (bucket := lake.gateway.folder / "buckets" / f"tree-{others}").mkdir()
     settings = lake.storage(bucket.name)
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     path, to = f"{settings.source}/c", spark.sparkContext._jvm.org.apache.hadoop.fs.Path
     with elsewhere(spark, settings) as other:
 
@@ -460,7 +461,7 @@ def test_what_stood_in_a_checkpoint_is_told_again_only_while_it_is_the_same(
 ) -> None:
     (bucket := lake.gateway.folder / "buckets" / "same").mkdir()
     settings = lake.storage(bucket.name)
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     path, to = f"{settings.source}/c", spark.sparkContext._jvm.org.apache.hadoop.fs.Path
     fs = to(path).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
@@ -502,7 +503,7 @@ def test_what_stood_in_a_checkpoint_is_told_again_only_while_it_is_the_same(
 def test_a_users_folder_is_read_as_others_fill_it(lake: Lake, spark: SparkSession, name: str) -> None:
     (bucket := lake.gateway.folder / "buckets" / name.replace("/", "-")).mkdir()
     settings = lake.storage(bucket.name)
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     path, to = f"{settings.source}/{name}", spark.sparkContext._jvm.org.apache.hadoop.fs.Path
     fs = to(path).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
     with elsewhere(spark, settings) as other:
@@ -549,7 +550,7 @@ def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
     lake: Lake, unconditional: Unconditional, spark: SparkSession
 ) -> None:
     settings = lake.storage("unconditional", endpoint=unconditional.endpoint, **S3RVER)
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     path = f"{settings.source}/table"
     with pytest.raises(StorageError, match=r"not safe from a second driver.*If-None-Match.*logStore"):
         make_table(spark, settings, path)
@@ -611,7 +612,7 @@ def test_a_file_of_a_checkpoint_whose_answer_was_lost_is_its_writers_own(
     path = jvm.org.apache.hadoop.fs.Path
     with losing_answers(lake.endpoint, "/offsets/7") as endpoint:
         settings = lake.storage(bucket.name, endpoint=endpoint)
-        storage.mount(None, settings, spark)
+        mount.mount(None, settings, spark)
         folder = path(f"{settings.source}/c/offsets")
         conf = spark._jsparkSession.sessionState().newHadoopConf()
         first, second = (jvm.io.topiclake.store.CheckpointFiles(folder, conf) for _ in range(2))
@@ -636,7 +637,7 @@ def test_the_second_of_two_first_starts_is_told_of_the_other(
 ) -> None:
     (lake.gateway.folder / "buckets" / "starts").mkdir(exist_ok=True)
     settings = lake.storage("starts")
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     jvm: Any = spark.sparkContext._jvm
     (tmp_path / "c").mkdir()  # which Spark makes before
     path = f"{settings.source}/c" if on == "s3" else f"file:{tmp_path}/c"
@@ -659,9 +660,10 @@ def test_the_second_of_two_first_starts_is_told_of_the_other(
 CONTAINER_CELLS = """\
 # Databricks notebook source
 import json, os
-from topiclake import delta, storage
+from topiclake import delta
+from topiclake.storage import mount
 from topiclake.errors import StorageError
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage.failures import refusals_named
 from topiclake.config.storage import StorageSettings
 dbutils.widgets.text("env", "")
 dbutils.widgets.text("topic", "")
@@ -674,7 +676,7 @@ def made(container, given):
     settings = StorageSettings.model_validate(
         where | secret | {"mounted": False}, context={"secrets": lambda _, name: values[name]}
     )
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     return settings
 
 # COMMAND ----------
@@ -727,7 +729,7 @@ def test_a_clock_that_is_hours_off_does_no_harm_where_the_store_tells_the_time(
     path, conf = f"{settings.source}/skewed-{hours}", spark._jsparkSession.sessionState().newHadoopConf
     unconditional.clock.set(timedelta(hours=hours))
     try:
-        storage.mount(None, settings, spark)
+        mount.mount(None, settings, spark)
         with refusals_named(settings, path):
             assert not delta.is_table(spark, path)
             file = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(path)
@@ -745,7 +747,7 @@ def test_a_clock_that_a_store_refuses_is_told_with_its_time_and_nothing_is_writt
     # Not those of another test: what the driver has found it goes on with.
     unconditional.clock.set(timedelta(hours=3), is_told=False)
     try:
-        storage.mount(None, settings, spark)
+        mount.mount(None, settings, spark)
         with pytest.raises(StorageError) as raised:
             make_table(spark, settings, f"{settings.source}/refused")
     finally:
@@ -803,7 +805,7 @@ def test_what_a_store_refuses_is_told_in_a_sentence_and_nothing_is_written(
     if bucket != "nowhere":
         folder.mkdir()
     settings = lake.storage(bucket, **given, **({"endpoint": read_only} if bucket == "readonly" else {}))
-    storage.mount(None, settings, spark)
+    mount.mount(None, settings, spark)
     path, began = f"{settings.source}/table", time.monotonic()
     with pytest.raises(StorageError) as raised:
         make_table(spark, settings, path)

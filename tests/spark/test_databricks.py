@@ -6,13 +6,14 @@ No Databricks is here: these are the options, and that Spark's own source takes 
 import pytest
 from pyspark.sql.types import StructType
 
-from topiclake import ingest, kafka, storage, targets
+from topiclake import ingest, kafka, targets
 from topiclake.avro import Codec, Codecs
 from topiclake.checkpoint import NONE, Progress
 from topiclake.config.load import load_settings
 from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.schemas import Look, Schemas
 from topiclake.session import is_databricks
+from topiclake.storage import mount
 
 CONF = """
 kafka:
@@ -90,7 +91,7 @@ def test_sparks_source_takes_the_options(spark, settings):
 
 def test_a_mount_point_without_mounts_is_refused_only_elsewhere(settings, monkeypatch):
     path = settings.pipeline.table_path
-    assert storage.resolve(NoDbutils(), settings.storage, path) == path
+    assert mount.resolve(NoDbutils(), settings.storage, path) == path
     monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION")
     with pytest.raises(AssertionError, match=r"dbutils\.fs was asked for"):
-        storage.resolve(NoDbutils(), settings.storage, path)
+        mount.resolve(NoDbutils(), settings.storage, path)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from topiclake import kafka, storage
+from topiclake import kafka
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.storage import StorageSettings
 from topiclake.session import REDACTION, is_databricks, jvm_options
+from topiclake.storage import mount
 
 PROJECT = Path(__file__).parents[2]
 LAKE = StorageSettings(source="file:///lake", mount_point="/mnt/datalake")
@@ -69,12 +70,12 @@ def test_the_login_has_no_prefix_elsewhere(laptop):
 
 def test_mounts_are_left_to_the_platform(databricks):
     path = "/mnt/datalake/delta/gps"
-    assert storage.resolve(NoDbutils(), LAKE, path) == path
+    assert mount.resolve(NoDbutils(), LAKE, path) == path
 
 
 def test_mounts_are_resolved_elsewhere(laptop):
     with pytest.raises(AssertionError, match="was asked for"):
-        storage.resolve(NoDbutils(), LAKE, "/mnt/datalake/delta/gps")
+        mount.resolve(NoDbutils(), LAKE, "/mnt/datalake/delta/gps")
 
 
 WITHOUT_WORKBENCH = """

@@ -24,9 +24,10 @@ LAYERS = [
     {"targets", "topics", "value_batch", "registered_values"},
     {"micro_batch", "static_schemas", "lineage"},
     {"schemas", "data_loss", "queries", "batch_followers", "schema_decisions"},
-    {"rows", "storage_renewal", "lost_ranges", "open_transactions", "parquet_folder", "value_formats"},
+    {"rows", "lost_ranges", "open_transactions", "parquet_folder", "value_formats"},
+    {"storage"},
     {"kafka_offsets", "java_console", "constraints", "batch_offsets", "resumptions"} | {"replay_claims"},
-    {"kafka", "checkpoint", "delta", "evolution", "quarantine", "storage", "progress"}
+    {"kafka", "checkpoint", "delta", "evolution", "quarantine", "progress"}
     | {
         "checkpoint_notes",
         "table_commits",
@@ -36,7 +37,6 @@ LAYERS = [
         "platform_check",
         "audit_report",
         "avro_event",
-        "storage_refusals",
         "event_stream",
     },
     {"avro_form", "avro_encoding", "avro_derived", "source_options", "json_schema_codec", "protobuf_codec"},
@@ -50,7 +50,6 @@ LAYERS = [
     {"avro_union", "avro_default", "avro_resolution"},
     {"avro_tree"},
     {"avro_names"},
-    {"storage_access", "storage_expiry"},
     {"config"},
     {"parameters", "driver_lock"},
     {"errors", "batch_counts", "observed"},
@@ -69,8 +68,6 @@ for _name in (
     "sinks",
     "platform_check",
     "storage",
-    "storage_access",
-    "storage_renewal",
     "state",
 ):
     ALLOWED[_name].add("session")

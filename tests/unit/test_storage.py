@@ -4,11 +4,12 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from topiclake import platform_check, storage
+from topiclake import platform_check
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import PlatformError, StorageError
-from topiclake.storage_access import hadoop_settings
-from topiclake.storage_refusals import refusal
+from topiclake.storage import mount
+from topiclake.storage.access import hadoop_settings
+from topiclake.storage.failures import refusal
 from workbench.dbutils import DBUtils
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
@@ -56,7 +57,7 @@ def settings(source="file:///lake", mount_point="/mnt/lake", token=None, **more)
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known_of_mounts(monkeypatch):
-    monkeypatch.setattr(storage, "_marks", {})
+    monkeypatch.setattr(mount, "_marks", {})
 
 
 @pytest.fixture
@@ -69,28 +70,28 @@ def on_databricks(monkeypatch):
 
 def test_what_is_not_mounted_is_mounted_without_settings_for_a_folder():
     dbutils = FakeDbutils({"/mnt/other": "file:///other"})
-    assert storage.mount(dbutils, settings()) == "/mnt/lake"
+    assert mount.mount(dbutils, settings()) == "/mnt/lake"
     assert dbutils.calls == [("file:///lake", "/mnt/lake", {})]
 
 
 @pytest.mark.parametrize("mounted", ["file:///lake", "file:///lake/"])
 def test_what_is_mounted_already_is_not_mounted_again(mounted):
     dbutils = FakeDbutils({"/mnt/lake": mounted})
-    assert storage.mount(dbutils, settings()) == "/mnt/lake"
+    assert mount.mount(dbutils, settings()) == "/mnt/lake"
     assert dbutils.calls == []
 
 
 def test_mounting_twice_mounts_once():
     dbutils = FakeDbutils()
-    storage.mount(dbutils, settings(WASBS, token=TOKEN))
-    storage.mount(dbutils, settings(WASBS, token=TOKEN))
+    mount.mount(dbutils, settings(WASBS, token=TOKEN))
+    mount.mount(dbutils, settings(WASBS, token=TOKEN))
     assert len(dbutils.calls) == 1
 
 
 def test_a_mount_whose_token_was_renewed_is_updated_once():
     dbutils = FakeDbutils()
     for token in (TOKEN, TOKEN, "another", "another"):
-        storage.mount(dbutils, settings(WASBS, token=token))
+        mount.mount(dbutils, settings(WASBS, token=token))
     assert [configs for _, _, configs in dbutils.calls] == [{SAS_KEY: TOKEN}, {SAS_KEY: "another"}]
 
 
@@ -108,11 +109,11 @@ def test_a_mount_of_another_process_is_updated_where_its_token_is_another_one(is
     dbutils, spark = FakeDbutils({"/mnt/lake": WASBS}), FakeSpark()
     dbutils.is_listed = is_listed
     spark.given.update(session)
-    storage.mount(dbutils, settings(WASBS, token=TOKEN), spark)
+    mount.mount(dbutils, settings(WASBS, token=TOKEN), spark)
     assert dbutils.calls == [(WASBS, "/mnt/lake", {SAS_KEY: TOKEN})] * updates
     # Found to work, it is known from then on.
     spark.given.clear()
-    storage.mount(dbutils, settings(WASBS, token=TOKEN), spark)
+    mount.mount(dbutils, settings(WASBS, token=TOKEN), spark)
     assert len(dbutils.calls) <= max(updates, 1)
 
 
@@ -123,11 +124,11 @@ def test_a_mount_is_used_without_its_secret_and_nothing_is_mounted_without(caplo
     secret = {"source": WASBS, "mount_point": "/mnt/lake", "sas_token": "{{secrets/s/sas}}"}
     unread = StorageSettings.model_validate(secret, context={"secrets": away})
     dbutils = FakeDbutils({"/mnt/lake": WASBS})
-    assert storage.mount(dbutils, unread) == "/mnt/lake"
+    assert mount.mount(dbutils, unread) == "/mnt/lake"
     assert dbutils.calls == []
     assert caplog.messages == ["/mnt/lake is used as it is mounted: RuntimeError of the platform"]
     with pytest.raises(RuntimeError):
-        storage.mount(FakeDbutils(), unread)
+        mount.mount(FakeDbutils(), unread)
 
 
 class MountedMeanwhile(FakeDbutils):
@@ -147,13 +148,13 @@ class MountedMeanwhile(FakeDbutils):
 def test_of_two_runs_that_mount_at_once_both_go_on():
     dbutils = MountedMeanwhile(WASBS)
     dbutils.is_listed = False
-    assert storage.mount(dbutils, settings(WASBS, token=TOKEN)) == "/mnt/lake"
+    assert mount.mount(dbutils, settings(WASBS, token=TOKEN)) == "/mnt/lake"
     assert dbutils.calls == [(WASBS, "/mnt/lake", {SAS_KEY: TOKEN})], "the other's token may be another one"
 
 
 def test_of_two_runs_that_mount_other_sources_at_once_one_is_refused():
     with pytest.raises(StorageError, match="is a mount of") as raised:
-        storage.mount(MountedMeanwhile("file:///other"), settings(WASBS, token=TOKEN))
+        mount.mount(MountedMeanwhile("file:///other"), settings(WASBS, token=TOKEN))
     assert raised.value.fields == {"mount_point": "/mnt/lake", "mounted": "file:///other", "source": WASBS}
 
 
@@ -161,7 +162,7 @@ def test_of_two_runs_that_mount_other_sources_at_once_one_is_refused():
 def test_a_mount_of_something_else_is_refused_and_left_alone(mounted):
     dbutils = FakeDbutils({"/mnt/lake": mounted})
     with pytest.raises(StorageError) as raised:
-        storage.mount(dbutils, settings())
+        mount.mount(dbutils, settings())
     assert raised.value.fields == {"mount_point": "/mnt/lake", "mounted": mounted, "source": "file:///lake"}
     assert 'dbutils.fs.unmount("/mnt/lake")' in raised.value.remedy
     assert (dbutils.calls, dbutils.mounted) == ([], {"/mnt/lake": mounted})
@@ -178,24 +179,24 @@ def test_a_folder_is_the_one_that_is_mounted_however_it_is_written(tmp_path, wor
     (tmp_path / "link").symlink_to(tmp_path / "lake")
     (tmp_path / "lake").mkdir()
     for _ in range(2):
-        assert storage.mount(workbench, settings(f"{before}{tmp_path}/{name}")) == "/mnt/lake"
+        assert mount.mount(workbench, settings(f"{before}{tmp_path}/{name}")) == "/mnt/lake"
     (mounted,) = workbench.fs.mounts()
     with pytest.raises(StorageError, match="is a mount of"):
-        storage.mount(workbench, settings(f"{before}{tmp_path}/{name}s"))
+        mount.mount(workbench, settings(f"{before}{tmp_path}/{name}s"))
     assert workbench.fs.mounts() == [mounted]
 
 
 def test_a_percent_sign_is_one_where_no_address_is_written(tmp_path, workbench):
     plain = settings(f"{tmp_path}/50%25", mounted=False)
-    storage.mount(workbench, settings(f"{tmp_path}/50%25"))
-    as_mounted = storage.resolve(workbench, settings(), "/mnt/lake/t")
-    assert storage.resolve(workbench, plain, "/mnt/lake/t") == as_mounted == f"file:{tmp_path}/50%25/t"
+    mount.mount(workbench, settings(f"{tmp_path}/50%25"))
+    as_mounted = mount.resolve(workbench, settings(), "/mnt/lake/t")
+    assert mount.resolve(workbench, plain, "/mnt/lake/t") == as_mounted == f"file:{tmp_path}/50%25/t"
 
 
 @pytest.mark.parametrize("token", [TOKEN, "?" + TOKEN])
 def test_a_container_is_mounted_with_its_token(token):
     dbutils = FakeDbutils()
-    storage.mount(dbutils, settings(WASBS, token=token))
+    mount.mount(dbutils, settings(WASBS, token=token))
     configs = {"fs.azure.sas.raw.account.blob.core.windows.net": TOKEN}
     assert dbutils.calls == [(WASBS, "/mnt/lake", configs)]
 
@@ -295,9 +296,9 @@ def test_credentials_that_do_not_open_a_source_are_refused_with_those_that_do(so
 )
 def test_a_container_that_is_mounted_already_needs_no_credential_and_another_one_does(source, given, needed):
     dbutils = FakeDbutils({"/mnt/lake": source})
-    assert storage.mount(dbutils, settings(source, **given)) == "/mnt/lake"
+    assert mount.mount(dbutils, settings(source, **given)) == "/mnt/lake"
     with pytest.raises(StorageError, match=f"needs .*{needed}") as raised:
-        storage.mount(FakeDbutils(), settings(source, **given))
+        mount.mount(FakeDbutils(), settings(source, **given))
     assert raised.value.fields == {"source": source}
 
 
@@ -415,12 +416,12 @@ class FakeSpark:
 
 def test_a_source_that_is_not_to_be_mounted_is_opened_for_the_session():
     spark, dbutils, raw = FakeSpark(), FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False)
-    assert storage.mount(dbutils, raw, spark) == "/mnt/lake"
+    assert mount.mount(dbutils, raw, spark) == "/mnt/lake"
     assert spark.given == {SAS_KEY: TOKEN, RENEWED: spark.given[RENEWED]}
     assert dbutils.calls == []
-    assert storage.resolve(dbutils, raw, "/mnt/lake/gps") == f"{WASBS}/gps"
+    assert mount.resolve(dbutils, raw, "/mnt/lake/gps") == f"{WASBS}/gps"
     with pytest.raises(StorageError, match="no session") as raised:
-        storage.mount(dbutils, raw)
+        mount.mount(dbutils, raw)
     assert raised.value.fields == {"source": WASBS}
 
 
@@ -429,12 +430,12 @@ def test_an_account_key_takes_the_place_of_the_token_that_opened_the_container(i
     """Hadoop would go on with the token."""
     spark, of_another = FakeSpark(), "fs.azure.sas.clean.account.blob.core.windows.net"
     spark.given[of_another] = TOKEN
-    storage.mount(FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False), spark)
+    mount.mount(FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False), spark)
     first = spark.given[RENEWED]
     of_key = settings(WASBS, mounted=False, **ACCOUNT_KEY)
     if is_known:
         spark.given.update(hadoop_settings(of_key))
-    storage.mount(FakeDbutils(), of_key, spark)
+    mount.mount(FakeDbutils(), of_key, spark)
     assert int(spark.given[RENEWED]) > int(first)
     assert spark.given == hadoop_settings(of_key) | {of_another: TOKEN, RENEWED: spark.given[RENEWED]}
 
@@ -442,18 +443,18 @@ def test_an_account_key_takes_the_place_of_the_token_that_opened_the_container(i
 def test_a_token_leaves_the_accounts_key_to_other_containers():
     spark = FakeSpark()
     other = settings(WASBS.replace("raw", "clean"), mounted=False, **ACCOUNT_KEY)
-    storage.mount(FakeDbutils(), other, spark)
-    storage.mount(FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False), spark)
+    mount.mount(FakeDbutils(), other, spark)
+    mount.mount(FakeDbutils(), settings(WASBS, token=TOKEN, mounted=False), spark)
     assert spark.given.items() > (hadoop_settings(other) | {SAS_KEY: TOKEN}).items()
 
 
 @pytest.mark.usefixtures("on_databricks")
 def test_a_volume_is_never_mounted_and_stands_behind_the_mount_point():
     dbutils, volume = FakeDbutils(), settings("/Volumes/main/raw/lake/")
-    assert storage.mount(dbutils, volume) == "/mnt/lake"
+    assert mount.mount(dbutils, volume) == "/mnt/lake"
     assert dbutils.calls == []
-    assert storage.resolve(dbutils, volume, "/mnt/lake/delta/gps") == "/Volumes/main/raw/lake/delta/gps"
-    assert storage.resolve(dbutils, volume, "/mnt/lake") == "/Volumes/main/raw/lake"
+    assert mount.resolve(dbutils, volume, "/mnt/lake/delta/gps") == "/Volumes/main/raw/lake/delta/gps"
+    assert mount.resolve(dbutils, volume, "/mnt/lake") == "/Volumes/main/raw/lake"
 
 
 @pytest.mark.parametrize(
@@ -462,14 +463,14 @@ def test_a_volume_is_never_mounted_and_stands_behind_the_mount_point():
 )
 def test_a_path_that_leads_out_of_its_folder_is_refused(path):
     with pytest.raises(StorageError) as raised:
-        storage.resolve(FakeDbutils(MOUNTED), settings(), path)
+        mount.resolve(FakeDbutils(MOUNTED), settings(), path)
     assert raised.value.fields == {"path": path, "reason": "leads_out"}
 
 
 @pytest.mark.parametrize("path", ["s3://b/x", "ftp://h/x", "s3a:///x", "file://host/x", "s3a://id:pw@b/x"])
 def test_an_address_of_another_form_is_refused_with_those_allowed_and_tells_no_login(path):
     with pytest.raises(StorageError) as raised:
-        storage.resolve(FakeDbutils(MOUNTED), settings(), path)
+        mount.resolve(FakeDbutils(MOUNTED), settings(), path)
     assert raised.value.fields == {"path": path.replace("id:pw", "[REDACTED]"), "reason": "form"}
     assert "id:pw" not in str(raised.value)
     assert "s3a://<bucket>/<folder>" in raised.value.remedy
@@ -527,19 +528,19 @@ def test_databricks_guards_its_log_by_itself(path, on_databricks):
 def test_a_local_folder_that_cannot_be_made_is_refused_and_another_one_passes(tmp_path, before):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StorageError) as raised:
-        storage.require_writable(f"{before}{tmp_path}/file/table")
+        mount.require_writable(f"{before}{tmp_path}/file/table")
     assert raised.value.fields == {
         "path": f"{before}{tmp_path}/file/table",
         "folder": f"{tmp_path}/file",
         "reason": "no_folder",
     }
-    storage.require_writable(f"{before}{tmp_path}/lake/table")
-    storage.require_writable("s3a://b/x")
+    mount.require_writable(f"{before}{tmp_path}/lake/table")
+    mount.require_writable("s3a://b/x")
 
 
 def test_a_plain_path_is_no_folder_of_the_machine_on_databricks(tmp_path, on_databricks):
     (tmp_path / "file").write_text("no folder")
-    storage.require_writable(f"{tmp_path}/file/table")
+    mount.require_writable(f"{tmp_path}/file/table")
 
 
 # Resolving
@@ -565,58 +566,58 @@ MOUNTED = {"/mnt/data": "file:///srv/data/", "/mnt/datalake": WASBS, "/mnt/azure
     ],
 )
 def test_a_path_below_a_mount_point_becomes_its_source(path, expected):
-    assert storage.resolve(FakeDbutils(MOUNTED), settings(), path) == expected
+    assert mount.resolve(FakeDbutils(MOUNTED), settings(), path) == expected
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_mount_point_that_begins_like_another_is_not_that_one(order):
     dbutils = FakeDbutils(list(MOUNTED.items())[::order])
-    assert storage.resolve(dbutils, settings(), "/mnt/datalake/x") == f"{WASBS}/x"
-    assert storage.resolve(dbutils, settings(), "/mnt/data/x") == "file:/srv/data/x"
+    assert mount.resolve(dbutils, settings(), "/mnt/datalake/x") == f"{WASBS}/x"
+    assert mount.resolve(dbutils, settings(), "/mnt/data/x") == "file:/srv/data/x"
 
 
 def test_a_folder_is_written_as_hadoop_writes_it():
     dbutils = FakeDbutils({"/mnt/a": "file:///home/x%20y", "/mnt/b": "/plain/folder"})
-    assert storage.resolve(dbutils, settings(), "/mnt/a/t") == "file:/home/x y/t"
-    assert storage.resolve(dbutils, settings(), "/mnt/b/t") == "file:/plain/folder/t"
+    assert mount.resolve(dbutils, settings(), "/mnt/a/t") == "file:/home/x y/t"
+    assert mount.resolve(dbutils, settings(), "/mnt/b/t") == "file:/plain/folder/t"
 
 
 @pytest.mark.parametrize("version", ["", "18.0"])
 def test_a_folder_that_is_given_as_an_address_is_written_so_too(version, monkeypatch):
     """Delta takes file:///x and file:/x for two locations, and refuses to create the table."""
-    monkeypatch.setattr("topiclake.storage.is_databricks", lambda: bool(version))
+    monkeypatch.setattr("topiclake.storage.mount.is_databricks", lambda: bool(version))
     dbutils = FakeDbutils(MOUNTED)
-    assert storage.resolve(dbutils, settings(), "file:///home/x%20y/t") == "file:/home/x y/t"
-    assert storage.resolve(dbutils, settings(), "file:/home/t") == "file:/home/t"
+    assert mount.resolve(dbutils, settings(), "file:///home/x%20y/t") == "file:/home/x y/t"
+    assert mount.resolve(dbutils, settings(), "file:/home/t") == "file:/home/t"
 
 
 def test_a_percent_sign_in_a_container_stays():
     dbutils = FakeDbutils({"/mnt/a": f"{WASBS}/x%20y"})
-    assert storage.resolve(dbutils, settings(), "/mnt/a/t") == f"{WASBS}/x%20y/t"
+    assert mount.resolve(dbutils, settings(), "/mnt/a/t") == f"{WASBS}/x%20y/t"
 
 
 @pytest.mark.parametrize("path", ["dbfs:/tmp/x", "dbfs:/", "dbfs:tmp"])
 def test_a_path_of_databricks_is_refused_elsewhere(path):
     with pytest.raises(StorageError) as raised:
-        storage.resolve(FakeDbutils(MOUNTED), settings(), path)
+        mount.resolve(FakeDbutils(MOUNTED), settings(), path)
     assert raised.value.fields["path"] == path
 
 
 @pytest.mark.parametrize("path", ["/mnt/dat", "/mnt/data2/x", "/mnt/", "/mnt/other/x"])
 def test_a_path_below_no_mount_is_named_with_the_mounts(path):
     with pytest.raises(StorageError) as raised:
-        storage.resolve(FakeDbutils(MOUNTED), settings(), path)
+        mount.resolve(FakeDbutils(MOUNTED), settings(), path)
     assert raised.value.fields == {"path": path, "mounted": ("/mnt/azure", "/mnt/data", "/mnt/datalake")}
     assert "/mnt/azure, /mnt/data, /mnt/datalake" in raised.value.cause
 
 
 def test_without_any_mount_the_error_says_nothing_is_mounted():
     with pytest.raises(StorageError, match="nothing; try: mount first") as raised:
-        storage.resolve(FakeDbutils(), settings(), "/mnt/data/x")
+        mount.resolve(FakeDbutils(), settings(), "/mnt/data/x")
     assert raised.value.fields == {"path": "/mnt/data/x", "mounted": ()}
 
 
 @pytest.mark.usefixtures("on_databricks")
 @pytest.mark.parametrize("path", ["/mnt/data/x", "/mnt/unmounted/x", "/Volumes/a/b/c", "s3a://b/x"])
 def test_databricks_resolves_paths_by_itself(path):
-    assert storage.resolve(FakeDbutils(MOUNTED), settings(), path) == path
+    assert mount.resolve(FakeDbutils(MOUNTED), settings(), path) == path

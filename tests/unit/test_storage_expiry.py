@@ -6,11 +6,11 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tests.stand_in import stand_in
-from topiclake import storage_expiry
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
-from topiclake.storage_access import hadoop_settings
-from topiclake.storage_refusals import refusal
+from topiclake.storage import expiry
+from topiclake.storage.access import hadoop_settings
+from topiclake.storage.failures import refusal
 from workbench.azure_sas import AccountKey
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
@@ -22,9 +22,9 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 def clock(monkeypatch):
     """The time of day, and that of the clock that only runs forward; both stand still."""
     times = {"now": NOW, "monotonic": 50.0}
-    monkeypatch.setattr(storage_expiry, "_now", lambda: times["now"])
-    monkeypatch.setattr(storage_expiry, "time", stand_in(time, monotonic=lambda: times["monotonic"]))
-    monkeypatch.setattr(storage_expiry, "_reminded", {})
+    monkeypatch.setattr(expiry, "_now", lambda: times["now"])
+    monkeypatch.setattr(expiry, "time", stand_in(time, monotonic=lambda: times["monotonic"]))
+    monkeypatch.setattr(expiry, "_reminded", {})
     return times
 
 
@@ -60,25 +60,25 @@ def at(*moment, **zone):
     ],
 )
 def test_a_token_tells_its_end(told, end):
-    assert storage_expiry.end_of(f"?sv=2022-11-02&se={told}&sp=rl&sig=x") == end
+    assert expiry.end_of(f"?sv=2022-11-02&se={told}&sp=rl&sig=x") == end
 
 
 @pytest.mark.parametrize(
     "token", ["sv=2022-11-02&si=policy&sr=c&sig=se", "", "no token", "sig=se%3D2020-01-01"]
 )
 def test_a_token_of_a_stored_access_policy_tells_no_end(token):
-    assert storage_expiry.end_of(token) is None
-    storage_expiry.require_current(*opened(token))
+    assert expiry.end_of(token) is None
+    expiry.require_current(*opened(token))
 
 
 def test_the_end_of_the_workbenchs_own_token_is_read():
     token = AccountKey("a", "a2V5").container_sas("raw", NOW)
-    assert storage_expiry.end_of(token) == NOW
+    assert expiry.end_of(token) == NOW
 
 
 @pytest.mark.parametrize("source", [WASBS, ABFSS])
 def test_a_token_that_ends_soon_is_warned_about_without_being_shown(source, caplog):
-    storage_expiry.require_current(*opened(ending(11.5), source))
+    expiry.require_current(*opened(ending(11.5), source))
     (told,) = caplog.messages
     assert told == (
         f"{source}: its SAS token, the secret azure/lake-sas, ends at 2026-03-01 23:30:00 UTC, "
@@ -93,9 +93,9 @@ def test_a_token_that_ends_soon_is_warned_about_without_being_shown(source, capl
 )
 def test_only_a_token_that_ends_within_the_span_is_warned_about(hours, span, warnings, caplog):
     storage, settings = opened(ending(hours), **span)
-    storage_expiry.require_current(storage, settings)
+    expiry.require_current(storage, settings)
     assert len(caplog.messages) == warnings
-    storage_expiry.remind(storage, settings)
+    expiry.remind(storage, settings)
     assert len(caplog.messages) == 2 * warnings
 
 
@@ -106,7 +106,7 @@ def beginning(hours):
 @pytest.mark.parametrize("source", [WASBS, ABFSS])
 def test_a_token_that_is_good_later_only_is_refused_in_a_sentence(source):
     with pytest.raises(StorageError) as raised:
-        storage_expiry.require_current(*opened(beginning(0.5), source))
+        expiry.require_current(*opened(beginning(0.5), source))
     assert raised.value.fields == {
         "source": source,
         "secret": "azure/lake-sas",
@@ -119,7 +119,7 @@ def test_a_token_that_is_good_later_only_is_refused_in_a_sentence(source):
 
 @pytest.mark.parametrize("token", [beginning(5 / 60), beginning(-1), ending(24)])
 def test_a_token_that_has_begun_or_does_within_what_clocks_differ_is_taken(token, caplog):
-    storage_expiry.require_current(*opened(token))
+    expiry.require_current(*opened(token))
     assert caplog.messages == []
 
 
@@ -160,7 +160,7 @@ def test_a_refused_token_that_has_ended_or_cannot_be_read_says_nothing_of_clocks
 @pytest.mark.parametrize("hours", [-0.01, 0])
 def test_a_token_that_has_ended_is_refused_in_a_sentence(hours):
     with pytest.raises(StorageError, match="SAS token") as raised:
-        storage_expiry.require_current(*opened(ending(hours)))
+        expiry.require_current(*opened(ending(hours)))
     assert raised.value.fields == {
         "source": WASBS,
         "secret": "azure/lake-sas",
@@ -173,7 +173,7 @@ def test_a_token_that_has_ended_is_refused_in_a_sentence(hours):
 def test_a_running_query_is_told_once_an_hour_of_each_token(clock, caplog):
     for monotonic, hours in ((0, 2), (60, 2), (3599, 2), (3600, 2), (3700, 1), (3800, 30), (3900, -1)):
         clock["monotonic"] = 50.0 + monotonic
-        storage_expiry.remind(*opened(ending(hours)))
+        expiry.remind(*opened(ending(hours)))
     verbs = [("ended" if " ended at " in told else "ends") for told in caplog.messages]
     assert verbs == ["ends", "ends", "ends", "ended"]
 
@@ -186,5 +186,5 @@ def test_a_running_query_is_told_once_an_hour_of_each_token(clock, caplog):
     ],
 )
 def test_keys_tell_no_end(given, caplog):
-    storage_expiry.require_current(*opened("a2V5", **{"sas_token": None} | given))
+    expiry.require_current(*opened("a2V5", **{"sas_token": None} | given))
     assert caplog.messages == []

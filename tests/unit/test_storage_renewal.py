@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
-from topiclake import storage_expiry, storage_renewal
 from topiclake.config.storage import StorageSettings
+from topiclake.storage import expiry, renewal
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
@@ -23,8 +23,8 @@ class Query:
 
 def test_a_new_token_is_taken_when_it_begins_and_the_old_one_is_kept_until_then(monkeypatch, caplog):
     query, taken = Query(), []
-    monkeypatch.setattr(storage_expiry, "_now", lambda: query.now)
-    monkeypatch.setattr(storage_renewal.storage, "give", lambda *given: taken.append(query.now))
+    monkeypatch.setattr(expiry, "_now", lambda: query.now)
+    monkeypatch.setattr(renewal.mount, "give", lambda *given: taken.append(query.now))
     told = {
         "source": "wasbs://raw@account.blob.core.windows.net/gps",
         "mount_point": "/mnt/lake",
@@ -33,7 +33,7 @@ def test_a_new_token_is_taken_when_it_begins_and_the_old_one_is_kept_until_then(
     token = f"st={NOW + timedelta(minutes=3):%Y-%m-%dT%H:%M:%SZ}&se=2026-04-01&sig=x"
     storage = StorageSettings.model_validate(told, context={"secrets": lambda *_: token})
     spark = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
-    storage_renewal._follow(query, spark, storage, None, None)
+    renewal._follow(query, spark, storage, None, None)
     assert taken == [NOW + timedelta(minutes=minutes) for minutes in (3, 4, 5)]
     (first, second) = caplog.messages
     assert "begins at 2026-03-01 12:03:00 UTC, in 0 h 2 min" in first

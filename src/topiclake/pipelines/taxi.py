@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake import kafka, kafka_writer, storage, wire_format
+from topiclake import kafka, kafka_writer, wire_format
 from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import KafkaError, StorageError
@@ -20,7 +20,8 @@ from topiclake.parameters import whole_number
 from topiclake.pipelines.taxi_trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import is_databricks
-from topiclake.storage_refusals import refusal, refusals_named, secret_names
+from topiclake.storage import mount
+from topiclake.storage.failures import refusal, refusals_named, secret_names
 
 #: What Spark says where it cannot read its input.
 _READING = re.compile(r"FAILED_READ_FILE|org\.apache\.hadoop\.fs\.")
@@ -130,7 +131,7 @@ def _send(settings: Settings, records: DataFrame, address: str) -> None:
 def _address(dbutils: Any, lake: StorageSettings, source: str) -> str:  # noqa: ANN401
     """Return what Spark reads: its own working directory is not the notebook's."""
     if re.match(r"[a-zA-Z][\w+.-]*:|/mnt/|/Volumes/", source):
-        return storage.resolve(dbutils, lake, source)
+        return mount.resolve(dbutils, lake, source)
     return Path(source).resolve().as_uri()
 
 

@@ -9,12 +9,13 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import kafka, kafka_writer, queries, storage
+from topiclake import kafka, kafka_writer, queries
 from topiclake.avro_derived import Timestamps
 from topiclake.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
 from topiclake.config.settings import Settings
 from topiclake.kafka_writer import Writer
 from topiclake.sinks.several import computed_once
+from topiclake.storage import mount
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def avro_batches(
         KafkaError: The broker cannot be used.
         StorageError: The checkpoint's path cannot be used.
     """
-    place = storage.resolve(dbutils, settings.storage, checkpoint_path)
+    place = mount.resolve(dbutils, settings.storage, checkpoint_path)
     records = proposal.register()
     for one in proposal.topics:
         kafka.ensure_topic(settings.kafka, one, partitions)
@@ -129,7 +130,7 @@ def start_avro_writer(
     write_batch = avro_batches(
         proposal, settings, dbutils, checkpoint_path=checkpoint_path, partitions=partitions
     )
-    storage.require_writable(write_batch.checkpoint)
+    mount.require_writable(write_batch.checkpoint)
     return queries.start_batches(
         rows,
         settings,

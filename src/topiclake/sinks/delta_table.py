@@ -13,9 +13,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, platform_check, queries, storage
+from topiclake import delta, platform_check, queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
+from topiclake.storage import mount
 
 _MODES = ("append", "merge", "replace")
 #: Delta's settings for what its commands commit; writers have options of these names.
@@ -93,9 +94,9 @@ def delta_batches(
         raise ConfigError(f"mode is {mode!r}; allowed: {', '.join(_MODES)}", "mode='append'")
     if (mode == "merge") != bool(keys):
         raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
-    place, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    place, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
     platform_check.require_log_store(spark, place)
-    storage.require_writable(place)
+    mount.require_writable(place)
     return DeltaBatches(place, mode, tuple(keys), checkpoint=location)
 
 

@@ -14,11 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from topiclake import delta, parquet_folder, queries, storage
+from topiclake import delta, parquet_folder, queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, PlatformError
 from topiclake.session import LISTED_ANEW
 from topiclake.sinks.names import require_name
+from topiclake.storage import mount
 
 
 def start_files(
@@ -52,9 +53,9 @@ def start_files(
         TopiclakeError: The batch that an earlier run began failed.
     """
     _require_columns(rows, partition_by)
-    folder, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    folder, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
     for place in (folder, location):
-        storage.require_writable(place)
+        mount.require_writable(place)
     parquet_folder.require_own(rows.sparkSession, settings.storage, folder, location, key="path")
     # Else each task writes a file of its own into each partition.
     gathered = rows.repartition(*(F.col(delta.quoted(one)) for one in partition_by))
@@ -96,7 +97,7 @@ def create_files_table(
             f"Spark keeps the list of a table's files, and {name} would not show new partitions",
             f"start Spark with {LISTED_ANEW}=0, which topiclake.session.local_session does",
         )
-    folder = storage.resolve(dbutils, settings.storage, path)
+    folder = mount.resolve(dbutils, settings.storage, path)
     if not spark.catalog.tableExists(name):
         # Over a folder with partitions Spark would forget the columns' types, and guess them anew each time.
         spark.catalog.createTable(name, path=f"{folder}/_empty", source="parquet", schema=columns)

@@ -17,12 +17,13 @@ from pyspark.sql.streaming import StreamingQuery
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects import mysql, postgresql
 
-from topiclake import checkpoint, queries, storage
+from topiclake import checkpoint, queries
 from topiclake.config.settings import Settings
 from topiclake.sinks import jdbc_checks, jdbc_errors, jdbc_tables
 from topiclake.sinks.jdbc_connection import Database, transaction
 from topiclake.sinks.jdbc_rows import Writing
 from topiclake.sinks.jdbc_tables import Shape
+from topiclake.storage import mount
 
 _LOG = logging.getLogger(__name__)
 
@@ -150,8 +151,8 @@ def upsert_batches(
     """
     database = Database.from_settings(settings)
     shape = Shape.of(database.kind, table, rows.schema, keys)
-    place = storage.resolve(dbutils, settings.storage, checkpoint_path)
-    storage.require_writable(place)
+    place = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    mount.require_writable(place)
     target = UpsertBatches(settings.name, database, shape, replaces, checkpoint=place)
 
     def prepare() -> None:

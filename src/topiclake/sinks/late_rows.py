@@ -24,7 +24,6 @@ from topiclake import (
     platform_check,
     quarantine,
     queries,
-    storage,
     targets,
     value_batch,
 )
@@ -34,7 +33,8 @@ from topiclake.json_values import Values
 from topiclake.rows import Layout
 from topiclake.session import is_databricks
 from topiclake.sinks.several import computed_once
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage import mount
+from topiclake.storage.failures import refusals_named
 from topiclake.windows import LATE_COLUMN, Windows, late_rows
 
 #: Where this is set, as it is by default since Spark 3.5, a batch takes for late what the batch before it
@@ -143,7 +143,7 @@ def late_batches(
         StorageError: The path cannot be used.
     """
     pipeline = settings.pipeline
-    place, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    place, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
     sink = LateBatches(
         settings.name,
         place,
@@ -158,7 +158,7 @@ def late_batches(
     )
     columns = sink.columns(spark)
     platform_check.require_log_store(spark, place)
-    storage.require_writable(place)
+    mount.require_writable(place)
     with refusals_named(settings.storage, place):
         delta.ensure_table(spark, place, columns, {})
     return sink
@@ -179,7 +179,7 @@ def late_counts(spark: SparkSession, settings: Settings, dbutils: Any, *, path: 
     Raises:
         StorageError: The store refuses to show it.
     """
-    place = storage.resolve(dbutils, settings.storage, path)
+    place = mount.resolve(dbutils, settings.storage, path)
     with refusals_named(settings.storage, place):
         rows = delta.read(spark, place)
     columns = [F.col(f"{LATE_COLUMN}.{name}") for name in ("batch_id", "start", "end")]

@@ -18,9 +18,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, platform_check, queries, storage
+from topiclake import delta, platform_check, queries
 from topiclake.config.settings import Settings
 from topiclake.sinks.webhook import Webhook, message
+from topiclake.storage import mount
 
 #: Columns of the table; `id` is the same when a notice is sent again.
 NOTICES = (
@@ -128,9 +129,9 @@ def notice_batches(
         NoticeError: Within a micro-batch: the webhook does not take a message. Nothing is lost: the batch is
             repeated at the next start.
     """
-    place, location = (storage.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    place, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
     platform_check.require_log_store(spark, place)
-    storage.require_writable(place)
+    mount.require_writable(place)
     webhook = Webhook.from_settings(settings)
     return NoticeBatches(settings.name, place, webhook, notices, checkpoint=location)
 

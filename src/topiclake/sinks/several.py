@@ -11,10 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import queries, storage
+from topiclake import queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, IngestError, TopiclakeError
-from topiclake.storage_renewal import WriteBatch
+from topiclake.storage import mount
+from topiclake.storage.renewal import WriteBatch
 
 _AGAIN = "mend the sink and start again: the batch is repeated, and sinks that have it already skip it"
 
@@ -53,8 +54,8 @@ def start_sinks(
         TopiclakeError: The batch that an earlier run began failed.
     """
     queries.require_output_mode(output_mode)
-    location = storage.resolve(dbutils, settings.storage, checkpoint_path)
-    storage.require_writable(location)
+    location = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    mount.require_writable(location)
     _require_apart(sinks, location)
     for sink in sinks.values():
         if refuse := getattr(sink, "require_output_mode", None):

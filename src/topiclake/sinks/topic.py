@@ -9,10 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import kafka_writer, queries, storage
+from topiclake import kafka_writer, queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.kafka_writer import Writer
+from topiclake.storage import mount
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def topic_batches(
         KafkaError: The broker cannot be used.
         StorageError: The checkpoint's path cannot be used.
     """
-    place = storage.resolve(dbutils, settings.storage, checkpoint_path)
+    place = mount.resolve(dbutils, settings.storage, checkpoint_path)
     return TopicBatches(Writer.from_settings(settings, topic, id_columns), records, checkpoint=place)
 
 
@@ -111,7 +112,7 @@ def start_topic_writer(
         settings, dbutils, checkpoint_path=checkpoint_path, topic=topic, id_columns=id_columns
     )
     write_batch.require_output_mode(output_mode)
-    storage.require_writable(write_batch.checkpoint)
+    mount.require_writable(write_batch.checkpoint)
     return queries.start_batches(
         records,
         settings,

@@ -59,7 +59,7 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
 
     Args:
         storage: The source, and how long before to warn.
-        settings: What opens it, see `storage_access.hadoop_settings`.
+        settings: What opens it, see `access.hadoop_settings`.
 
     Raises:
         StorageError: It has not begun yet, or has ended.

@@ -17,11 +17,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import delta, progress, storage, storage_expiry
+from topiclake import delta, progress
 from topiclake.config.storage import StorageSettings
 from topiclake.session import renewed_key
-from topiclake.storage_access import hadoop_settings
-from topiclake.storage_refusals import refusals_named
+from topiclake.storage import expiry, mount
+from topiclake.storage.access import hadoop_settings
+from topiclake.storage.failures import refusals_named
 
 #: So long after the last time a secret is read anew.
 EVERY_SECONDS = 60
@@ -73,17 +74,17 @@ def _follow(
     while not progress.has_ended(query, EVERY_SECONDS):
         try:
             before, settings = settings, hadoop_settings(to)
-            storage_expiry.remind(to, settings)
-            storage_expiry.require_begun(to, settings)
+            expiry.remind(to, settings)
+            expiry.require_begun(to, settings)
             # One of several secrets may have been replaced, and the other one not yet.
             if settings == before or len(to.credentials) == 1:
-                storage.give(dbutils, to, settings, spark)
+                mount.give(dbutils, to, settings, spark)
             if (now := _stamp(spark, to)) != stamp:
                 stamp = now
                 _take(spark, to, settings)
             why = ""
         except Exception as error:  # noqa: BLE001 (a secret store that is away must not end the query)
-            told, why = why, storage.reason(error)
+            told, why = why, mount.reason(error)
             if why != told:
                 _LOG.warning("the credential of %s is not renewed, and tried again: %s", to.source, why)
 

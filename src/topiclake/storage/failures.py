@@ -12,10 +12,10 @@ from py4j.protocol import Py4JError
 from pydantic import ValidationError
 from pyspark.errors import PySparkException
 
-from topiclake import storage_expiry
 from topiclake.config.secret import Secret
 from topiclake.config.storage import OAuthSettings, StorageSettings, without_login
 from topiclake.errors import SECOND_QUERY, StorageError
+from topiclake.storage import expiry
 
 _THROWN = re.compile(r"^(?:Caused by|:)?[: ]*[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 #: Some of Hadoop's tell no class.
@@ -148,7 +148,7 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
     source, region = storage.source, storage.region or "of this machine"
     # Without a word S3 refuses both.
     has_token = storage.session_token is not None
-    good = storage_expiry.still_good(storage)
+    good = expiry.still_good(storage)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     place = (
         f"{'bucket' if storage.kind == 's3a' else 'container'} {urlsplit(source).netloc.partition('@')[0]}"

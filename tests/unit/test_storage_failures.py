@@ -4,8 +4,8 @@ import pytest
 
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
-from topiclake.storage_access import hadoop_settings
-from topiclake.storage_refusals import refusal
+from topiclake.storage.access import hadoop_settings
+from topiclake.storage.failures import refusal
 
 S3 = "s3a://b/x"
 ABFSS = "abfss://raw@account.dfs.core.windows.net/gps"

@@ -13,11 +13,11 @@ from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
-from topiclake import storage_expiry
 from topiclake.config.storage import SOURCES, StorageSettings, leads_out, without_login
 from topiclake.errors import StorageError, TopiclakeError
 from topiclake.session import is_databricks, open_store
-from topiclake.storage_access import hadoop_settings
+from topiclake.storage import expiry
+from topiclake.storage.access import hadoop_settings
 
 _LOG = logging.getLogger(__name__)
 _URI = re.compile(r"[a-zA-Z][\w+.-]*:")
@@ -55,7 +55,7 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
         if storage.credentials:
             _LOG.warning("%s is used as it is mounted: %s", storage.mount_point, reason(error))
         return storage.mount_point
-    storage_expiry.require_current(storage, settings)
+    expiry.require_current(storage, settings)
     give(dbutils, storage, settings, spark)
     return storage.mount_point
 
