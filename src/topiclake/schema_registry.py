@@ -211,23 +211,23 @@ class SchemaRegistry:
             SchemaRegistryError: No answer within `patience`, or a refusal.
         """
         found: dict[Key, RegisteredSchema] = {}
-        unknown: set[Key] = set()
+        unknown: list[Key] = []
         not_asked: set[Key] = set()
-        new: list[int | str] = []
         for key in self._in_turn(ids):
             if not self._is_known(canonical(key)) and len(self._recent_misses()) >= _MISSES:
                 not_asked.add(key)
             elif schema := self.by_id(key) if isinstance(key, int) else self.by_guid(key):
                 found[key] = schema
             else:
-                unknown.add(key)
-                if canonical(key) not in self._unknown:
-                    new.append(canonical(key))
-                self._remember(canonical(key))
+                unknown.append(key)
         if self.new_id_seconds:
-            self._ask_again(new, subjects)
+            self._ask_again([canonical(key) for key in unknown], subjects)
         found |= {key: self._schemas[canonical(key)] for key in unknown if canonical(key) in self._schemas}
-        return found, unknown - found.keys(), not_asked
+        still_unknown = [key for key in unknown if key not in found]
+        # Not before: a registry that is away while an id is asked for again has not answered.
+        for key in still_unknown:
+            self._remember(canonical(key))
+        return found, set(still_unknown), not_asked
 
     def _in_turn(self, ids: Iterable[Key]) -> list[Key]:
         # Copies: another thread may add to them meanwhile.
@@ -247,8 +247,9 @@ class SchemaRegistry:
         if len(self._unknown) > _REMEMBERED:
             del self._unknown[next(iter(self._unknown))]
 
-    def _ask_again(self, new: list[int | str], subjects: Sequence[str]) -> None:
+    def _ask_again(self, unknown: Iterable[int | str], subjects: Sequence[str]) -> None:
         """Ask for ids whose first answer was "unknown" until all are known, or `new_id_seconds` are over."""
+        new = [key for key in unknown if key not in self._unknown]
         for share in _SHARES if new else ():
             self.clock.sleep(share * self.new_id_seconds)
             for subject in subjects:

@@ -365,6 +365,19 @@ def test_a_registry_that_is_away_while_an_id_is_asked_for_again_is_no_verdict(ma
     assert registry.by_ids([schema_id])[0].keys() == {schema_id}
 
 
+def test_a_registry_that_was_away_meanwhile_has_its_ten_seconds_again(make, proxy, time_, schema_id):
+    registry = make(new_id_seconds=10)
+    proxy.fault("own 404 without schema", times=1)
+    time_.after(0.5, lambda: proxy.fault("503"))
+    with pytest.raises(SchemaRegistryError):
+        registry.by_ids([schema_id])
+    proxy.heal()
+    time_.sleep(60)
+    proxy.fault("own 404 without schema")
+    time_.after(5, proxy.heal)
+    assert registry.by_ids([schema_id])[0].keys() == {schema_id}
+
+
 def test_known_ids_are_found_when_the_misses_are_spent(make, schema_id):
     registry = make()
     registry.by_id(schema_id)
