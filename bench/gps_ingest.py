@@ -31,7 +31,7 @@ from confluent_kafka import Producer
 from rich.table import Table
 
 from bench.rounds import PROJECT, console, in_rounds, own_services, spread
-from topiclake import avro, kafka, wire_format
+from topiclake import avro, kafka, kafka_admin, wire_format
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.pipelines import gps
@@ -73,7 +73,7 @@ def values(schema_ids: list[int], tracks: list[list[gps.GpsEvent]], records: int
 def preload(settings: Settings, records: int) -> None:
     """Fill the topic and register its schema; for THREE_IDS in three versions that differ in their doc."""
     topic = settings.pipeline.topic
-    kafka.ensure_topic(settings.kafka, topic, 4)
+    kafka_admin.ensure_topic(settings.kafka, topic, 4)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     docs = ("v1", "v2", "v3") if topic.startswith(THREE_IDS) else ("v1",)
     ids = [registry.register(f"{topic}-value", json.dumps(gps.GPS_SCHEMA | {"doc": doc})) for doc in docs]

@@ -32,7 +32,7 @@ from bench.rounds import console, own_services
 from bench.torture import MOST_SECONDS, start_spark
 from tests.integration.crash_run import Ingest
 from tests.integration.crash_traffic import settings_for
-from topiclake import audit, avro, checkpoint, delta, kafka, replay_claims
+from topiclake import audit, avro, checkpoint, delta, kafka, kafka_admin, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
@@ -92,7 +92,7 @@ class Kind:
     def create(self) -> None:
         """Create topics and subjects."""
         for topic in self.topics:
-            kafka.ensure_topic(self.settings.kafka, topic, PARTITIONS)
+            kafka_admin.ensure_topic(self.settings.kafka, topic, PARTITIONS)
             self.register(topic)
 
     def register(self, topic: str) -> None:
@@ -228,7 +228,7 @@ class TwoTopics(Kind):
     def create(self) -> None:
         """Create both topics, and the subject of the first."""
         for topic in self.topics:
-            kafka.ensure_topic(self.settings.kafka, topic, PARTITIONS)
+            kafka_admin.ensure_topic(self.settings.kafka, topic, PARTITIONS)
         self.register(self.topics[0])
         # The second topic's values name the same schema: an id is of a schema, not of a subject.
         self.schema_ids[self.topics[1]] = self.schema_ids[self.topics[0]]

@@ -5,7 +5,7 @@ from .config.load import load_settings
 from .data_loss import lost_offsets
 from .deserializers import deserializer
 from .ingest import start_ingest
-from .kafka import ensure_topic
+from .kafka_admin import ensure_topic
 from .kafka_batch import read_batch, read_compacted
 from .kafka_writer import drop_duplicates, write_topic
 from .monitoring.listener import monitor_queries, stop_monitoring

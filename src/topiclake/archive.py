@@ -20,7 +20,8 @@ from topiclake import (
     checkpoint,
     data_loss,
     delta,
-    kafka,
+    kafka_admin,
+    kafka_source,
     parquet_folder,
     platform_check,
     progress,
@@ -30,7 +31,7 @@ from topiclake import (
 )
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
-from topiclake.session import is_databricks, renewed_key
+from topiclake.session import renewed_key
 from topiclake.static_schemas import StaticSchemas
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
@@ -166,7 +167,7 @@ class Archive:
 
     def _stream(self) -> DataStreamWriter:
         settings = self.settings
-        records = kafka.read_topic(self.spark, settings.kafka, settings.pipeline, shaded=is_databricks())
+        records = kafka_source.read_topic(self.spark, settings.kafka, settings.pipeline)
         writer = self.schemas.rows(records).writeStream.queryName(settings.name).format("parquet")
         return writer.option("checkpointLocation", self.checkpoint).option("path", self.path)
 
@@ -196,7 +197,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
             found=settings.pipeline.mode,
         )
     to = targets.target(settings, dbutils)
-    kafka.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
+    kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     platform_check.require_avro_limits(spark)
     for location in (to.table, to.checkpoint):
         mount.require_writable(location)

@@ -36,7 +36,6 @@ from topiclake.audit_report import AuditReport, PartitionAudit, joined
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, StorageError
 from topiclake.kafka_offsets import held_offsets
-from topiclake.session import is_databricks
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 
@@ -126,15 +125,14 @@ def _audit_topic(
 
 def _held_places(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
     """Return what Kafka holds; records are read, since compaction and transactions leave gaps."""
-    records = read_held(spark, settings.kafka, settings.pipeline, ranges, shaded=is_databricks())
+    records = read_held(spark, settings.kafka, settings.pipeline, ranges)
     place = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
     return records.select("partition", "offset", place.alias("place"))
 
 
 def _uncommitted_places(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
     """Return what Kafka holds of committed, open and aborted transactions."""
-    shaded = is_databricks()
-    records = read_held(spark, settings.kafka, settings.pipeline, ranges, shaded=shaded, uncommitted=True)
+    records = read_held(spark, settings.kafka, settings.pipeline, ranges, uncommitted=True)
     return records.select("partition", "offset", _place(UNCOMMITTED))
 
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, kafka, resumptions, topics
+from topiclake import checkpoint, kafka, kafka_source, resumptions, topics
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import IngestError, OffsetsLostError
@@ -127,7 +127,6 @@ def read_held(
     pipeline: PipelineSettings,
     ranges: Mapping[int, Range],
     *,
-    shaded: bool,
     uncommitted: bool = False,
 ) -> DataFrame:
     """Read the ranges of one topic from Kafka, with the consumer's settings that the stream has.
@@ -137,20 +136,19 @@ def read_held(
         settings: The broker.
         pipeline: The topic.
         ranges: By partition.
-        shaded: Whether Kafka's classes carry Databricks' prefix.
         uncommitted: Whether records of open and of aborted transactions are read, too.
 
     Returns:
-        A DataFrame with the columns of `kafka.read_topic`. Reading it fails when Kafka has deleted the
+        A DataFrame with the columns of `kafka_source.read_topic`. Reading it fails when Kafka has deleted the
         beginning of a range meanwhile; gaps that compaction or transactions left are right.
     """
-    options = kafka.range_options(settings, shaded=shaded)
+    options = kafka_source.range_options(settings)
     # Headers are not looked at, and cost time.
     client = {key: value for key, value in options.items() if key != "includeHeaders"}
     if uncommitted:
         client["kafka.isolation.level"] = "read_uncommitted"
     held = {one: (part.earliest, part.committed) for one, part in ranges.items()}
-    return kafka.read_range(spark, client, {pipeline.topic: held})
+    return kafka_source.read_range(spark, client, {pipeline.topic: held})
 
 
 def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tuple[int, int]]:

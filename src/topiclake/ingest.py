@@ -19,12 +19,13 @@ from topiclake import (
     data_loss,
     delta,
     kafka,
+    kafka_admin,
+    kafka_source,
     micro_batch,
     open_transactions,
     platform_check,
     progress,
     queries,
-    source_options,
     targets,
     topics,
     value_batch,
@@ -36,7 +37,6 @@ from topiclake.consumer_groups import GroupCommit
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target
 from topiclake.schemas import BeforeTable, Look, look_at, plain_keys
-from topiclake.session import is_databricks
 from topiclake.start_check import StartCheck
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
@@ -65,7 +65,7 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     """
     to = targets.target(settings, dbutils)
     if not settings.pipeline.has_table_for_each:
-        kafka.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
+        kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     platform_check.require_avro_limits(spark)
     platform_check.require_log_store(spark, to.table)
     several = settings.pipeline.has_table_for_each
@@ -95,7 +95,7 @@ def _start(
     known = before.position or {}
     if several is not None:
         waits, seen = settings.pipeline.wait_for_topic, data_loss.seen_topics(spark, to.checkpoint)
-        kafka.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen)
+        kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen)
     settings = StartCheck(spark, settings, to, before, several, _reader(settings)).run()
     # Before the table is made: the checkpoint may lie elsewhere.
     with refusals_named(settings.storage, to.checkpoint):
@@ -115,11 +115,10 @@ def _start(
         client = kafka.client_settings(settings.kafka)
         watch = data_loss.Watch(settings.name, to.checkpoint, to.start, client)
         write_batch = partial(data_loss.write_watched, watch, write_batch)
-    records = kafka.read_topic(
+    records = kafka_source.read_topic(
         spark,
         settings.kafka,
         settings.pipeline,
-        shaded=is_databricks(),
         known=known if several is not None else {},
     )
     keep_ids()
@@ -218,10 +217,10 @@ def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # no
         reader=_reader(settings),
         ledger=mount.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
         client=kafka.client_settings(settings.kafka),
-        reads=source_options.pattern(settings.pipeline),
+        reads=kafka_source.pattern(settings.pipeline),
         fail_on_data_loss=settings.pipeline.fail_on_data_loss,
     )
 
 
 def _reader(settings: Settings) -> dict[str, str]:
-    return kafka.range_options(settings.kafka, shaded=is_databricks())
+    return kafka_source.range_options(settings.kafka)

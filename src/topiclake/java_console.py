@@ -9,7 +9,8 @@ from pathlib import Path
 from topiclake.config.load import first_pipeline, load_settings
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.secret import SecretReader
-from topiclake.kafka import jvm_client_settings, require_topic
+from topiclake.kafka import jvm_client_settings
+from topiclake.kafka_admin import require_topic
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def console_access(
     return ConsoleAccess(
         settings.kafka.bootstrap_servers,
         settings.kafka.group_id_prefix,
-        jvm_client_settings(settings.kafka, shaded=False),
+        jvm_client_settings(settings.kafka),
         _formatter(settings.schema_registry),
     )
 

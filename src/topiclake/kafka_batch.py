@@ -5,11 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import data_loss, kafka, kafka_offsets, source_options
+from topiclake import data_loss, kafka_admin, kafka_offsets, kafka_source
 from topiclake.config.settings import Settings
 from topiclake.config.source import LATEST
 from topiclake.errors import ConfigError
-from topiclake.session import is_databricks
 
 
 def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -39,11 +38,11 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
             "starting_offsets=earliest, offsets or a time",
             parameter="starting_offsets",
         )
-    kafka.require_topics(settings.kafka, pipeline)
+    kafka_admin.require_topics(settings.kafka, pipeline)
     held = kafka_offsets.held_of(settings.kafka, pipeline, [])
     kafka_offsets.require_partitions(pipeline, held)
     data_loss.require_configured(settings, held)
-    options = source_options.of_batch(pipeline) | kafka.range_options(settings.kafka, shaded=is_databricks())
+    options = kafka_source.of_batch(pipeline) | kafka_source.range_options(settings.kafka)
     return spark.read.format("kafka").options(**options).load()
 
 

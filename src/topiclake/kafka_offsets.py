@@ -13,7 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, Top
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.error import KafkaError as ClientError
 
-from topiclake import kafka
+from topiclake import kafka, kafka_admin
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
@@ -51,7 +51,7 @@ def held_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, in
         TopicNotFoundError: The broker does not hold the topic.
         KafkaError: The broker cannot be reached, or refuses the login or the request.
     """
-    kafka.require_topic(settings, topic)
+    kafka_admin.require_topic(settings, topic)
     try:
         return held(kafka.client_settings(settings), [topic], with_ids=False).offsets[topic]
     except KafkaException as error:

@@ -24,10 +24,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from topiclake import kafka
+from topiclake import kafka_admin
+from topiclake.config.kafka import KafkaSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, KafkaError
-from topiclake.session import is_databricks
+from topiclake.kafka import jvm_client_settings
 
 #: The header with a record's id: 32 hexadecimal digits.
 ID_HEADER = "topiclake_id"
@@ -61,8 +62,8 @@ class Writer:
             KafkaError: The broker cannot be used.
         """
         if topic is not None:
-            kafka.require_topic(settings.kafka, topic)
-        options = kafka.writer_options(settings.kafka, topic, shaded=is_databricks())
+            kafka_admin.require_topic(settings.kafka, topic)
+        options = writer_options(settings.kafka, topic)
         return cls(settings.name, topic, tuple(id_columns), options)
 
     def write(self, records: DataFrame, batch: str) -> None:
@@ -75,6 +76,14 @@ class Writer:
     def place(self) -> str:
         """What ids begin with: the same record in two topics is two records."""
         return self.name if self.topic is None else f"{self.name}/{self.topic}"
+
+
+def writer_options(kafka: KafkaSettings, topic: str | None) -> dict[str, str]:
+    """Return the options of Spark's Kafka sink; without a topic the records have a column for it."""
+    tuned = {"linger.ms": "20", "batch.size": "131072", "compression.type": "lz4"}
+    client = jvm_client_settings(kafka) | tuned
+    options = {} if topic is None else {"topic": topic}
+    return options | {f"kafka.{key}": value for key, value in client.items()}
 
 
 def write_topic(

@@ -18,7 +18,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, delta, kafka, micro_batch, replay_claims, value_batch
+from topiclake import checkpoint, data_loss, delta, kafka_source, micro_batch, replay_claims, value_batch
 from topiclake.batch_offsets import OFFSETS
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError
@@ -210,7 +210,7 @@ def write_missing(
     for one, first, after in spans:
         begin, end = around.get(one, (first, after))
         around[one] = min(first, begin), max(after, end)
-    read = kafka.read_range(spark, reader, {content.topic: around})
+    read = kafka_source.read_range(spark, reader, {content.topic: around})
     records = _within(spark, read, spans).join(
         rows.select("partition", "offset"), ["partition", "offset"], "left_anti"
     )

@@ -10,14 +10,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import kafka, platform_check, queries, registered_values, targets, value_batch, wire_format
+from topiclake import (
+    kafka_admin,
+    kafka_source,
+    platform_check,
+    queries,
+    registered_values,
+    targets,
+    value_batch,
+    wire_format,
+)
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.registered_values import FixedSchemas
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.session import is_databricks
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.storage.renewal import WriteBatch
@@ -137,8 +145,8 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
 
 
 def _records(spark: SparkSession, settings: Settings) -> DataFrame:
-    kafka.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
-    return kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
+    kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
+    return kafka_source.read_topic(spark, settings.kafka, settings.pipeline)
 
 
 def _require_named(pipeline: PipelineSettings) -> None:

@@ -25,7 +25,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, delta, kafka, kafka_offsets, micro_batch
+from topiclake import checkpoint, data_loss, delta, kafka_offsets, kafka_source, micro_batch
 from topiclake.checkpoint import Ranges
 from topiclake.config.pipeline import QUARANTINE, TOPIC
 from topiclake.errors import (
@@ -122,7 +122,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     if not ready:
         return
     if ready != new:
-        records = kafka.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
+        records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
     # Every topic reads its part of the batch: from memory or disk, not from Kafka again.
     records = records.persist()
     try:
@@ -299,7 +299,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
             number, ranges = _next_range(spark, topics.ledger, topic, missed)
             offsets = {topic: _spans(ranges)}
             if offsets := _still_held(topics, offsets):
-                records = kafka.read_range(
+                records = kafka_source.read_range(
                     spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
                 )
                 micro_batch.write(target, records, number, read_again=offsets)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.drain import Mounts
-from topiclake import audit, avro, delta, kafka
+from topiclake import audit, avro, delta, kafka, kafka_admin
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
@@ -69,7 +69,7 @@ class Traffic:
 
     def __init__(self, settings: Settings) -> None:
         topic = settings.pipeline.topic
-        kafka.ensure_topic(settings.kafka, topic, PARTITIONS)
+        kafka_admin.ensure_topic(settings.kafka, topic, PARTITIONS)
         registry = SchemaRegistry.from_settings(settings.schema_registry)
         versions = (FIELDS, FIELDS + UNIT, FIELDS + UNIT + RATIO)
         self.ids = [registry.register(f"{topic}-value", record(fields)) for fields in versions]

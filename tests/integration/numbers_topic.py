@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import kafka
+from topiclake import kafka, kafka_admin
 from topiclake.config.load import load_settings
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
@@ -59,7 +59,7 @@ class Numbers:
         return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=changed)})
 
     def topic(self, name):
-        kafka.ensure_topic(self.settings().kafka, f"{self.name}-{name}", 2)
+        kafka_admin.ensure_topic(self.settings().kafka, f"{self.name}-{name}", 2)
 
     def register(self, name):
         return self.registry.register(f"{self.name}-{name}-value", SCHEMA)

@@ -16,7 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import kafka
+from topiclake import kafka, kafka_admin
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
 from topiclake.kafka_writer import ID_HEADER
@@ -43,7 +43,7 @@ class Out:
     def write(self, rows, **given):
         proposal = self.propose(rows, **given)
         for topic in proposal.topics:
-            kafka.ensure_topic(self.settings.kafka, topic, 2)
+            kafka_admin.ensure_topic(self.settings.kafka, topic, 2)
         tl.write_avro(rows, self.settings, proposal, write_id="one")
 
     def messages(self, topic=None):

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 
 from tests.environment import succeeded
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import kafka
+from topiclake import kafka, kafka_admin
 from topiclake.config.kafka import KafkaSettings
 from topiclake.wire_format import frame, header, identifier, record_header
 
@@ -41,7 +41,7 @@ class Topic:
     def __init__(self, addresses, registry):
         self.name, self.registry = f"console-{uuid4().hex[:8]}", registry
         settings = KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers)
-        kafka.ensure_topic(settings, self.name, 1)
+        kafka_admin.ensure_topic(settings, self.name, 1)
         self.producer = Producer(kafka.client_settings(settings))
 
     def register(self, schema, part="value", **given):

@@ -12,7 +12,18 @@ from confluent_kafka.admin import AdminClient
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import checkpoint, data_loss, delta, ingest, kafka, kafka_offsets, open_transactions, queries
+from topiclake import (
+    checkpoint,
+    data_loss,
+    delta,
+    ingest,
+    kafka,
+    kafka_admin,
+    kafka_offsets,
+    kafka_source,
+    open_transactions,
+    queries,
+)
 from topiclake.config.load import load_settings
 from topiclake.errors import (
     ConfigError,
@@ -42,7 +53,7 @@ class World:
         self.spark, self.folder, self.topic = spark, folder, topic
         self.kafka = self.settings().kafka
         self.admin = AdminClient(kafka.client_settings(self.kafka))
-        kafka.ensure_topic(self.kafka, topic, 2)
+        kafka_admin.ensure_topic(self.kafka, topic, 2)
         self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
         self.schema_id = self.registry.register(f"{topic}-value", ID)
 
@@ -82,7 +93,7 @@ class World:
         self.admin.delete_topics([self.topic])[self.topic].result(120)
         for _ in range(100):
             try:
-                kafka.ensure_topic(self.kafka, self.topic, 2)
+                kafka_admin.ensure_topic(self.kafka, self.topic, 2)
                 found = kafka_offsets.held(kafka.client_settings(self.kafka), [self.topic])
                 if found.ids.get(self.topic, old) != old and len(found.offsets[self.topic]) == 2:
                     return
@@ -106,7 +117,7 @@ class World:
     def start(self, **given):
         """Start the stream without a table: it only writes down what each micro-batch holds."""
         settings = self.settings(**given)
-        records = kafka.read_topic(self.spark, self.kafka, settings.pipeline, shaded=False)
+        records = kafka_source.read_topic(self.spark, self.kafka, settings.pipeline)
         stream = records.writeStream.option("checkpointLocation", settings.pipeline.checkpoint_path)
         self.batches = []
         stream = stream.foreachBatch(lambda batch, _: self.batches.append(ids_of(batch)))
@@ -239,7 +250,7 @@ def test_a_topic_that_comes_later_is_waited_for(world):
     assert "wait_for_topic=true" in raised.value.remedy
     waits = {"topic": later, "wait_for_topic": "true"}
     assert world.stream(**waits, starting_offsets="latest") == []
-    kafka.ensure_topic(world.kafka, later, 2)
+    kafka_admin.ensure_topic(world.kafka, later, 2)
     world.publish(1, 2, topic=later)
     assert world.stream(**waits) == [1, 2]
 
@@ -383,7 +394,7 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_before_a_table_is_made(w
 
 def test_nothing_is_written_for_a_topic_without_a_subject(world):
     other = f"{world.topic}-other"
-    kafka.ensure_topic(world.kafka, other, 1)
+    kafka_admin.ensure_topic(world.kafka, other, 1)
     with pytest.raises(SubjectNotFoundError):
         tl.start_ingest(world.spark, world.settings(topic=other), Unmounted())
     assert list(world.folder.iterdir()) == []

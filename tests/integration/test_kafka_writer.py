@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import kafka, kafka_writer
+from topiclake import kafka, kafka_admin, kafka_source, kafka_writer
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, IngestError, KafkaError, TopicNotFoundError
 
@@ -33,7 +33,7 @@ class World:
         self.source, self.sink = f"{prefix}-source", f"{prefix}-sink"
         self.settings = self.of(self.source)
         for topic in (self.source, self.sink):
-            kafka.ensure_topic(self.settings.kafka, topic, 2)
+            kafka_admin.ensure_topic(self.settings.kafka, topic, 2)
 
     def of(self, topic, **given):
         parameters = {"topic": topic, "table_path": "/t", "checkpoint_path": "/c", "storage": "file:///tmp"}
@@ -47,8 +47,8 @@ class World:
         assert producer.flush(120) == 0
 
     def stream(self, **given):
-        return kafka.read_topic(
-            self.spark, self.settings.kafka, self.of(self.source, **given).pipeline, shaded=False
+        return kafka_source.read_topic(
+            self.spark, self.settings.kafka, self.of(self.source, **given).pipeline
         )
 
     def copy(self, records=None, name="checkpoint", **given):

@@ -20,7 +20,7 @@ from tests.dashboards import dashboard
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import crash_behind_batch
 from tests.waiting import wait_until
-from topiclake import batch_counts, kafka
+from topiclake import batch_counts, kafka, kafka_admin
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError
 from topiclake.monitoring.listener import monitor_queries, stop_monitoring
@@ -40,7 +40,7 @@ class Watched:
         paths = {"table_path": f"{folder}/table", "checkpoint_path": f"{folder}/checkpoint"}
         given = {"topic": self.topic, "storage": folder.as_uri()} | paths
         self.settings = load_settings("gps", given, conf=conf)
-        kafka.ensure_topic(self.settings.kafka, self.topic, 1)
+        kafka_admin.ensure_topic(self.settings.kafka, self.topic, 1)
         with SchemaRegistryClient({"url": self.settings.schema_registry.url}) as registry:
             self.id = registry.register_schema(f"{self.topic}-value", Schema(json.dumps(SCHEMA), "AVRO"))
             # Not of the topic's subject: known by its id alone, once a record names it.

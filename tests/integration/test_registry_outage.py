@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from bench.drain import Mounts
 from tests.integration.crash_traffic import FIELDS, committed, record, settings_for
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import audit, avro, delta, ingest, kafka
+from topiclake import audit, avro, delta, ingest, kafka, kafka_admin
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -48,7 +48,7 @@ class Stream:
         self.registry = SchemaRegistry(addresses.schema_registry_url)
         self.producer = Producer(kafka.client_settings(self.settings.kafka))
         self.sent: list[int] = []
-        kafka.ensure_topic(self.settings.kafka, self.topic, 3)
+        kafka_admin.ensure_topic(self.settings.kafka, self.topic, 3)
         self.known = self.registry.register(f"{self.topic}-value", record(NUMBER, "first"))
 
     def start(self):

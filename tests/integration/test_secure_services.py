@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import kafka, targets
+from topiclake import kafka_admin, kafka_source, targets
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, SchemaRegistryError
@@ -417,8 +417,8 @@ def look_into_spark(folder: str) -> None:
     tell(query.lastProgress.json)
     for mode in ("extended", "cost", "formatted"):
         tell(f"== {mode} plan of the source")
-        kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=False).explain(mode)
-    options = kafka.reader_options(settings.kafka, settings.pipeline, shaded=False)
+        kafka_source.read_topic(spark, settings.kafka, settings.pipeline).explain(mode)
+    options = kafka_source.reader_options(settings.kafka, settings.pipeline)
     batch = spark.read.format("kafka").options(**options).load()
     batch.explain("extended")
     tell("== batch rows", batch.count())
@@ -444,7 +444,7 @@ def _ui_pages(url: str, application: str) -> Iterator[str]:
 def _login_lost(spark: Any, settings: Settings) -> str:
     """Let the broker refuse the query itself, as when a password is changed while it runs."""
     os.environ[_variable("kafka-password")] = str(SECRETS["storage-sas"])
-    records = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=False)
+    records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline)
     query = records.writeStream.format("noop").queryName("lost").trigger(availableNow=True).start()
     try:
         await_caught_up(query, "availableNow")
@@ -556,7 +556,7 @@ def untrusting(secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_untrusted_certificate_of_the_broker_is_named(untrusting: Settings) -> None:
     with pytest.raises(KafkaError) as caught:
-        kafka.require_topic(untrusting.kafka, "gps")
+        kafka_admin.require_topic(untrusting.kafka, "gps")
     assert re.search(r"no TLS connection to the broker at localhost:\d+: .*certificate", caught.value.cause)
     assert "kafka.ca_file" in caught.value.remedy
 

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import delta, kafka, replay_claims
+from topiclake import delta, kafka, kafka_admin, replay_claims
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError, TopiclakeError
 from topiclake.pipelines import taxi as taxi_pipeline
@@ -217,7 +217,7 @@ def test_plain_trips_of_another_version_are_no_garbage_and_can_be_replayed(taxi)
 
 
 def test_an_archive_of_an_empty_topic_is_empty_and_ends_at_a_record_that_does_not_decode(taxi):
-    kafka.ensure_topic(taxi.settings().kafka, taxi.topic, 4)
+    kafka_admin.ensure_topic(taxi.settings().kafka, taxi.topic, 4)
     with pytest.raises(SubjectNotFoundError) as raised:
         taxi.archive()
     assert raised.value.fields["subject"] == f"{taxi.topic}-value"
@@ -258,7 +258,7 @@ def test_what_cannot_be_done_is_named_before_anything_is_written(taxi):
             taxi.publish(0, 1, **given)
         ((name, value),) = given.items()
         assert raised.value.fields == {"parameter": name, "found": value, "allowed": allowed}
-    kafka.ensure_topic(taxi.settings().kafka, taxi.topic, 1)
+    kafka_admin.ensure_topic(taxi.settings().kafka, taxi.topic, 1)
     registry = SchemaRegistry.from_settings(taxi.settings().schema_registry)
     registry.register(f"{taxi.topic}-value", json.dumps(TRIP_SCHEMAS[17]))
     with pytest.raises(ConfigError, match="no quarantine"):
@@ -274,7 +274,7 @@ def test_trips_that_vanish_while_they_are_sent_are_no_fault_of_the_topic(taxi):
     source = Path(taxi.source(0, 10))
     found = read_trips(taxi.spark, source.as_uri())
     source.unlink()
-    kafka.ensure_topic(taxi.settings().kafka, taxi.topic, 1)
+    kafka_admin.ensure_topic(taxi.settings().kafka, taxi.topic, 1)
     with pytest.raises(
         StorageError, match=r"/0\.csv cannot be used: .*; what was sent before stays"
     ) as failed:

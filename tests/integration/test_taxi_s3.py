@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import kafka
+from topiclake import kafka_admin
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import StorageError, TopiclakeError, TopicNotFoundError
@@ -291,7 +291,7 @@ def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
     assert str(refused.value).startswith(told)
     assert "\n" not in str(refused.value)
     with pytest.raises(TopicNotFoundError):
-        kafka.require_topic(settings.kafka, "unread")
+        kafka_admin.require_topic(settings.kafka, "unread")
     assert "unread-value" not in tl.SchemaRegistry.from_settings(settings.schema_registry).subjects()
 
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.waiting import wait_until
-from topiclake import audit, delta, ingest, kafka, progress, topics
+from topiclake import audit, delta, ingest, kafka, kafka_admin, progress, topics
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
 from topiclake.schema_registry import SchemaRegistry
@@ -65,7 +65,7 @@ class World:
         )
 
     def topic(self, name):
-        kafka.ensure_topic(self.settings().kafka, f"{self.prefix}-{name}", 2)
+        kafka_admin.ensure_topic(self.settings().kafka, f"{self.prefix}-{name}", 2)
 
     def register(self, name, schema=V1):
         return self.registry.register(f"{self.prefix}-{name}-value", schema)

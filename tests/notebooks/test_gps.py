@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
-from topiclake import kafka, wire_format
+from topiclake import kafka, kafka_admin, wire_format
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -227,7 +227,7 @@ def test_failfast_names_topic_partition_and_offset_and_writes_nothing(notebooks,
 @pytest.mark.thorough("where a query starts and ends is tested in test_kafka_source")
 def test_offsets_for_each_partition_are_obeyed(cells) -> None:
     notebooks = cells.notebooks
-    kafka.ensure_topic(notebooks.kafka, notebooks.topic, 2)
+    kafka_admin.ensure_topic(notebooks.kafka, notebooks.topic, 2)
     cells.publish()
     in_first = Consumer(kafka.client_settings(notebooks.kafka) | {"group.id": notebooks.topic})
     _, end = in_first.get_watermark_offsets(TopicPartition(notebooks.topic, 0), timeout=120)
@@ -243,7 +243,7 @@ def test_offsets_for_each_partition_are_obeyed(cells) -> None:
 @pytest.mark.thorough("an empty batch is tested in test_tables")
 def test_an_empty_topic_gives_an_empty_table(cells) -> None:
     notebooks = cells.notebooks
-    kafka.ensure_topic(notebooks.kafka, notebooks.topic, 1)
+    kafka_admin.ensure_topic(notebooks.kafka, notebooks.topic, 1)
     schema = (PROJECT / "tests" / "notebooks" / "gps.avsc").read_text("utf-8")
     notebooks.registry.register(f"{notebooks.topic}-value", schema)
     empty = cells.ingest()
@@ -272,7 +272,7 @@ def test_a_missing_subject_lists_those_that_exist(cells) -> None:
 def test_a_missing_topic_is_named_with_the_three_nearest_names(cells) -> None:
     topic = cells.notebooks.topic
     for name in (f"{topic}1", f"{topic}-12", f"{topic}-123", "some-other-topic"):
-        kafka.ensure_topic(cells.notebooks.kafka, name, 1)
+        kafka_admin.ensure_topic(cells.notebooks.kafka, name, 1)
     cells.notebooks.registry.register(f"{topic}-value", '"string"')
     sentence = refused(TopicNotFoundError, cells.ingest)
     assert f"topic {topic} is not on the broker" in sentence

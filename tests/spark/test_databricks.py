@@ -6,13 +6,12 @@ No Databricks is here: these are the options, and that Spark's own source takes 
 import pytest
 from pyspark.sql.types import StructType
 
-from topiclake import ingest, kafka, targets
+from topiclake import ingest, kafka_source, targets
 from topiclake.avro import Codec, Codecs
 from topiclake.checkpoint import NONE, Progress
 from topiclake.config.load import load_settings
 from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.schemas import Look, Schemas
-from topiclake.session import is_databricks
 from topiclake.storage import mount
 
 CONF = """
@@ -59,13 +58,13 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     class StartedError(Exception):
         pass
 
-    def read_topic(_spark, kafka_settings, pipeline, *, shaded, known):
+    def read_topic(_spark, kafka_settings, pipeline, *, known):
         assert known == {}
-        asked.update(kafka.reader_options(kafka_settings, pipeline, shaded=shaded))
+        asked.update(kafka_source.reader_options(kafka_settings, pipeline))
         raise StartedError
 
-    monkeypatch.setattr(ingest.kafka, "read_topic", read_topic)
-    monkeypatch.setattr(ingest.kafka, "require_topics", lambda *_, **__: None)
+    monkeypatch.setattr(ingest.kafka_source, "read_topic", read_topic)
+    monkeypatch.setattr(ingest.kafka_admin, "require_topics", lambda *_, **__: None)
     monkeypatch.setattr(ingest.checkpoint, "progress", lambda *_: Progress(NONE, NONE, None))
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
     monkeypatch.setattr(ingest.data_loss, "require_or_keep", lambda *_: {})
@@ -82,7 +81,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
 
 def test_sparks_source_takes_the_options(spark, settings):
     """Spark checks the source's own options here; the login is not tried before the stream starts."""
-    stream = kafka.read_topic(spark, settings.kafka, settings.pipeline, shaded=is_databricks())
+    stream = kafka_source.read_topic(spark, settings.kafka, settings.pipeline)
     assert stream.isStreaming
     wanted = {field.name: field.dataType for field in StructType.fromDDL(RECORD_SCHEMA)}
     found = {field.name: field.dataType for field in stream.schema}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topiclake import kafka
+from topiclake import kafka_source
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.storage import StorageSettings
@@ -42,10 +42,9 @@ def login_of_the_reader():
         "password": "{{secrets/s/p}}",
     }
     pipeline = {"topic": "gps", "view": "gps", "table_path": "/t", "checkpoint_path": "/c"}
-    options = kafka.reader_options(
+    options = kafka_source.reader_options(
         KafkaSettings.model_validate(broker, context={"secrets": lambda _scope, key: key}),
         PipelineSettings.model_validate(pipeline),
-        shaded=is_databricks(),
     )
     return options["kafka.sasl.jaas.config"]
 

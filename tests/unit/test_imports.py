@@ -15,7 +15,7 @@ LAYERS = [
     {"pipelines"},
     {"tables", "audit", "archive", "streams", "kafka_batch", "avro_producer", "restarts", "sinks"}
     | {"monitoring"},
-    {"kafka_writer", "avro_records"},
+    {"avro_records"},
     {"ingest"},
     {"automatic_replay"},
     {"replay"},
@@ -24,9 +24,11 @@ LAYERS = [
     {"targets", "topics", "value_batch", "registered_values"},
     {"micro_batch", "static_schemas", "lineage"},
     {"schemas", "data_loss", "queries", "batch_followers", "schema_decisions"},
+    {"kafka_writer"},
     {"rows", "lost_ranges", "open_transactions", "parquet_folder", "value_formats"},
     {"storage"},
-    {"kafka_offsets", "java_console", "constraints", "batch_offsets", "resumptions"} | {"replay_claims"},
+    {"kafka_offsets", "java_console", "kafka_source"},
+    {"kafka_admin", "constraints", "batch_offsets", "resumptions"} | {"replay_claims"},
     {"kafka", "checkpoint", "delta", "evolution", "quarantine", "progress"}
     | {
         "checkpoint_notes",
@@ -39,7 +41,7 @@ LAYERS = [
         "avro_event",
         "event_stream",
     },
-    {"avro_form", "avro_encoding", "avro_derived", "source_options", "json_schema_codec", "protobuf_codec"},
+    {"avro_form", "avro_encoding", "avro_derived", "json_schema_codec", "protobuf_codec"},
     {"avro", "json_values", "json_shape"},
     {"schema_registry", "avro_reason", "json_reason", "json_schema", "deserializers"}
     | {"protobuf_schema", "protobuf_values"},

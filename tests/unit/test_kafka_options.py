@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from topiclake import kafka
+from topiclake import kafka, kafka_source, kafka_writer
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 
@@ -42,8 +42,8 @@ def pipeline(**given):
     return PipelineSettings.model_validate(needed | given)
 
 
-def options(kafka_settings, shaded=False, **given):
-    return kafka.reader_options(kafka_settings, pipeline(**given), shaded=shaded)
+def options(kafka_settings, **given):
+    return kafka_source.reader_options(kafka_settings, pipeline(**given))
 
 
 def unquoted(text):
@@ -60,10 +60,10 @@ def unquoted(text):
 
 
 def test_spark_writes_with_the_same_login_and_none_of_the_consumers_settings():
-    written = kafka.writer_options(sasl(consumer={"max.poll.records": 7}), "trips", shaded=True)
+    written = kafka_writer.writer_options(sasl(consumer={"max.poll.records": 7}), "trips")
     assert written["topic"] == "trips"
     assert written["kafka.bootstrap.servers"] == "broker:9092"
-    assert written["kafka.sasl.jaas.config"] == (options(sasl(), shaded=True)["kafka.sasl.jaas.config"])
+    assert written["kafka.sasl.jaas.config"] == options(sasl())["kafka.sasl.jaas.config"]
     assert not [key for key in written if "poll" in key or key in ("subscribe", "startingOffsets")]
 
 
@@ -120,12 +120,14 @@ def test_an_authority_of_ones_own_is_a_pem_truststore():
         ("SCRAM-SHA-512", "org.apache.kafka.common.security.scram.ScramLoginModule"),
     ],
 )
-@pytest.mark.parametrize("shaded", [False, True])
-def test_a_login_names_the_platforms_module(mechanism, module, shaded):
-    found = options(sasl(sasl_mechanism=mechanism), shaded=shaded)
+@pytest.mark.parametrize("is_databricks", [False, True])
+def test_a_login_names_the_platforms_module(mechanism, module, is_databricks, monkeypatch):
+    if is_databricks:
+        monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    found = options(sasl(sasl_mechanism=mechanism))
     assert found["kafka.security.protocol"] == "SASL_SSL"
     assert found["kafka.sasl.mechanism"] == mechanism
-    prefix = "kafkashaded." if shaded else ""
+    prefix = "kafkashaded." if is_databricks else ""
     assert found["kafka.sasl.jaas.config"] == f'{prefix}{module} required username="me" password="pw";'
 
 

@@ -6,13 +6,13 @@ from types import MappingProxyType
 
 import pytest
 
-from topiclake import source_options
+from topiclake import kafka_source
 from topiclake.config.kafka import ALLOWED
 from topiclake.config.load import load_settings
 from topiclake.data_loss import require_configured
 from topiclake.errors import ConfigError, OffsetsLostError
-from topiclake.kafka import range_options
 from topiclake.kafka_offsets import Held, require_partitions
+from topiclake.kafka_source import range_options
 from topiclake.lost_ranges import LostRange, compare, joined
 
 BASE = """
@@ -47,7 +47,7 @@ def refused(load):
 
 
 def of_stream(settings, known=MappingProxyType({})):
-    return source_options.of_stream(settings.pipeline, known)
+    return kafka_source.of_stream(settings.pipeline, known)
 
 
 # Which topics
@@ -58,7 +58,7 @@ def test_topics_are_subscribed_matched_or_assigned(load):
     assert of_stream(load(**one))["subscribe"] == "gps"
     assert of_stream(load(**one, wait_for_topic="true"))["subscribePattern"] == "gps"
     assert of_stream(load(topic_pattern="g.*"))["subscribePattern"] == "(?:g.*)"
-    assert source_options.of_batch(load(topic_pattern="g.*").pipeline)["subscribePattern"] == "g.*"
+    assert kafka_source.of_batch(load(topic_pattern="g.*").pipeline)["subscribePattern"] == "g.*"
     assigned = of_stream(load(assign='{"gps": [0, 3]}'))
     assert json.loads(assigned["assign"]) == {"gps": [0, 3]}
     ways = {"subscribe", "subscribePattern", "assign"}
@@ -149,12 +149,12 @@ def test_offsets_are_those_of_the_pattern_or_of_the_assigned_partitions(load, re
 
 def test_only_a_batch_read_has_an_end(load):
     settings = load(ending_offsets='{"gps": {"0": 5, "1": -1}}', max_offsets_per_trigger="5")
-    batch = source_options.of_batch(settings.pipeline)
+    batch = kafka_source.of_batch(settings.pipeline)
     assert json.loads(batch["endingOffsets"]) == {"gps": {"0": 5, "1": -1}}
     assert not [name for name in batch if "Trigger" in name]
     assert not [name for name in of_stream(settings) if name.startswith("ending")]
-    assert source_options.of_batch(load().pipeline)["endingOffsets"] == "latest"
-    timed = source_options.of_batch(load(ending_offsets=NEW_YEAR).pipeline)
+    assert kafka_source.of_batch(load().pipeline)["endingOffsets"] == "latest"
+    timed = kafka_source.of_batch(load(ending_offsets=NEW_YEAR).pipeline)
     assert timed["endingTimestamp"] == str(NEW_YEAR_MS)
     assert "startingOffsetsByTimestampStrategy" not in timed
 
@@ -246,8 +246,8 @@ def test_consumer_settings_have_values_of_their_kind(load, refused):
 
 def test_groups_get_the_prefix_that_the_broker_allows(load):
     prefixed = load("kafka: {group_id_prefix: team-a}")
-    assert range_options(prefixed.kafka, shaded=False)["groupIdPrefix"] == "team-a"
-    assert "groupIdPrefix" not in range_options(load().kafka, shaded=False)
+    assert range_options(prefixed.kafka)["groupIdPrefix"] == "team-a"
+    assert "groupIdPrefix" not in range_options(load().kafka)
 
 
 # Partitions that are there

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from topiclake import kafka
+from topiclake import kafka_admin
 from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, paced, produce, schema_key
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
@@ -171,7 +171,7 @@ def publish_tracks(
     if times == "now":
         tracks = as_of(tracks, time.time_ns() // 1_000_000)
     topic = settings.pipeline.topic
-    kafka.ensure_topic(settings.kafka, topic, partitions)
+    kafka_admin.ensure_topic(settings.kafka, topic, partitions)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(GPS_SCHEMA))
     key = schema_key(registry, f"{topic}-value", schema_id, schema_in)

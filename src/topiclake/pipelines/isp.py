@@ -9,7 +9,7 @@ from uuid import uuid4
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import kafka, kafka_writer
+from topiclake import kafka_admin, kafka_writer
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.made_rows import drawn
@@ -130,7 +130,7 @@ def publish_hits(
             found=start,
         )
     topic = settings.pipeline.topic
-    there = kafka.ensure_topic(settings.kafka, topic, partitions)
+    there = kafka_admin.ensure_topic(settings.kafka, topic, partitions)
     made = _numbered(spark, amount, seeded, start, max(spread, 1))
     fields = [name for name in made.columns if name != "id"]
     text = F.to_json(F.struct(*fields), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})

@@ -9,7 +9,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import kafka, kafka_writer
+from topiclake import kafka_admin, kafka_writer
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.parameters import moment, whole_number
@@ -90,9 +90,9 @@ def publish_nest_logs(
             raise ConfigError(f"{name} is 0", f"-p {name}=50", parameter=name, found=0)
     made = NestLogs(settings.pipeline, start=began, **numbers)
     topic, of_lines = settings.pipeline.topic, locations.pipeline.topic
-    there = kafka.ensure_topic(settings.kafka, topic, partitions)
+    there = kafka_admin.ensure_topic(settings.kafka, topic, partitions)
     # One partition: of two lines about a camera, the later one counts.
-    kafka.ensure_topic(locations.kafka, of_lines, 1)
+    kafka_admin.ensure_topic(locations.kafka, of_lines, 1)
     lines = location_lines(spark, made.homes)
     kafka_writer.write_topic(lines, locations, write_id=uuid4().hex, topic=of_lines)
     value = F.left(made.text(), F.when(F.col("id") < cut, 40).otherwise(_WHOLE))

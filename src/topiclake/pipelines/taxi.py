@@ -12,14 +12,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake import kafka, kafka_writer, wire_format
+from topiclake import kafka_admin, kafka_writer, wire_format
 from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import KafkaError, StorageError
 from topiclake.parameters import whole_number
 from topiclake.pipelines.taxi_trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.session import is_databricks
 from topiclake.storage import mount
 from topiclake.storage.failures import refusal, refusals_named, secret_names
 
@@ -88,7 +87,7 @@ def publish_trips(
         # Spark's Kafka sink tells nobody what an Observation counted.
         amount = amount or found.count()
     topic, form = settings.pipeline.topic, settings.pipeline.avro_form
-    there = kafka.ensure_topic(settings.kafka, topic, partitions)
+    there = kafka_admin.ensure_topic(settings.kafka, topic, partitions)
     schema = json.dumps(TRIP_SCHEMAS[width])
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", schema)
@@ -114,7 +113,7 @@ def _value(schema: str, header: bytes) -> Column:
 
 def _send(settings: Settings, records: DataFrame, address: str) -> None:
     topic = settings.pipeline.topic
-    options = kafka.writer_options(settings.kafka, topic, shaded=is_databricks())
+    options = kafka_writer.writer_options(settings.kafka, topic)
     stays = "what was sent before stays in the topic"
     try:
         kafka_writer.send(records, options, topic, f"python -m workbench status; {stays}")

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from topiclake import event_stream, kafka
+from topiclake import event_stream, kafka_admin
 from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
@@ -166,7 +166,7 @@ def publish_live_edits(
 
 def _prepared(settings: Settings, partitions: int, schema_in: SchemaIn) -> tuple[PublishedEdits, int | str]:
     topic = settings.pipeline.topic
-    kafka.ensure_topic(settings.kafka, topic, partitions)
+    kafka_admin.ensure_topic(settings.kafka, topic, partitions)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(RECENT_CHANGE))
     return PublishedEdits(topic, schema_id), schema_key(registry, f"{topic}-value", schema_id, schema_in)

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import kafka, kafka_writer, queries
+from topiclake import kafka_admin, kafka_writer, queries
 from topiclake.avro_derived import Timestamps
 from topiclake.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
 from topiclake.config.settings import Settings
@@ -70,7 +70,7 @@ def avro_batches(
     place = mount.resolve(dbutils, settings.storage, checkpoint_path)
     records = proposal.register()
     for one in proposal.topics:
-        kafka.ensure_topic(settings.kafka, one, partitions)
+        kafka_admin.ensure_topic(settings.kafka, one, partitions)
     return AvroBatches(Writer.from_settings(settings, proposal.only_topic, ()), records, checkpoint=place)
 
 

@@ -20,7 +20,7 @@ from topiclake import (
     checkpoint,
     data_loss,
     delta,
-    kafka,
+    kafka_source,
     platform_check,
     quarantine,
     queries,
@@ -31,7 +31,6 @@ from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.rows import Layout
-from topiclake.session import is_databricks
 from topiclake.sinks.several import computed_once
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
@@ -105,7 +104,7 @@ class LateBatches(queries.QuerySink):
         return delta.nullable(late_rows(rows, self.windows, watermark_ms=0, batch_id=0))
 
     def _read(self, spark: SparkSession, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
-        records = kafka.read_range(
+        records = kafka_source.read_range(
             spark, self.options, {self.topic: ranges}, fail_on_data_loss=self.fail_on_data_loss
         )
         return self._rows(records)
@@ -154,7 +153,7 @@ def late_batches(
         layout=targets.layout(pipeline),
         mode=pipeline.mode,
         fail_on_data_loss=pipeline.fail_on_data_loss,
-        options=kafka.range_options(settings.kafka, shaded=is_databricks()),
+        options=kafka_source.range_options(settings.kafka),
     )
     columns = sink.columns(spark)
     platform_check.require_log_store(spark, place)

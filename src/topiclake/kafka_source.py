@@ -1,4 +1,4 @@
-"""What Spark's Kafka source is told of topics, offsets and rates."""
+"""Spark's Kafka source: its options, and topics as streams and as batches of offsets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,97 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
+from pyspark.sql import DataFrame, SparkSession
+
+from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.source import Offsets, SourceSettings
+from topiclake.kafka import jvm_client_settings
 
 #: topic → partition → whatever is known of it.
 Known = Mapping[str, Mapping[int, object]]
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600}
+
+
+def read_topic(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    pipeline: PipelineSettings,
+    *,
+    known: Known = MappingProxyType({}),
+) -> DataFrame:
+    """Read a topic as a stream.
+
+    Args:
+        spark: The session.
+        kafka: How to reach the broker.
+        pipeline: Topic, starting offsets and rate limit.
+        known: See `of_stream`.
+
+    Returns:
+        A streaming DataFrame `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT,
+        timestamp TIMESTAMP, timestampType INT, headers ARRAY<STRUCT<key STRING, value BINARY>>`.
+    """
+    options = reader_options(kafka, pipeline, known=known)
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def read_range(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    ranges: Mapping[str, Mapping[int, tuple[int, int]]],
+    *,
+    fail_on_data_loss: bool = True,
+) -> DataFrame:
+    """Read offsets of topics as a batch.
+
+    Args:
+        spark: The session.
+        options: Of `reader_options`, without topics and offsets.
+        ranges: By topic and partition the first offset, and the one after the last.
+        fail_on_data_loss: Whether it fails when Kafka has deleted the beginning of a range; else it gives
+            what is left.
+
+    Returns:
+        A DataFrame with the columns of `read_topic`; `headers` where the options ask for them.
+    """
+    ends = {
+        name: json.dumps(
+            {topic: {str(one): span[end] for one, span in found.items()} for topic, found in ranges.items()}
+        )
+        for end, name in enumerate(("startingOffsets", "endingOffsets"))
+    }
+    assigned = {"assign": json.dumps({topic: sorted(found) for topic, found in ranges.items()})}
+    losses = {"failOnDataLoss": "true" if fail_on_data_loss else "false"}
+    return spark.read.format("kafka").options(**{**options, **assigned, **losses, **ends}).load()
+
+
+def reader_options(
+    kafka: KafkaSettings,
+    pipeline: PipelineSettings,
+    *,
+    known: Known = MappingProxyType({}),
+) -> dict[str, str]:
+    """Return the options of Spark's Kafka source, for a stream; arguments as in `read_topic`."""
+    return of_stream(pipeline, known) | range_options(kafka)
+
+
+def range_options(kafka: KafkaSettings) -> dict[str, str]:
+    """Return the options of Spark's Kafka source but for topics and offsets, as `read_range` wants them."""
+    return {"includeHeaders": "true"} | _jvm_consumer(kafka)
+
+
+def _jvm_consumer(kafka: KafkaSettings) -> dict[str, str]:
+    # Spark asks only for records that are there. But behind the last of them the consumer waits for more, and
+    # Spark's next question waits behind it on the same connection: 500 ms a task, by default.
+    defaults = {"fetch.max.wait.ms": "10", "isolation.level": kafka.isolation_level}
+    consumer = defaults | {key: str(value) for key, value in kafka.consumer.items()}
+    client = jvm_client_settings(kafka) | consumer
+    options = {f"kafka.{key}": value for key, value in client.items()}
+    if kafka.group_id_prefix is not None:
+        options["groupIdPrefix"] = kafka.group_id_prefix
+    return options
 
 
 def of_stream(pipeline: PipelineSettings, known: Known = MappingProxyType({})) -> dict[str, str]:
