@@ -15,7 +15,6 @@ from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructFiel
 
 from topiclake import avro
 from topiclake.delta import quoted
-from topiclake.quarantine import REFUSED
 
 #: Of rows on their way to the table: the record that they were made of.
 RECORD = f"{avro.OWN}record"
@@ -24,6 +23,11 @@ _CHECK = "delta.constraints."
 #: Where Spark keeps what the columns of a table are declared as: their default, and their CHAR and VARCHAR.
 _DEFAULT = "CURRENT_DEFAULT"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+
+#: The reason of a record whose row the table does not take, and where a judged record has the constraint that
+#: it breaks: a column `STRING`, null where it breaks none, and only where the table has constraints.
+REFUSED_BY_TABLE = "refused_by_table"
+REFUSED = f"{avro.OWN}refused"
 
 
 def of_table(columns: StructType, properties: Mapping[str, str]) -> dict[str, str]:
@@ -202,3 +206,8 @@ def _lacks(there: DataType, wanted: DataType) -> bool:
     if isinstance(there, MapType) and isinstance(wanted, MapType):
         return _lacks(there.valueType, wanted.valueType)
     return False
+
+
+def why_refused() -> Column:
+    """Return the detail of a record that the table refuses; null for another one."""
+    return F.concat(F.lit("the table demands "), F.col(REFUSED))

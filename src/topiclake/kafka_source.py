@@ -20,6 +20,13 @@ Known = Mapping[str, Mapping[int, object]]
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600}
 
+#: A record as it comes from Kafka.
+RECORD_SCHEMA = (
+    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<key STRING, value BINARY>>"
+)
+RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
 
 def read_topic(
     spark: SparkSession,

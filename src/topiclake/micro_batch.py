@@ -23,7 +23,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import avro_form, batch_counts, batch_offsets, checkpoint, delta, observed, quarantine, rows
+from topiclake import (
+    avro_form,
+    batch_counts,
+    batch_offsets,
+    checkpoint,
+    constraints,
+    delta,
+    kafka_source,
+    observed,
+    quarantine,
+    rows,
+)
 from topiclake.avro import Codecs
 from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
@@ -337,7 +348,7 @@ def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
 def _left(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
     judged = rows.judge(avro_form.named(records, codecs.value, plain), codecs, batch.target.layout)
     left = judged.where(rows.is_left(codecs, batch.target.layout))
-    return avro_form.unnamed(left.select(*quarantine.RECORD_COLUMNS), plain)
+    return avro_form.unnamed(left.select(*kafka_source.RECORD_COLUMNS), plain)
 
 
 def _settle(
@@ -351,7 +362,7 @@ def _settle(
         return
     if "undecodable" in tally.reasons:
         schemas.refresh_plain()
-    if quarantine.REFUSED_BY_TABLE in tally.reasons:
+    if constraints.REFUSED_BY_TABLE in tally.reasons:
         # Its constraint may be gone.
         schemas.forget()
     unknown = schemas.look_up(tally.late)

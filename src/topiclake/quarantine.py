@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 
 from topiclake import avro, avro_form
 from topiclake.avro import Codec, Codecs
+from topiclake.constraints import REFUSED, REFUSED_BY_TABLE, why_refused
+from topiclake.kafka_source import RECORD_COLUMNS, RECORD_SCHEMA
 from topiclake.wire_format import (
     GUID_HEADER_LENGTH,
     HEADER_LENGTH,
@@ -21,20 +23,10 @@ from topiclake.wire_format import (
     schema_id_of,
 )
 
-#: A record as it comes from Kafka.
-RECORD_SCHEMA = (
-    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
-    "headers ARRAY<STRUCT<key STRING, value BINARY>>"
-)
 SCHEMA = (
     f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, pipeline STRING, batch_id BIGINT, "
     "quarantined_at TIMESTAMP"
 )
-#: The reason of a record whose row the table does not take, and where a judged record has the constraint that
-#: it breaks: a column `STRING`, null where it breaks none, and only where the table has constraints.
-REFUSED_BY_TABLE = "refused_by_table"
-REFUSED = f"{avro.OWN}refused"
-RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
 def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
@@ -112,11 +104,6 @@ def explained(
         ),
     )
     return judged.withColumn("detail", why).withColumn("reason", reason)
-
-
-def why_refused() -> Column:
-    """Return the detail of a record that the table refuses; null for another one."""
-    return F.concat(F.lit("the table demands "), F.col(REFUSED))
 
 
 @dataclass(frozen=True)

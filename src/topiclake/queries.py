@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 from uuid import uuid4
 
@@ -109,7 +110,7 @@ def start(
         if checkpoint.is_interrupted(spark, location):
             _finish_interrupted(stream)
         query = triggered(stream, settings.pipeline.trigger).start()
-    renewal.follow(query, spark, settings.storage, dbutils)
+    renewal.follow(partial(progress.has_ended, query), spark, settings.storage, dbutils)
     return query
 
 

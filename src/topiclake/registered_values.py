@@ -13,7 +13,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import delta, quarantine, rows, schema_decisions, schemas
+from topiclake import delta, kafka_source, quarantine, rows, schema_decisions, schemas
 from topiclake.avro import Codecs, Registered
 from topiclake.errors import NewSchemaError
 from topiclake.micro_batch import Target, writer_name
@@ -121,7 +121,7 @@ def write_left(
     """
     spark, codecs = records.sparkSession, fixed.codecs
     left = rows.judge(records, codecs, target.layout).where(rows.is_left(codecs, target.layout))
-    decisions, kafka_records = fixed.decisions, records.select(*quarantine.RECORD_COLUMNS)
+    decisions, kafka_records = fixed.decisions, records.select(*kafka_source.RECORD_COLUMNS)
     while True:
         tally = rows.tally(kafka_records, codecs, target.layout, decisions.unknown)
         if not tally.reasons.keys() - {"ok"}:

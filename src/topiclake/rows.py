@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from topiclake import avro, avro_form, constraints, delta, evolution, progress
 from topiclake.avro import Codec, Codecs
+from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.delta import KAFKA_COLUMN
-from topiclake.quarantine import REFUSED, REFUSED_BY_TABLE
 from topiclake.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 
 KEY_COLUMN = "_key"

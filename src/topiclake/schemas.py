@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_event, constraints, delta, evolution, quarantine, rows, value_formats
+from topiclake import avro, avro_event, constraints, delta, evolution, kafka_source, rows, value_formats
 from topiclake.avro import Codec, Codecs, Registered
 from topiclake.avro_kept import KeptReaderError
 from topiclake.errors import IngestError, SubjectNotFoundError
@@ -220,7 +220,7 @@ class Schemas:
             ) from None
 
     def _prepare_table(self, spark: SparkSession, codecs: Codecs, look: Look) -> None:
-        wanted = rows.columns(spark, codecs, self.layout, quarantine.RECORD_SCHEMA)
+        wanted = rows.columns(spark, codecs, self.layout, kafka_source.RECORD_SCHEMA)
         if not wanted.fields:
             raise IngestError(
                 f"no schema is known yet (subjects: {', '.join(self.subjects['value']) or 'none'}), and "

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro_form, evolution, quarantine, rows, schemas
+from topiclake import avro_form, evolution, kafka_source, rows, schemas
 from topiclake.avro import Codecs, Registered
 from topiclake.errors import DecodeError
 from topiclake.rows import Layout
@@ -63,7 +63,7 @@ class StaticSchemas:
 
     def columns(self) -> StructType:
         """Return the columns of `rows`."""
-        return rows.columns(self.spark, self.codecs, self.layout, quarantine.RECORD_SCHEMA)
+        return rows.columns(self.spark, self.codecs, self.layout, kafka_source.RECORD_SCHEMA)
 
     def learn(self, error: DecodeError) -> None:
         """Learn the schema that a record lacked; whoever calls it again and again learns each only once.

@@ -16,13 +16,13 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import batch_offsets, checkpoint, constraints, delta, observed, quarantine
+from topiclake import batch_offsets, checkpoint, constraints, delta, kafka_source, observed, quarantine
 from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
+from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
 from topiclake.micro_batch import Target, tell, tell_earlier, writer_name
-from topiclake.quarantine import REFUSED, REFUSED_BY_TABLE
 from topiclake.rows import HEADERS_COLUMN, Layout, refused_record
 from topiclake.schemas import NO_TABLE, Look, look_at
 
@@ -146,7 +146,7 @@ def write_left(target: Target, values: Values, judged: DataFrame, writer: str, b
     if left.isEmpty():
         return
     bad = left.select(
-        *quarantine.RECORD_COLUMNS,
+        *kafka_source.RECORD_COLUMNS,
         "reason",
         _detail(left, values).alias("detail"),
         F.lit(None).alias("schema_id"),
@@ -199,7 +199,7 @@ def judge(
 def _detail(judged: DataFrame, values: Values) -> Column:
     if REFUSED not in judged.columns:
         return values.detail()
-    why = quarantine.why_refused()
+    why = constraints.why_refused()
     return F.when(F.col("reason") == REFUSED_BY_TABLE, why).otherwise(values.detail())
 
 
@@ -238,13 +238,13 @@ def _row(layout: Layout) -> list[Column]:
 
 def columns(spark: SparkSession, values: Values, layout: Layout) -> StructType:
     """Return the table's columns; each may be null."""
-    return delta.nullable(placed(values.judge(spark.createDataFrame([], quarantine.RECORD_SCHEMA)), layout))
+    return delta.nullable(placed(values.judge(spark.createDataFrame([], kafka_source.RECORD_SCHEMA)), layout))
 
 
 def or_fail(judged: DataFrame, values: Values, layout: Layout) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written."""
     why = F.lit(f": the value is no {values.value_format} of its schema")
     if REFUSED in judged.columns:
-        why = F.coalesce(F.concat(F.lit(": "), quarantine.why_refused()), why)
+        why = F.coalesce(F.concat(F.lit(": "), constraints.why_refused()), why)
     refused = refused_record(F.lit(", reason "), F.col("reason"), why)
     return judged.withColumn("reason", F.when(is_left(layout), refused).otherwise(F.col("reason")))

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from topiclake.config.load import first_pipeline, load_settings
+from topiclake.config.schema_registry import SchemaRegistrySettings
+from topiclake.config.secret import SecretReader
 from topiclake.errors import PlatformError
-from topiclake.java_console import console_access
+from topiclake.kafka import jvm_client_settings
+from topiclake.kafka_admin import require_topic
 from workbench import services
 from workbench.dbutils import DBUtils
 from workbench.home import Home
@@ -53,7 +58,7 @@ def consume(
         raise PlatformError("the console consumer's jars are missing", "make jars")
     os.environ.update(services.environment(home))
     secrets = DBUtils(home.folder, home.project).secrets.get
-    access = console_access(topic, parameters, secrets=secrets, conf=home.project / "conf")
+    access = _access(topic, parameters, secrets=secrets, conf=home.project / "conf")
     command = [
         str(java.path),
         *_java_options(home, jars),
@@ -69,6 +74,59 @@ def consume(
         keys = {"key.avro": "true", "print.key": "true"} if avro_keys else {}
         command += ["--formatter", FORMATTER, "--formatter-config", _handed_on({**access.formatter, **keys})]
     os.execv(command[0], [*command, *options])  # noqa: S606 - no shell is wanted
+
+
+@dataclass(frozen=True)
+class _Access:
+    """How the console reaches broker and registry; `consumer` and `formatter` hold secrets.
+
+    Attributes:
+        bootstrap_servers: The broker.
+        group_id_prefix: What the name of its consumer group begins with, where the broker asks for that.
+        consumer: Properties of Kafka's Java consumer.
+        formatter: Properties of `io.topiclake.console.AvroFormatter` (jars/console).
+    """
+
+    bootstrap_servers: str
+    group_id_prefix: str | None
+    consumer: Mapping[str, str] = field(repr=False)
+    formatter: Mapping[str, str] = field(repr=False)
+
+
+def _access(topic: str, parameters: Mapping[str, str], *, secrets: SecretReader, conf: Path) -> _Access:
+    """Read from `conf` how a topic is reached.
+
+    Args:
+        topic: Its name.
+        parameters: `env`, and keys of a pipeline.
+        secrets: What resolves secrets, usually `dbutils.secrets.get`.
+        conf: The folder of the files.
+
+    Raises:
+        ConfigError: A parameter or a file is wrong.
+        TopicNotFoundError, KafkaError: The topic is not there, or the broker cannot be asked.
+    """
+    given = {**parameters, "topic": topic}
+    settings = load_settings(first_pipeline(conf), given, secrets=secrets, conf=conf)
+    require_topic(settings.kafka, topic)
+    return _Access(
+        settings.kafka.bootstrap_servers,
+        settings.kafka.group_id_prefix,
+        jvm_client_settings(settings.kafka),
+        _formatter(settings.schema_registry),
+    )
+
+
+def _formatter(registry: SchemaRegistrySettings) -> dict[str, str]:
+    given = {
+        "schema.registry.url": registry.url,
+        "schema.registry.retry.seconds": str(registry.retry_seconds),
+    }
+    if registry.username is not None and registry.password is not None:
+        given["basic.auth.user.info"] = f"{registry.username.reveal()}:{registry.password.reveal()}"
+    if registry.ca_file is not None:
+        given["schema.registry.ca.file"] = str(registry.ca_file)
+    return given
 
 
 def _java_options(home: Home, jars: Sequence[Path]) -> list[str]:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tests.integration.fuzz_oracle import Text, oracle, plain, read, record
-from topiclake import avro, delta, micro_batch, quarantine
+from topiclake import avro, delta, kafka_source, micro_batch
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
@@ -343,7 +343,7 @@ def test_damaged_records_come_out_as_fastavro_reads_them(embedded, spark, tmp_pa
         target = target_in(folder, registry, subject)
         when = datetime(2026, 1, 1)
         rows = [("fuzz", 0, offset, when, None, value, []) for offset, value in enumerate(sent)]
-        micro_batch.write(target, spark.createDataFrame(rows, quarantine.RECORD_SCHEMA), 0)
+        micro_batch.write(target, spark.createDataFrame(rows, kafka_source.RECORD_SCHEMA), 0)
 
         differences, kept, thrown = check(spark, target, schemas, sent)
 

@@ -24,7 +24,7 @@ from tests.integration.hits_topic import PROJECT
 from topiclake import delta, micro_batch, protobuf_schema, queries, registered_values, targets
 from topiclake.config.load import load_settings
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
-from topiclake.quarantine import RECORD_SCHEMA
+from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from tests.environment import succeeded, without_workbench
 from topiclake import delta, micro_batch
+from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.micro_batch import Target
-from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.environment import quiet_conf
-from topiclake import avro, delta, micro_batch, quarantine
+from topiclake import avro, delta, kafka_source, micro_batch
 from topiclake.micro_batch import Target
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
@@ -171,7 +171,7 @@ def main(registry_url, folder):
     named = values(registry)
     when = datetime(2026, 1, 1)
     rows = [("bombs", 0, place, when, name.encode(), value, []) for place, (name, value) in enumerate(named)]
-    records = spark.createDataFrame(rows, quarantine.RECORD_SCHEMA)
+    records = spark.createDataFrame(rows, kafka_source.RECORD_SCHEMA)
     checkpoint = Path(folder) / "checkpoint"
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text('{"id": "bombs"}')

@@ -10,7 +10,7 @@ from topiclake import ingest, kafka_source, targets
 from topiclake.avro import Codec, Codecs
 from topiclake.checkpoint import NONE, Progress
 from topiclake.config.load import load_settings
-from topiclake.quarantine import RECORD_SCHEMA
+from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.schemas import Look, Schemas
 from topiclake.storage import mount
 

@@ -15,8 +15,8 @@ from pyspark.testing import assertDataFrameEqual
 from topiclake import delta, micro_batch, progress, tables
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError, StorageError
+from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.micro_batch import Target
-from topiclake.quarantine import RECORD_SCHEMA
 from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import Look

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
 from topiclake.config.secret import Section
-from topiclake.parameters import moment
 
 #: Spark's words for the two ends of a partition, in offsets of each partition.
 LATEST, EARLIEST = -1, -2
@@ -225,3 +224,13 @@ def _assigned(assign: Any) -> list[str]:  # noqa: ANN401
         return sorted(map(str, json.loads(assign) if isinstance(assign, str) else assign)) or ["?"]
     except (TypeError, json.JSONDecodeError):
         return ["?"]
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time in ISO 8601 with its zone; None where it is none."""
+    try:
+        # Before Python 3.11 fromisoformat knows no Z.
+        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00").replace("z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo else None

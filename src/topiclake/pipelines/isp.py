@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 
 from topiclake import kafka_admin, kafka_writer
 from topiclake.config.settings import Settings
+from topiclake.config.source import moment
 from topiclake.errors import ConfigError
 from topiclake.made_rows import drawn
-from topiclake.parameters import moment, whole_number
+from topiclake.parameters import whole_number
 from topiclake.windows import Windows, not_ahead, window_counts
 
 #: City, state, zip code; made-up hits come from these.

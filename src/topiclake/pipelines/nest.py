@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 
 from topiclake import kafka_admin, kafka_writer
 from topiclake.config.settings import Settings
+from topiclake.config.source import moment
 from topiclake.errors import ConfigError
-from topiclake.parameters import moment, whole_number
+from topiclake.parameters import whole_number
 from topiclake.pipelines.nest_logs import NestLogs, location_lines
 
 #: More characters than a log has.

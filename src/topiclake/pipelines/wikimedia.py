@@ -14,8 +14,9 @@ from typing import Literal
 from topiclake import event_stream, kafka_admin
 from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
 from topiclake.config.settings import Settings
+from topiclake.config.source import moment
 from topiclake.errors import ConfigError
-from topiclake.parameters import moment, whole_number
+from topiclake.parameters import whole_number
 from topiclake.pipelines.wikimedia_events import (
     RECENT_CHANGE,
     Event,

@@ -22,7 +22,6 @@ from topiclake import (
     delta,
     kafka_source,
     platform_check,
-    quarantine,
     queries,
     targets,
     value_batch,
@@ -100,7 +99,7 @@ class LateBatches(queries.QuerySink):
 
     def columns(self, spark: SparkSession) -> StructType:
         """Return the table's columns."""
-        rows = self._rows(spark.createDataFrame([], quarantine.RECORD_SCHEMA))
+        rows = self._rows(spark.createDataFrame([], kafka_source.RECORD_SCHEMA))
         return delta.nullable(late_rows(rows, self.windows, watermark_ms=0, batch_id=0))
 
     def _read(self, spark: SparkSession, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import delta, progress
 from topiclake.config.storage import StorageSettings
 from topiclake.session import renewed_key
 from topiclake.storage import expiry, mount
@@ -48,22 +47,27 @@ def _write(write_batch: WriteBatch, source: str, records: DataFrame, batch_id: i
     write_batch(records, batch_id)
 
 
-def follow(query: StreamingQuery, spark: SparkSession, to: StorageSettings, dbutils: Any) -> None:  # noqa: ANN401
+def follow(
+    has_ended: Callable[[int], bool],
+    spark: SparkSession,
+    to: StorageSettings,
+    dbutils: Any,  # noqa: ANN401
+) -> None:
     """Keep what opens a store up to date while a query runs, and warn before it ends.
 
     Args:
-        query: A query that was just started.
+        has_ended: Waits for so many seconds, or until the query ends, and returns whether it has ended.
         spark: The session that started it.
         to: The store.
         dbutils: The platform's, for mounts.
     """
     if to.credentials:
-        told = (query, spark, to, dbutils, _stamp(spark, to))
+        told = (has_ended, spark, to, dbutils, _stamp(spark, to))
         threading.Thread(target=_follow, args=told, name=f"credential of {to.source}", daemon=True).start()
 
 
 def _follow(
-    query: StreamingQuery,
+    has_ended: Callable[[int], bool],
     spark: SparkSession,
     to: StorageSettings,
     dbutils: Any,  # noqa: ANN401
@@ -71,7 +75,7 @@ def _follow(
 ) -> None:
     why = ""
     settings: Mapping[str, str] = {}
-    while not progress.has_ended(query, EVERY_SECONDS):
+    while not has_ended(EVERY_SECONDS):
         try:
             before, settings = settings, hadoop_settings(to)
             expiry.remind(to, settings)
@@ -98,5 +102,5 @@ def _take(spark: SparkSession, to: StorageSettings, settings: Mapping[str, str])
     _renewed[to.source] = {key: spark.conf.get(key) or "" for key in (*settings, renewed_key(to.source))}
     with refusals_named(to, to.source):
         # Any look will do: the checkpoint is written with what the last one found.
-        delta.is_table(spark, to.source)
+        DeltaTable.isDeltaTable(spark, to.source)
     _LOG.info("%s is opened with its renewed credential", to.source)
