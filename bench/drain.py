@@ -17,8 +17,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bench.gps_ingest import SIDES, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
-from topiclake import delta, ingest, progress, session
+from topiclake import ingest, progress, session
 from topiclake.config.settings import Settings
+from topiclake.layout import KAFKA_COLUMN
 from topiclake.schema_registry import SchemaRegistry
 
 #: Holds settings of Spark on top of all others, as JSON.
@@ -91,7 +92,7 @@ def sums(spark: SparkSession, folder: Path | str) -> list[Any]:
 
 def sums_of(rows: DataFrame) -> list[Any]:
     """Return the count, and a sum of each column but `_kafka` that does not depend on the rows' order."""
-    columns = [name for name in rows.columns if name != delta.KAFKA_COLUMN]
+    columns = [name for name in rows.columns if name != KAFKA_COLUMN]
     hashes = [F.sum(F.xxhash64(column).cast("decimal(38,0)")).cast("string") for column in columns]
     return list(rows.agg(F.count("*"), *hashes).collect()[0])
 

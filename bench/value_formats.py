@@ -30,10 +30,10 @@ from topiclake import registered_values, value_batch
 from topiclake.avro import Codecs
 from topiclake.avro_derived import derived_schema
 from topiclake.json_values import Values
+from topiclake.layout import Layout
 from topiclake.protobuf_schema import compiled
 from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
-from topiclake.rows import Layout
 from topiclake.session import local_session
 from topiclake.value_formats import AVRO, Format, JsonSchemaFormat, ProtobufFormat
 from topiclake.wire_format import header

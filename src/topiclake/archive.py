@@ -31,6 +31,7 @@ from topiclake import (
 )
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
+from topiclake.layout import KAFKA_COLUMN
 from topiclake.session import renewed_key
 from topiclake.static_schemas import StaticSchemas
 from topiclake.storage import mount
@@ -118,7 +119,7 @@ class Archive:
 
     def create_view(self) -> DataFrame:
         """Make the archived rows a temporary view, without `_kafka`, and return it."""
-        shown = self.rows().drop(delta.KAFKA_COLUMN)
+        shown = self.rows().drop(KAFKA_COLUMN)
         shown.createOrReplaceTempView(self.settings.pipeline.view)
         return shown
 

@@ -36,6 +36,7 @@ from topiclake.audit_report import AuditReport, PartitionAudit, joined
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, StorageError
 from topiclake.kafka_offsets import held_offsets
+from topiclake.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 
@@ -148,7 +149,7 @@ def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool)
             reason="missing",
         )
     rows = delta.read(spark, path)
-    origin = dict(rows.dtypes).get(delta.KAFKA_COLUMN, "")
+    origin = dict(rows.dtypes).get(KAFKA_COLUMN, "")
     if not all(re.search(rf"\b{name}:", origin) for name in ("partition", "offset")):
         raise IngestError(
             f"the rows of {path} don't say where in Kafka they came from: nothing can be audited",
@@ -157,8 +158,8 @@ def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool)
             reason="no_kafka_column",
         )
     if re.search(r"\btopic:", origin):
-        rows = rows.where(F.coalesce(f"{delta.KAFKA_COLUMN}.topic", F.lit(topic)) == topic)
-    return [rows.select(f"{delta.KAFKA_COLUMN}.partition", f"{delta.KAFKA_COLUMN}.offset", _place(IN_TABLE))]
+        rows = rows.where(F.coalesce(f"{KAFKA_COLUMN}.topic", F.lit(topic)) == topic)
+    return [rows.select(f"{KAFKA_COLUMN}.partition", f"{KAFKA_COLUMN}.offset", _place(IN_TABLE))]
 
 
 def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataFrame]:

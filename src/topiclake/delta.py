@@ -16,8 +16,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from topiclake.errors import StorageError
 
-#: The column that says where in Kafka a row came from: `STRUCT<partition INT, offset BIGINT>`.
-KAFKA_COLUMN = "_kafka"
 #: Delta forgets after so long which batches a writer has appended; without it, never.
 FORGETS_WRITERS = "delta.setTransactionRetentionDuration"
 
@@ -316,10 +314,3 @@ def history(spark: SparkSession, path: str) -> DataFrame:
 def latest_version(spark: SparkSession, path: str) -> int:
     """Return the newest version of the table at `path`."""
     return int(DeltaTable.forPath(spark, path).history(1).select("version").collect()[0][0])
-
-
-def create_view(spark: SparkSession, path: str, name: str) -> DataFrame:
-    """Make the table at `path` a temporary view `name`, without the `_kafka` column, and return it."""
-    rows = read(spark, path).drop(KAFKA_COLUMN)
-    rows.createOrReplaceTempView(name)
-    return rows

@@ -30,6 +30,7 @@ from topiclake import (
     checkpoint,
     constraints,
     delta,
+    failure,
     kafka_source,
     observed,
     quarantine,
@@ -39,7 +40,8 @@ from topiclake.avro import Codecs
 from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
 from topiclake.errors import DecodeError, IngestError
-from topiclake.rows import Layout, Tally
+from topiclake.layout import KAFKA_COLUMN, Layout
+from topiclake.rows import Tally
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import Look, Schemas
 from topiclake.value_formats import AVRO, Format
@@ -300,13 +302,13 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
         # What the commit decoded with is not known any more: the table itself knows its rows.
         # As it is now: commit 2 may change its columns' types, which Spark refuses in a plan that is older.
         now = delta.latest_version(batch.spark, batch.target.table)
-        written = delta.read(batch.spark, batch.target.table, now).select(f"{delta.KAFKA_COLUMN}.*")
+        written = delta.read(batch.spark, batch.target.table, now).select(f"{KAFKA_COLUMN}.*")
         return records.join(written, place, "left_anti")
     why = "the table's history no longer tells" if commit is None else "the registry no longer knows"
     schemas = "" if commit is None else f" ({commit['schemas']})"
     raise IngestError(
         f"batch {batch.number} was written in part with schemas that {why}{schemas}, and without "
-        f"partition and offset in the column {delta.KAFKA_COLUMN} nothing tells which records",
+        f"partition and offset in the column {KAFKA_COLUMN} nothing tells which records",
         "register the schemas again under their ids, or take a new table_path and checkpoint_path",
         pipeline=batch.target.pipeline,
         batch_id=batch.number,
@@ -462,7 +464,7 @@ def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterat
 def _first_of(bad: DataFrame) -> DecodeError:
     row = bad.orderBy("partition", "offset").limit(1).collect()[0]
     return DecodeError(
-        f"{rows.FAILFAST} topic {row['topic']}, partition {row['partition']}, offset {row['offset']}, "
+        f"{failure.FAILFAST} topic {row['topic']}, partition {row['partition']}, offset {row['offset']}, "
         f"reason {row['reason']}: {row['detail']}",
         "mode=PERMISSIVE, which puts such records into the quarantine table",
         topic=row["topic"],

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from topiclake import delta, kafka_source, quarantine, rows, schema_decisions, schemas
 from topiclake.avro import Codecs, Registered
 from topiclake.errors import NewSchemaError
+from topiclake.layout import Layout
 from topiclake.micro_batch import Target, writer_name
-from topiclake.rows import Layout
 from topiclake.schema_decisions import Decisions
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.value_formats import AVRO, Format

@@ -11,8 +11,8 @@ from topiclake import avro_form, rows, value_batch
 from topiclake.avro import Codecs
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.json_values import Values
+from topiclake.layout import Layout
 from topiclake.micro_batch import Target
-from topiclake.rows import Layout
 from topiclake.schemas import NO_TABLE, Look, Schemas, look_at
 from topiclake.wire_format import schema_key
 

@@ -23,6 +23,7 @@ from topiclake.errors import (
     StorageError,
     TopiclakeError,
 )
+from topiclake.failure import query_failure
 
 _LOG = logging.getLogger(__name__)
 #: Between two tries while a service is away (s): twice as long each time, up to the second.
@@ -113,7 +114,7 @@ class RestartedQuery:
         try:
             self.query.awaitTermination()
         except StreamingQueryException as error:
-            return None if self._stopped else progress.failure(self.query.name, str(error))
+            return None if self._stopped else query_failure(self.query.name, str(error))
         return None
 
     def _started_again(self) -> TopiclakeError | None:

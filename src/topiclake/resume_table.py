@@ -23,6 +23,7 @@ from topiclake.batch_offsets import OFFSETS
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.json_values import Values
+from topiclake.layout import KAFKA_COLUMN
 from topiclake.micro_batch import Target
 from topiclake.table_commits import Commit, Commits
 from topiclake.topics import Span
@@ -61,7 +62,7 @@ class TableContent:
         places = spark.createDataFrame([], columns)
         if self.table_version is not None:
             rows = delta.read(spark, self.target.table, self.table_version)
-            origin = delta.KAFKA_COLUMN
+            origin = KAFKA_COLUMN
             if "topic" in rows.select(f"{origin}.*").columns:
                 rows = rows.where(F.coalesce(f"{origin}.topic", F.lit(self.topic)) == self.topic)
             kafka_offset = F.col(f"{origin}.partition"), F.col(f"{origin}.offset")

@@ -11,46 +11,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_form, constraints, delta, evolution, progress
+from topiclake import avro, avro_form, constraints, delta, evolution
 from topiclake.avro import Codec, Codecs
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
-from topiclake.delta import KAFKA_COLUMN
+from topiclake.failure import NOT_LISTED, refused_record
+from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
-
-KEY_COLUMN = "_key"
-HEADERS_COLUMN = "_headers"
 
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
 PLACE = f"{avro.OWN}place"
 
-#: How the error of a record that is not right begins, in mode FAILFAST.
-FAILFAST = "FAILFAST:"
 
 #: Distinct unknown schemas that are looked at in one batch.
 KEYS_OF_A_BATCH = 1000
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which columns a row has beside those of its schema, and what a tombstone is.
-
-    Attributes:
-        kafka: Fields of `_kafka`, of `partition, offset, topic, timestamp`; empty: no such column.
-        key: Whether the key is decoded, into `_key`.
-        headers: Whether `_headers ARRAY<STRUCT<key STRING, value BINARY>>` is kept.
-        skips_tombstones: Whether a record without a value is skipped; else it goes to quarantine.
-    """
-
-    kafka: tuple[str, ...] = ("partition", "offset")
-    key: bool = False
-    headers: bool = False
-    skips_tombstones: bool = False
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns that are no fields of the schema."""
-        asked = ((KAFKA_COLUMN, self.kafka), (KEY_COLUMN, self.key), (HEADERS_COLUMN, self.headers))
-        return [name for name, wanted in asked if wanted]
 
 
 def judge(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
@@ -237,14 +210,7 @@ def or_start_again(
         schema = F.col(f"{part}_schema")
         named = F.coalesce(schema_id_of(schema).cast("string"), F.hex(schema))
         of = F.lit(", schema " if part == "value" else f", schema of its {part} ")
-        undecided = refused_record(of, named, F.lit(f": {progress.NOT_LISTED}"))
+        undecided = refused_record(of, named, F.lit(f": {NOT_LISTED}"))
         is_decided = ~is_late(codec, part, unknown.get(part, ()))
         judged = judged.withColumn("decoded", F.when(is_decided, F.col("decoded")).otherwise(undecided))
     return judged
-
-
-def refused_record(*why: Column) -> Column:
-    """Raise, and say which record of Kafka's it is and `why`; `progress` finds the sentence again."""
-    topic, partition, offset = (F.col(name).cast("string") for name in ("topic", "partition", "offset"))
-    place = [F.lit(f"{FAILFAST} topic "), topic, F.lit(", partition "), partition, F.lit(", offset "), offset]
-    return F.raise_error(F.concat(*place, *why, F.lit(" (end of record)")))

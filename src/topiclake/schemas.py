@@ -11,11 +11,20 @@ from functools import cached_property, partial
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_event, constraints, delta, evolution, kafka_source, rows, value_formats
+from topiclake import (
+    avro,
+    avro_event,
+    constraints,
+    delta,
+    evolution,
+    kafka_source,
+    rows,
+    value_formats,
+)
 from topiclake.avro import Codec, Codecs, Registered
 from topiclake.avro_kept import KeptReaderError
 from topiclake.errors import IngestError, SubjectNotFoundError
-from topiclake.rows import Layout
+from topiclake.layout import KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
 from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part, SchemaKey
@@ -224,7 +233,7 @@ class Schemas:
         if not wanted.fields:
             raise IngestError(
                 f"no schema is known yet (subjects: {', '.join(self.subjects['value']) or 'none'}), and "
-                f"without {delta.KAFKA_COLUMN} the table would have no columns",
+                f"without {KAFKA_COLUMN} the table would have no columns",
                 "name the topic's records in record_names, or set kafka_column: true",
                 subjects=tuple(self.subjects["value"]),
                 reason="no_schema",
@@ -303,7 +312,7 @@ def refusal(
     except avro_event.ImpossibleSchemaError as error:
         return str(error)
     if part == "key":
-        return of_columns(StructType().add(rows.KEY_COLUMN, event))
+        return of_columns(StructType().add(KEY_COLUMN, event))
     is_row = of.is_row(reader)
     columns = value_formats.columns(event, is_row=is_row)
     taken = [name for name in columns.names if name in layout.columns or name.lower().startswith(avro.OWN)]

@@ -30,6 +30,7 @@ from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST
 from topiclake.errors import ConfigError, IngestError
 from topiclake.kafka_offsets import Held
+from topiclake.layout import KAFKA_COLUMN
 from topiclake.micro_batch import Target
 from topiclake.resume_table import Resumption, TableContent
 from topiclake.storage.failures import refusals_named
@@ -292,9 +293,9 @@ def _of_partitions(found: Resumption, settings: Settings, topic: str) -> Resumpt
 def _origin_fields(spark: SparkSession, content: TableContent) -> set[str]:
     """Return the fields of `_kafka` in the table; empty where it has no such column."""
     columns = delta.columns(spark, content.target.table)
-    if columns is None or delta.KAFKA_COLUMN not in columns.names:
+    if columns is None or KAFKA_COLUMN not in columns.names:
         return set()
-    return set(getattr(columns[delta.KAFKA_COLUMN].dataType, "names", ()))
+    return set(getattr(columns[KAFKA_COLUMN].dataType, "names", ()))
 
 
 def _is_traced(spark: SparkSession, content: TableContent) -> bool:
@@ -309,7 +310,7 @@ def _require_traced(spark: SparkSession, content: TableContent) -> None:
     table = content.target.table
     raise ConfigError(
         f"resume=table needs rows that say which record each is; those of {table} have no column "
-        f"{delta.KAFKA_COLUMN} with {', '.join(sorted(needed))}",
+        f"{KAFKA_COLUMN} with {', '.join(sorted(needed))}",
         "resume=restart with starting_offsets for each partition",
         parameter="resume",
         table=table,

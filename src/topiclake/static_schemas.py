@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from topiclake import avro_form, evolution, kafka_source, rows, schemas
 from topiclake.avro import Codecs, Registered
 from topiclake.errors import DecodeError
-from topiclake.rows import Layout
+from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part, SchemaKey

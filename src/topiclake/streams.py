@@ -24,6 +24,7 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
+from topiclake.layout import Layout
 from topiclake.registered_values import FixedSchemas
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.storage import mount
@@ -92,7 +93,7 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
     Returns:
         The columns of `read_values`; raises as it does.
     """
-    pipeline, layout = settings.pipeline, targets.layout(settings.pipeline)
+    pipeline, layout = settings.pipeline, Layout.from_settings(settings.pipeline)
     _require_named(pipeline)
     if pipeline.is_registered:
         platform_check.require_avro_limits(records.sparkSession)
@@ -167,5 +168,5 @@ def _schemas(spark: SparkSession, settings: Settings) -> FixedSchemas:
     table = mount.resolve(None, settings.storage, pipeline.schemas_path)
     with refusals_named(settings.storage, table):
         return registered_values.schemas_of_today(
-            spark, registry, subjects, targets.layout(pipeline), format_of(pipeline), table
+            spark, registry, subjects, Layout.from_settings(pipeline), format_of(pipeline), table
         )

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from topiclake import delta, topics
 from topiclake.config.settings import Settings
 from topiclake.errors import StorageError
+from topiclake.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 
@@ -89,8 +90,10 @@ def create_view(
     with refusals_named(settings.storage, place):
         is_table = delta.is_table(spark, place)
     if is_table:
-        return delta.create_view(spark, place, view)
-    if columns is None:
+        rows = delta.read(spark, place).drop(KAFKA_COLUMN)
+    elif columns is not None:
+        rows = spark.createDataFrame([], columns)
+    else:
         raise StorageError(
             f"there is no Delta table at {shown} ({place})",
             "python -m workbench run notebooks/gps_ingest.py",
@@ -98,7 +101,6 @@ def create_view(
             path=shown,
             reason="missing",
         )
-    rows = spark.createDataFrame([], columns)
     rows.createOrReplaceTempView(view)
     return rows
 
@@ -126,7 +128,7 @@ def summarize(
     """Count what this run appended and quarantined, from the tables themselves."""
     table = table_path(settings, dbutils)
     quarantine = quarantine_path(settings, dbutils)
-    view = delta.read(spark, table).drop(delta.KAFKA_COLUMN)
+    view = delta.read(spark, table).drop(KAFKA_COLUMN)
     return RunSummary(
         query_id=str(query.id),
         rows_written=_rows_of_run(spark, table, settings.run_id),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from topiclake.config.pipeline import TOPIC, PipelineSettings
+from topiclake.config.pipeline import TOPIC
 from topiclake.config.settings import Settings
+from topiclake.layout import Layout
 from topiclake.micro_batch import Target
-from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.storage import mount
 from topiclake.value_formats import AVRO, format_of
@@ -30,21 +30,11 @@ def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the pla
         table=resolve(pipeline.table_path),
         quarantine=resolve(pipeline.quarantine_path),
         checkpoint=resolve(pipeline.checkpoint_path),
-        layout=layout(pipeline),
+        layout=Layout.from_settings(pipeline),
         properties=pipeline.table_properties,
         # Each topic has some of the records that are listed for all.
         needs_one_subject=pipeline.subject_strategy == "topic_record_name",
         plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
         format=format_of(pipeline) if pipeline.is_registered else AVRO,
         type_widening=pipeline.type_widening,
-    )
-
-
-def layout(pipeline: PipelineSettings) -> Layout:
-    """Return which columns rows have beside those of their schema."""
-    return Layout(
-        kafka=pipeline.kafka_fields if pipeline.kafka_column else (),
-        key=pipeline.decode_key,
-        headers=pipeline.headers_column,
-        skips_tombstones=pipeline.tombstones == "skip",
     )

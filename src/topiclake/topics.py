@@ -35,9 +35,9 @@ from topiclake.errors import (
     StorageError,
     SubjectNotFoundError,
 )
+from topiclake.failure import FAILFAST
 from topiclake.lost_ranges import LostRange
 from topiclake.micro_batch import Target
-from topiclake.rows import FAILFAST
 
 LEDGER_SCHEMA = (
     "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "

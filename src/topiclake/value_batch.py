@@ -21,9 +21,10 @@ from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.errors import IngestError
+from topiclake.failure import refused_record
 from topiclake.json_values import Values
+from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
 from topiclake.micro_batch import Target, tell, tell_earlier, writer_name
-from topiclake.rows import HEADERS_COLUMN, Layout, refused_record
 from topiclake.schemas import NO_TABLE, Look, look_at
 
 #: Why a value is no row; see `json_values`.
@@ -230,7 +231,7 @@ def placed(judged: DataFrame, layout: Layout, look: Look = NO_TABLE) -> DataFram
 def _row(layout: Layout) -> list[Column]:
     columns = [F.col("event.*")]
     if layout.kafka:
-        columns.append(F.struct(*layout.kafka).alias(delta.KAFKA_COLUMN))
+        columns.append(F.struct(*layout.kafka).alias(KAFKA_COLUMN))
     if layout.headers:
         columns.append(F.col("headers").alias(HEADERS_COLUMN))
     return columns

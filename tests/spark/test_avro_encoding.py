@@ -20,9 +20,9 @@ from topiclake.avro_derived import derived_schema
 from topiclake.avro_encoding import fitted
 from topiclake.avro_records import AvroRecords
 from topiclake.errors import ConfigError
+from topiclake.layout import Layout
 from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
-from topiclake.rows import Layout
 from topiclake.value_formats import AVRO
 from topiclake.wire_format import identifier
 

@@ -17,8 +17,8 @@ import pytest
 
 from tests.environment import quiet_conf
 from topiclake import avro, delta, kafka_source, micro_batch
+from topiclake.layout import Layout
 from topiclake.micro_batch import Target
-from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import local_session
 from topiclake.wire_format import frame

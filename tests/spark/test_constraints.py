@@ -8,8 +8,8 @@ import pytest
 
 from topiclake import constraints, delta, value_batch
 from topiclake.json_values import Values, parsed
+from topiclake.layout import Layout
 from topiclake.micro_batch import Target
-from topiclake.rows import Layout
 from topiclake.schemas import look_at
 
 TABLE = """

@@ -11,10 +11,12 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake import avro, progress, wire_format
+from topiclake import avro, wire_format
 from topiclake.avro import Codec, Codecs
 from topiclake.errors import DecodeError
-from topiclake.rows import Layout, flat, judge, or_fail, placed
+from topiclake.failure import query_failure
+from topiclake.layout import Layout
+from topiclake.rows import flat, judge, or_fail, placed
 from topiclake.schema_registry import SubjectVersion
 from topiclake.wire_format import frame
 
@@ -407,7 +409,7 @@ def test_failfast_names_the_record_and_the_reason(kafka_records, avro_bytes, val
     good = frame(1, avro_bytes(V1, {"id": 1, "total": 2, "name": "x"}))
     with pytest.raises(SparkRuntimeException) as raised:
         failing(kafka_records([good, good, value]), VERSIONS).collect()
-    error = progress.failure("gps", str(raised.value))
+    error = query_failure("gps", str(raised.value))
     assert type(error) is DecodeError
     assert error.cause == (
         "query gps met a record that does not decode: "

@@ -15,9 +15,9 @@ from tests.spark.plain_values import plain
 from topiclake import json_schema_codec, quarantine, registered_values, rows
 from topiclake.avro import Codecs
 from topiclake.json_schema_codec import JsonSchemaCodec
+from topiclake.layout import Layout
 from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
-from topiclake.rows import Layout
 from topiclake.wire_format import frame, identifier
 
 FIRST = {

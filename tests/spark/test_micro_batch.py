@@ -19,9 +19,9 @@ from tests.integration.fault_proxy import FaultProxy
 from topiclake import delta, micro_batch, observed
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.layout import Layout
 from topiclake.micro_batch import Target
 from topiclake.retries import Clock
-from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame, identifier
 

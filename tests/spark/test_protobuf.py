@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from tests.spark.plain_values import plain
 from topiclake import protobuf_codec, protobuf_schema, quarantine, rows
 from topiclake.avro import Codecs
+from topiclake.layout import Layout
 from topiclake.protobuf_codec import ProtobufCodec
 from topiclake.registry_answers import RegisteredSchema
-from topiclake.rows import Layout
 from topiclake.wire_format import frame, identifier
 
 PLACE = 'syntax = "proto3"; package shop; message Place { string zip = 1; repeated Place.Room rooms = 2;'

@@ -7,7 +7,8 @@ from pyspark.testing import assertDataFrameEqual
 
 from topiclake import quarantine
 from topiclake.avro import Codec, Codecs
-from topiclake.rows import Layout, judge
+from topiclake.layout import Layout
+from topiclake.rows import judge
 from topiclake.schema_registry import SubjectVersion
 from topiclake.wire_format import frame
 

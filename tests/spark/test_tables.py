@@ -16,8 +16,8 @@ from topiclake import delta, micro_batch, progress, tables
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError, StorageError
 from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.layout import Layout
 from topiclake.micro_batch import Target
-from topiclake.rows import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.schemas import Look
 from topiclake.wire_format import frame

@@ -15,6 +15,7 @@ from topiclake.errors import (
     SchemaRegistryError,
     StorageError,
 )
+from topiclake.failure import NOT_LISTED, query_failure
 
 TRACEBACK = """\
 [STREAM_FAILED] Query [id = 4b90d631-9e4c-4a3a-a676-ef32a6a2aea5, runId = 003d3cb5-e621-4e50] \
@@ -45,7 +46,7 @@ CAPTURED = "pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAIS
 
 
 def failure(last_line):
-    return progress.failure("gps", TRACEBACK % last_line)
+    return query_failure("gps", TRACEBACK % last_line)
 
 
 def test_failfast_becomes_a_decode_error_that_names_the_record():
@@ -104,8 +105,8 @@ def test_the_id_in_the_text_of_an_error_is_not_doubled(remedy, suffix):
     [
         ("schema id none, reason too_short", {"schema_id": None, "reason": "too_short"}),
         ("schema id 7, reason key undecodable", {"schema_id": 7, "reason": "key undecodable"}),
-        (f"schema {'0A' * 16}: {progress.NOT_LISTED}", {"schema_id": "0A" * 16}),
-        (f"schema of its key 5: {progress.NOT_LISTED}", {"schema_id": 5}),
+        (f"schema {'0A' * 16}: {NOT_LISTED}", {"schema_id": "0A" * 16}),
+        (f"schema of its key 5: {NOT_LISTED}", {"schema_id": 5}),
         ("reason bad_magic: no magic byte", {"reason": "bad_magic"}),
     ],
 )
@@ -160,16 +161,14 @@ def test_an_error_of_spark_is_named_by_its_message():
     ],
 )
 def test_offsets_that_kafka_dropped_are_called_lost(text):
-    error = progress.failure(
-        "gps", f"[STREAM_FAILED] Query terminated with exception: {text} SQLSTATE: XXKST"
-    )
+    error = query_failure("gps", f"[STREAM_FAILED] Query terminated with exception: {text} SQLSTATE: XXKST")
     assert type(error) is OffsetsLostError
     assert "Kafka no longer holds offsets that its checkpoint asks for" in error.cause
     assert error.remedy.startswith("a new checkpoint_path")
 
 
 def test_a_text_without_a_cause_is_shown_itself_on_one_line():
-    assert progress.failure(None, "first\n  second").cause == "query None stopped: first second"
+    assert query_failure(None, "first\n  second").cause == "query None stopped: first second"
 
 
 def test_a_very_long_cause_is_cut():
@@ -178,19 +177,19 @@ def test_a_very_long_cause_is_cut():
 
 def test_the_cause_of_a_java_stack_is_the_innermost():
     text = "org.apache.spark.SparkException: Aborted\nCaused by: java.io.IOException: disk full\n\tat a.b.c\n"
-    assert progress.failure("gps", text).cause == "query gps stopped: java.io.IOException: disk full"
+    assert query_failure("gps", text).cause == "query gps stopped: java.io.IOException: disk full"
 
 
 def test_the_trace_that_spark_hangs_below_a_failing_tasks_error_is_no_cause():
     suppressed = "org.apache.spark.util.Utils$OriginalTryStackTraceException: Full stacktrace of original"
     text = "org.apache.spark.SparkException: Job aborted\nCaused by: java.io.IOException: disk full\n"
     trace = f"\tSuppressed: {suppressed} doTryWithCallerStacktrace caller\n\t\tat org.apache.spark.util.Utils"
-    assert progress.failure("gps", text + trace).cause == "query gps stopped: java.io.IOException: disk full"
+    assert query_failure("gps", text + trace).cause == "query gps stopped: java.io.IOException: disk full"
 
 
 def test_a_record_of_a_schema_that_came_later_says_to_start_the_query_again():
-    record = f"topic gps, partition 0, offset 2, schema 5: {progress.NOT_LISTED}"
-    error = progress.failure(
+    record = f"topic gps, partition 0, offset 2, schema 5: {NOT_LISTED}"
+    error = query_failure(
         "gps", f"[USER_RAISED_EXCEPTION] FAILFAST: {record} (end of record) SQLSTATE: P0001"
     )
     assert isinstance(error, IngestError)
@@ -208,7 +207,7 @@ def test_a_record_of_a_schema_that_came_later_says_to_start_the_query_again():
     ],
 )
 def test_a_second_query_on_a_checkpoint_is_told_of_the_first(said):
-    error = progress.failure("gps", f"[STREAM_FAILED] Query [id = 4b90] terminated with exception: {said}")
+    error = query_failure("gps", f"[STREAM_FAILED] Query [id = 4b90] terminated with exception: {said}")
     assert type(error) is IngestError
     assert error.fields == {"query": "gps"}
     assert error.cause.startswith("query gps stopped: another query uses its checkpoint; nothing was lost")

@@ -22,7 +22,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from topiclake import batch_counts, progress
+from topiclake import batch_counts
+from topiclake.failure import query_failure
 from topiclake.monitoring.lag import Head, lag, thinned
 from topiclake.monitoring.reports import BatchReport, read_report
 from topiclake.monitoring.store import Run, Store
@@ -174,11 +175,11 @@ class _Writer(threading.Thread):
         self._store.add(run, report, lags, counts, at)
 
     def end(self, run_id: str, text: str | None, at: float, redact: Callable[[str], str]) -> None:
-        """Note an end, with the cause that `progress.failure` finds in the text."""
+        """Note an end, with the cause that `failure.query_failure` finds in the text."""
         run = self._runs.pop(run_id, None)
         error, remedy = None, ""
         if text:
-            failure = progress.failure(run.name if run else "", text)
+            failure = query_failure(run.name if run else "", text)
             error, remedy = redact(failure.cause), failure.remedy
         if run:
             # Spark reports no batch that fails behind a commit, nor one that it finishes after a crash.

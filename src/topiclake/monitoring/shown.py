@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import progress
+from topiclake.failure import query_failure
 from topiclake.monitoring.charts import BatchPoint, duration_text, html_charts, rate_text
 from topiclake.monitoring.reports import BatchReport, read_report
 
@@ -70,7 +71,7 @@ class _Drawing:
         try:
             error = self._query.exception()
             if error is not None:
-                return f"failed: {progress.failure(self._name, str(error)).cause}"
+                return f"failed: {query_failure(self._name, str(error)).cause}"
             return "running" if self._query.isActive else "ended"
         except Exception:  # noqa: BLE001 - the JVM is gone, and takes its queries with it
             return "stopped"

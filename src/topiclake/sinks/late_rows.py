@@ -23,13 +23,12 @@ from topiclake import (
     kafka_source,
     platform_check,
     queries,
-    targets,
     value_batch,
 )
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
-from topiclake.rows import Layout
+from topiclake.layout import Layout
 from topiclake.sinks.several import computed_once
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
@@ -149,7 +148,7 @@ def late_batches(
         checkpoint=location,
         topic=pipeline.topic,
         values=Values.from_settings(pipeline),
-        layout=targets.layout(pipeline),
+        layout=Layout.from_settings(pipeline),
         mode=pipeline.mode,
         fail_on_data_loss=pipeline.fail_on_data_loss,
         options=kafka_source.range_options(settings.kafka),

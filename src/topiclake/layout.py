@@ -1,0 +1,45 @@
+"""The columns that a row has beside those of its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topiclake.config.pipeline import PipelineSettings
+
+#: The column that says where in Kafka a row came from: `STRUCT<partition INT, offset BIGINT>`.
+KAFKA_COLUMN = "_kafka"
+KEY_COLUMN = "_key"
+HEADERS_COLUMN = "_headers"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns a row has beside those of its schema, and what a tombstone is.
+
+    Attributes:
+        kafka: Fields of `_kafka`, of `partition, offset, topic, timestamp`; empty: no such column.
+        key: Whether the key is decoded, into `_key`.
+        headers: Whether `_headers ARRAY<STRUCT<key STRING, value BINARY>>` is kept.
+        skips_tombstones: Whether a record without a value is skipped; else it goes to quarantine.
+    """
+
+    kafka: tuple[str, ...] = ("partition", "offset")
+    key: bool = False
+    headers: bool = False
+    skips_tombstones: bool = False
+
+    @classmethod
+    def from_settings(cls, pipeline: PipelineSettings) -> Layout:
+        """Return the columns that a configuration asks for."""
+        return cls(
+            kafka=pipeline.kafka_fields if pipeline.kafka_column else (),
+            key=pipeline.decode_key,
+            headers=pipeline.headers_column,
+            skips_tombstones=pipeline.tombstones == "skip",
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that are no fields of the schema."""
+        asked = ((KAFKA_COLUMN, self.kafka), (KEY_COLUMN, self.key), (HEADERS_COLUMN, self.headers))
+        return [name for name, wanted in asked if wanted]
