@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from rich.table import Table
 
 from bench.rounds import PROJECT, Run, console, in_rounds, spread
-from topiclake import registered_values, value_batch
+from topiclake import declared_rows, registered_values
 from topiclake.avro import Codecs
 from topiclake.avro_derived import derived_schema
 from topiclake.json_values import Values
@@ -145,7 +145,7 @@ def decoders(schemas: dict[str, str]) -> dict[str, Callable[[DataFrame], DataFra
 
     values = Values("json", cast("StructType", StructType.fromDDL(schemas["json"])))
     found = {kind: registered(kind) for kind in formats}
-    return found | {"json": lambda records: value_batch.read(records, values, LAYOUT, mode="PERMISSIVE")}
+    return found | {"json": lambda records: declared_rows.read(records, values, LAYOUT, mode="PERMISSIVE")}
 
 
 @click.command()

@@ -26,8 +26,8 @@ from topiclake import (
     platform_check,
     progress,
     queries,
-    schemas,
     targets,
+    topic_schemas,
 )
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
@@ -207,7 +207,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
         position = checkpoint.position(spark, to.checkpoint)
         new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint, position)
     # At once, where a person waits; a running stream waits for a registry that is away.
-    schemas.plain_keys(to.registry, to.subjects, to.plain_versions or ())
+    topic_schemas.plain_keys(to.registry, to.subjects, to.plain_versions or ())
     patient = to.registry.waiting(settings.schema_registry)
     known = StaticSchemas(spark, patient, to.subjects, to.layout, to.plain_versions, to.format)
     with refusals_named(settings.storage, to.checkpoint):

@@ -19,9 +19,9 @@ from topiclake import checkpoint, delta, progress, replay_claims, targets
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import TopiclakeError
-from topiclake.micro_batch import Target
 from topiclake.replay import replay_quarantine
 from topiclake.storage import mount
+from topiclake.targets import Target
 
 _LOG = logging.getLogger(__name__)
 #: How often a running query looks whether a schema has become known (s).

@@ -17,6 +17,7 @@ from topiclake import (
     batch_followers,
     checkpoint,
     data_loss,
+    declared_rows,
     delta,
     kafka,
     kafka_admin,
@@ -35,12 +36,14 @@ from topiclake.checkpoint import NONE
 from topiclake.config.settings import Settings
 from topiclake.consumer_groups import GroupCommit
 from topiclake.json_values import Values
-from topiclake.micro_batch import Target
-from topiclake.schemas import BeforeTable, Look, look_at, plain_keys
+from topiclake.look import Look, look_at
+from topiclake.schemas import BeforeTable
 from topiclake.start_check import StartCheck
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.storage.renewal import WriteBatch
+from topiclake.targets import Target
+from topiclake.topic_schemas import plain_keys
 from topiclake.topics import Topics
 
 
@@ -182,7 +185,9 @@ def _writer(
         with refusals_named(settings.storage, to.table):
             if before_table is not None:
                 before_table()
-            delta.ensure_table(spark, to.table, value_batch.columns(spark, values, to.layout), to.properties)
+            delta.ensure_table(
+                spark, to.table, declared_rows.columns(spark, values, to.layout), to.properties
+            )
             to = replace(to, look=look_at(spark, to.table))
         return partial(value_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.

@@ -12,8 +12,8 @@ drivers that write one batch, the one that makes commit 2 decides which records 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -40,82 +40,13 @@ from topiclake.avro import Codecs
 from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
 from topiclake.errors import DecodeError, IngestError
-from topiclake.layout import KAFKA_COLUMN, Layout
+from topiclake.layout import KAFKA_COLUMN
 from topiclake.rows import Tally
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.schemas import Look, Schemas
-from topiclake.value_formats import AVRO, Format
-from topiclake.wire_format import Part, SchemaKey
+from topiclake.schemas import Schemas
+from topiclake.targets import LATE, Target, tell, tell_earlier, writer_name
+from topiclake.wire_format import SchemaKey
 
 _log = logging.getLogger(__name__)
-
-#: What commit 2 adds to the name of the writer.
-LATE = "/late"
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where the records of a topic go; all of it can be pickled, for Spark Connect.
-
-    Attributes:
-        pipeline: The pipeline's name.
-        run: Id of this run, for the tables' histories.
-        subjects: Subjects with the schemas, by part; without `key` keys are not decoded.
-        mode: PERMISSIVE or FAILFAST.
-        registry: Where schemas come from.
-        table: Resolved location of the table.
-        quarantine: Resolved location of the quarantine table.
-        checkpoint: Resolved location of the checkpoint.
-        layout: The rows' columns beside those of the schema.
-        properties: Table properties, for a new table.
-        needs_one_subject: Whether one of the value's subjects is enough.
-        topic: Set where a query has several topics: each is a writer of its own.
-        plain_versions: See `Schemas.plain_versions`.
-        format: What the schemas of values are.
-        is_new: Whether this start created the table, so that no batch can be in it.
-        look: At the table, where this start has had one.
-        type_widening: Whether columns of the table may become wider.
-        start: Names this start of the query.
-    """
-
-    pipeline: str
-    run: str
-    subjects: Mapping[Part, tuple[str, ...]]
-    mode: str
-    registry: SchemaRegistry
-    table: str
-    quarantine: str
-    checkpoint: str
-    layout: Layout
-    properties: Mapping[str, str] = field(default_factory=dict)
-    needs_one_subject: bool = False
-    topic: str | None = None
-    plain_versions: tuple[int, ...] | None = None
-    format: Format = AVRO
-    is_new: bool = False
-    look: Look | None = None
-    type_widening: bool = False
-    start: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def judgement(self) -> dict[str, object]:
-        """What of the configuration decides where a record belongs, and what a row holds; as JSON has it."""
-        return asdict(self.layout) | {"kafka": list(self.layout.kafka), "format": self.format.name}
-
-    def schemas(self) -> Schemas:
-        """Return the schemas of this topic, with nothing learnt yet."""
-        return Schemas(
-            self.registry,
-            self.subjects,
-            self.table,
-            self.layout,
-            self.properties,
-            self.needs_one_subject,
-            self.plain_versions,
-            self.format,
-            self.look,
-            self.type_widening,
-        )
 
 
 @dataclass
@@ -209,12 +140,6 @@ def _started(target: Target, spark: SparkSession) -> _Start:
         writer = writer_name(target, spark)
         _starts[key] = _Start(target.start, writer, target.schemas(), has_written=target.is_new)
     return _starts[key]
-
-
-def writer_name(target: Target, spark: SparkSession) -> str:
-    """Return how Delta knows the writer of a target's batches: a pipeline may be renamed."""
-    query = checkpoint.query_id(spark, target.checkpoint, target.start)
-    return query if target.topic is None else f"{query}/{target.topic}"
 
 
 def _write(batch: Batch) -> None:
@@ -416,51 +341,6 @@ def _settle(
     _tell_settled(batch, tally, late, told)
 
 
-def _tell_settled(batch: Batch, tally: Tally, late: TableCount, bad: TableCount) -> None:
-    """Tell who watches what commits 2 and 3 were: what is not in the quarantine became rows."""
-    if not tally.is_whole:
-        return
-    batch.tell(replace(late, rows=sum(tally.reasons.values()) - bad.rows))
-    if bad.rows:
-        batch.tell(bad)
-
-
-def tell(target: Target, spark: SparkSession, batch_id: int, count: TableCount) -> None:
-    """Tell who watches a query what one of its batches put into a table."""
-    query = checkpoint.query_id(spark, target.checkpoint, target.start)
-    batch_counts.tell(query, batch_id, replace(count, topic=target.topic))
-
-
-def tell_earlier(target: Target, records: DataFrame, batch_id: int) -> None:
-    """Tell who watches a query what earlier attempts of a batch have committed; never fails."""
-    if not batch_counts.are_wanted():
-        return
-    try:
-        for count in _earlier_counts(target, records, batch_id):
-            tell(target, records.sparkSession, batch_id, count)
-    except (PySparkException, Py4JError) as error:
-        _log.warning("batch %d was written before, but is not counted: %s", batch_id, error)
-
-
-def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterator[TableCount]:
-    spark = records.sparkSession
-    writer = writer_name(target, spark)
-    for path, name in (
-        (target.table, writer),
-        (target.table, writer + LATE),
-        (target.quarantine, writer),
-    ):
-        commit = delta.commit_of(spark, path, writer=name, batch_id=batch_id)
-        if commit is None:
-            continue
-        reasons = None
-        if path == target.quarantine:
-            place = ["topic", "partition", "offset"]
-            here = delta.read(spark, path).where(F.col("batch_id") == batch_id)
-            reasons = quarantine.count_reasons(here.join(records.select(place), place, "left_semi"))
-        yield TableCount(path, commit["rows"], reasons, name, commit.get("schemas", {}))
-
-
 def _first_of(bad: DataFrame) -> DecodeError:
     row = bad.orderBy("partition", "offset").limit(1).collect()[0]
     return DecodeError(
@@ -473,3 +353,12 @@ def _first_of(bad: DataFrame) -> DecodeError:
         reason=row["reason"],
         detail=row["detail"],
     )
+
+
+def _tell_settled(batch: Batch, tally: Tally, late: TableCount, bad: TableCount) -> None:
+    """Tell who watches what commits 2 and 3 were: what is not in the quarantine became rows."""
+    if not tally.is_whole:
+        return
+    batch.tell(replace(late, rows=sum(tally.reasons.values()) - bad.rows))
+    if bad.rows:
+        batch.tell(bad)

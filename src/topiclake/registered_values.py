@@ -13,13 +13,13 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import delta, kafka_source, quarantine, rows, schema_decisions, schemas
+from topiclake import delta, kafka_source, quarantine, rows, schema_decisions, topic_schemas
 from topiclake.avro import Codecs, Registered
 from topiclake.errors import NewSchemaError
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target, writer_name
 from topiclake.schema_decisions import Decisions
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.targets import Target, writer_name
 from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part, SchemaKey
 
@@ -68,7 +68,7 @@ def schemas_of_today(
         accepts = partial(_refusal, spark, part, layout, of_part)
         codecs[part] = of_part.codec(_known(registry, names, decisions, part), accepts)
     found = Codecs(codecs["value"], codecs.get("key"))
-    schemas.require_usable(found, subjects["value"])
+    topic_schemas.require_usable(found, subjects["value"])
     return FixedSchemas(found, decisions, table)
 
 
@@ -88,7 +88,7 @@ def _known(
 
 
 def _refusal(spark: SparkSession, part: Part, layout: Layout, of: Format, reader: str) -> str | None:
-    return schemas.refusal(spark, reader, part, layout, _any_columns, of)
+    return topic_schemas.refusal(spark, reader, part, layout, _any_columns, of)
 
 
 def _any_columns(_: StructType) -> None:

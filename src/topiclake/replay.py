@@ -26,11 +26,10 @@ from pyspark.sql import functions as F
 from topiclake import delta, platform_check, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError
-from topiclake.micro_batch import Target
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
 from topiclake.replay_reading import Reading, reading
 from topiclake.storage.failures import refusals_named
-from topiclake.targets import target
+from topiclake.targets import Target, target
 
 _ATTEMPTS = 10
 

@@ -7,13 +7,14 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import avro_form, rows, value_batch
+from topiclake import avro_form, declared_rows, rows
 from topiclake.avro import Codecs
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.json_values import Values
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target
-from topiclake.schemas import NO_TABLE, Look, Schemas, look_at
+from topiclake.look import NO_TABLE, Look, look_at
+from topiclake.schemas import Schemas
+from topiclake.targets import Target
 from topiclake.wire_format import schema_key
 
 
@@ -105,13 +106,13 @@ class _Fixed:
         return [f"partition {row['partition']}, offset {row['offset']}" for row in wrong]
 
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        return value_batch.placed(self._judged(records), self.target.layout, self._look()), {}
+        return declared_rows.placed(self._judged(records), self.target.layout, self._look()), {}
 
     def forget(self) -> None:
         self.look = None
 
     def _judged(self, records: DataFrame) -> DataFrame:
-        return value_batch.judge(self.values, records, self.target.layout, self._look())
+        return declared_rows.judge(self.values, records, self.target.layout, self._look())
 
     def _look(self) -> Look:
         if self.look is None:

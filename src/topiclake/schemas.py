@@ -3,82 +3,34 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from topiclake import (
-    avro,
-    avro_event,
-    constraints,
     delta,
     evolution,
     kafka_source,
     rows,
-    value_formats,
 )
 from topiclake.avro import Codec, Codecs, Registered
 from topiclake.avro_kept import KeptReaderError
 from topiclake.errors import IngestError, SubjectNotFoundError
-from topiclake.layout import KAFKA_COLUMN, KEY_COLUMN, Layout
+from topiclake.layout import KAFKA_COLUMN, Layout
+from topiclake.look import NO_TABLE, Look, look_at
 from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
+from topiclake.topic_schemas import refusal, require_usable, usable_plain_keys
 from topiclake.value_formats import AVRO, Format
 from topiclake.wire_format import Part, SchemaKey
 
 _log = logging.getLogger(__name__)
 
-#: Seconds in which a look at a table's columns is as good as another one.
-_FRESH = 30
 #: A table property's name before the part; it keeps the reader schema (`avro_kept`).
 READER_PROPERTY = "topiclake.reader."
 
 BeforeTable = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Look:
-    """A look at a table.
-
-    Attributes:
-        columns: What it has; none where it is not there.
-        properties: Its table properties.
-        at: When that was, in seconds since 1970.
-    """
-
-    columns: StructType
-    properties: Mapping[str, str] = field(default_factory=dict)
-    at: float = field(default_factory=time.time)
-
-    @cached_property
-    def constraints(self) -> dict[str, str]:
-        """What it demands of its rows."""
-        return constraints.of_table(self.columns, self.properties)
-
-    def refusal(self, wanted: StructType, *, may_widen: bool) -> str | None:
-        """Say why it cannot take rows with columns `wanted`; None: it can.
-
-        Its columns become wider only where that is allowed, or where it was done before.
-        """
-        if why := evolution.refusal(self.columns, wanted):
-            return why
-        changes = evolution.widened(self.columns, wanted)
-        if changes and not may_widen and not evolution.WIDENING.items() <= self.properties.items():
-            change = next(iter(changes.values()))
-            return f"{change}; type_widening: true allows it, where each reader of the table can read that"
-        return constraints.refusal(self.constraints, changes)
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether nobody needs to look again: a query may wait for hours for its first batch."""
-        return 0 <= time.time() - self.at < _FRESH
-
-
-#: Where there is no table, or none that demands anything.
-NO_TABLE = Look(StructType())
 
 
 @dataclass
@@ -258,98 +210,6 @@ class Schemas:
         return self.format if part == "value" else AVRO
 
 
-def look_at(spark: SparkSession, table: str) -> Look | None:
-    """Return what a table has; None where there is none.
-
-    Raises:
-        StorageError: The table forgets which batches it has.
-    """
-    columns = delta.columns(spark, table)
-    if columns is None:
-        return None
-    properties = delta.properties(spark, table)
-    delta.require_lasting_writers(table, properties)
-    return Look(columns, properties)
-
-
 def _kept(codecs: Codecs) -> dict[str, str]:
     """Return the table properties that keep the reader schemas."""
     return {READER_PROPERTY + part: codec.kept for part, codec in codecs.parts.items() if codec.kept}
-
-
-def require_usable(codecs: Codecs, subjects: Sequence[str]) -> None:
-    """Raise an IngestError where values' subjects have versions, and none of them can be used."""
-    if not codecs.value.writers and codecs.value.refused:
-        why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
-        raise IngestError(
-            f"no version of {', '.join(subjects)} can be used ({why})",
-            "register a version that fits, or give the pipeline another table_path",
-            subjects=tuple(subjects),
-            detail=why,
-        )
-
-
-def refusal(
-    spark: SparkSession,
-    reader: str,
-    part: Part,
-    layout: Layout,
-    of_columns: Callable[[StructType], str | None],
-    of: Format,
-) -> str | None:
-    """Say why nothing can be decoded with a reader schema and stored; None: it can.
-
-    Args:
-        spark: The session.
-        reader: The schema of the rows.
-        part: What is decoded with it.
-        layout: The rows' other columns.
-        of_columns: Says why what is there already cannot take columns.
-        of: What kind of schema it is.
-    """
-    try:
-        event = of.event_type(spark, reader)
-    except avro_event.ImpossibleSchemaError as error:
-        return str(error)
-    if part == "key":
-        return of_columns(StructType().add(KEY_COLUMN, event))
-    is_row = of.is_row(reader)
-    columns = value_formats.columns(event, is_row=is_row)
-    taken = [name for name in columns.names if name in layout.columns or name.lower().startswith(avro.OWN)]
-    if taken and is_row:
-        return f"a field is called {taken[0]}, which is a name of Topiclake's own"
-    return of_columns(columns)
-
-
-def usable_plain_keys(
-    registry: SchemaRegistry,
-    subjects: Mapping[Part, Sequence[str]],
-    versions: Sequence[int] | None,
-    codecs: Codecs,
-) -> list[SchemaKey]:
-    """Return the schemas of `plain_keys` that `codecs` decode with; none if `versions` is None."""
-    if versions is None:
-        return []
-    return [key for key in plain_keys(registry, subjects, versions) if key in codecs.value.writers]
-
-
-def plain_keys(
-    registry: SchemaRegistry, subjects: Mapping[Part, Sequence[str]], versions: Sequence[int]
-) -> list[SchemaKey]:
-    """Return the schemas that plain values may have, oldest first: `versions` of the subjects, empty for all.
-
-    Raises:
-        SubjectNotFoundError: A subject, or one of the versions, is not there.
-        SchemaRegistryError: The registry cannot be used.
-    """
-    known = [version for subject in subjects["value"] for version in registry.versions(subject)]
-    if missing := set(versions) - {version.version for version in known}:
-        raise SubjectNotFoundError(
-            f"{', '.join(subjects['value'])} has no version {', '.join(map(str, sorted(missing)))}; "
-            f"it has: {', '.join(str(version.version) for version in known)}",
-            "mend plain_versions, or leave it empty for all",
-            subjects=tuple(subjects["value"]),
-            missing=tuple(sorted(missing)),
-            allowed=tuple(version.version for version in known),
-        )
-    return [version.schema_id for version in known if not versions or version.version in versions]

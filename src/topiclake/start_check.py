@@ -20,10 +20,10 @@ from topiclake import (
     checkpoint,
     delta,
     kafka_offsets,
-    micro_batch,
     resume_table,
     resumptions,
     table_commits,
+    targets,
 )
 from topiclake.checkpoint import NONE, Offsets, Progress
 from topiclake.config.settings import Settings
@@ -31,9 +31,9 @@ from topiclake.config.source import EARLIEST
 from topiclake.errors import ConfigError, IngestError
 from topiclake.kafka_offsets import Held
 from topiclake.layout import KAFKA_COLUMN
-from topiclake.micro_batch import Target
 from topiclake.resume_table import Resumption, TableContent
 from topiclake.storage.failures import refusals_named
+from topiclake.targets import Target
 from topiclake.topics import Span, Topics, mark_all_resumed, paused_spans
 
 #: Topics whose tables are looked at side by side.
@@ -98,7 +98,7 @@ class StartCheck:
             if progress.committed != NONE and not self._may_lack_table(position, topic):
                 self._refuse_table(target, topic, f"there is no table at {target.table}", "table_gone")
             return
-        writer = micro_batch.writer_name(target, self.spark)
+        writer = targets.writer_name(target, self.spark)
         newest, is_certain = table_commits.newest_of(self.spark, target.table, writer)
         if newest is None:
             if is_certain and progress.committed != NONE and not self._may_lack_table(position, topic):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro_form, evolution, kafka_source, rows, schemas
+from topiclake import avro_form, evolution, kafka_source, rows, topic_schemas
 from topiclake.avro import Codecs, Registered
 from topiclake.errors import DecodeError
 from topiclake.layout import Layout
@@ -55,7 +55,9 @@ class StaticSchemas:
 
     def rows(self, records: DataFrame) -> DataFrame:
         """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
-        plain = schemas.usable_plain_keys(self.registry, self.subjects, self.plain_versions, self.codecs)
+        plain = topic_schemas.usable_plain_keys(
+            self.registry, self.subjects, self.plain_versions, self.codecs
+        )
         records = avro_form.named(records, self.codecs.value, plain)
         judged = rows.judge(records, self.codecs, self.layout)
         judged = rows.or_fail(judged, self.codecs, self.layout, is_static=True)
@@ -123,7 +125,7 @@ class _Additions:
     columns: StructType = field(default_factory=StructType)
 
     def refusal(self, reader: str) -> str | None:
-        return schemas.refusal(
+        return topic_schemas.refusal(
             self.spark, reader, self.part, self.layout, self._refusal_of_columns, self.format
         )
 

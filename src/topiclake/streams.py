@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import (
+    declared_rows,
     kafka_admin,
     kafka_source,
     platform_check,
@@ -99,7 +100,7 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
         platform_check.require_avro_limits(records.sparkSession)
         fixed = _schemas(records.sparkSession, settings)
         return registered_values.right(records, fixed, layout, pipeline.mode)
-    return value_batch.read(records, Values.from_settings(pipeline), layout, mode=pipeline.mode)
+    return declared_rows.read(records, Values.from_settings(pipeline), layout, mode=pipeline.mode)
 
 
 def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401

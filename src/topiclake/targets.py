@@ -1,18 +1,100 @@
-"""Where the records of a configuration go."""
+"""Where the records of a configuration go, and what a batch has put there."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import batch_counts, checkpoint, delta, quarantine
+from topiclake.batch_counts import TableCount
 from topiclake.config.pipeline import TOPIC
 from topiclake.config.settings import Settings
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target
+from topiclake.look import Look
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.schemas import Schemas
 from topiclake.storage import mount
-from topiclake.value_formats import AVRO, format_of
+from topiclake.value_formats import AVRO, Format, format_of
 from topiclake.wire_format import Part
+
+_log = logging.getLogger(__name__)
+
+#: What commit 2 adds to the name of the writer.
+LATE = "/late"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the records of a topic go; all of it can be pickled, for Spark Connect.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        run: Id of this run, for the tables' histories.
+        subjects: Subjects with the schemas, by part; without `key` keys are not decoded.
+        mode: PERMISSIVE or FAILFAST.
+        registry: Where schemas come from.
+        table: Resolved location of the table.
+        quarantine: Resolved location of the quarantine table.
+        checkpoint: Resolved location of the checkpoint.
+        layout: The rows' columns beside those of the schema.
+        properties: Table properties, for a new table.
+        needs_one_subject: Whether one of the value's subjects is enough.
+        topic: Set where a query has several topics: each is a writer of its own.
+        plain_versions: See `Schemas.plain_versions`.
+        format: What the schemas of values are.
+        is_new: Whether this start created the table, so that no batch can be in it.
+        look: At the table, where this start has had one.
+        type_widening: Whether columns of the table may become wider.
+        start: Names this start of the query.
+    """
+
+    pipeline: str
+    run: str
+    subjects: Mapping[Part, tuple[str, ...]]
+    mode: str
+    registry: SchemaRegistry
+    table: str
+    quarantine: str
+    checkpoint: str
+    layout: Layout
+    properties: Mapping[str, str] = field(default_factory=dict)
+    needs_one_subject: bool = False
+    topic: str | None = None
+    plain_versions: tuple[int, ...] | None = None
+    format: Format = AVRO
+    is_new: bool = False
+    look: Look | None = None
+    type_widening: bool = False
+    start: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def judgement(self) -> dict[str, object]:
+        """What of the configuration decides where a record belongs, and what a row holds; as JSON has it."""
+        return asdict(self.layout) | {"kafka": list(self.layout.kafka), "format": self.format.name}
+
+    def schemas(self) -> Schemas:
+        """Return the schemas of this topic, with nothing learnt yet."""
+        return Schemas(
+            self.registry,
+            self.subjects,
+            self.table,
+            self.layout,
+            self.properties,
+            self.needs_one_subject,
+            self.plain_versions,
+            self.format,
+            self.look,
+            self.type_widening,
+        )
 
 
 def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
@@ -38,3 +120,45 @@ def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the pla
         format=format_of(pipeline) if pipeline.is_registered else AVRO,
         type_widening=pipeline.type_widening,
     )
+
+
+def writer_name(target: Target, spark: SparkSession) -> str:
+    """Return how Delta knows the writer of a target's batches: a pipeline may be renamed."""
+    query = checkpoint.query_id(spark, target.checkpoint, target.start)
+    return query if target.topic is None else f"{query}/{target.topic}"
+
+
+def tell(target: Target, spark: SparkSession, batch_id: int, count: TableCount) -> None:
+    """Tell who watches a query what one of its batches put into a table."""
+    query = checkpoint.query_id(spark, target.checkpoint, target.start)
+    batch_counts.tell(query, batch_id, replace(count, topic=target.topic))
+
+
+def tell_earlier(target: Target, records: DataFrame, batch_id: int) -> None:
+    """Tell who watches a query what earlier attempts of a batch have committed; never fails."""
+    if not batch_counts.are_wanted():
+        return
+    try:
+        for count in _earlier_counts(target, records, batch_id):
+            tell(target, records.sparkSession, batch_id, count)
+    except (PySparkException, Py4JError) as error:
+        _log.warning("batch %d was written before, but is not counted: %s", batch_id, error)
+
+
+def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterator[TableCount]:
+    spark = records.sparkSession
+    writer = writer_name(target, spark)
+    for path, name in (
+        (target.table, writer),
+        (target.table, writer + LATE),
+        (target.quarantine, writer),
+    ):
+        commit = delta.commit_of(spark, path, writer=name, batch_id=batch_id)
+        if commit is None:
+            continue
+        reasons = None
+        if path == target.quarantine:
+            place = ["topic", "partition", "offset"]
+            here = delta.read(spark, path).where(F.col("batch_id") == batch_id)
+            reasons = quarantine.count_reasons(here.join(records.select(place), place, "left_semi"))
+        yield TableCount(path, commit["rows"], reasons, name, commit.get("schemas", {}))

@@ -25,7 +25,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, delta, kafka_offsets, kafka_source, micro_batch
+from topiclake import checkpoint, data_loss, delta, kafka_offsets, kafka_source, micro_batch, targets
 from topiclake.checkpoint import Ranges
 from topiclake.config.pipeline import QUARANTINE, TOPIC
 from topiclake.errors import (
@@ -37,7 +37,7 @@ from topiclake.errors import (
 )
 from topiclake.failure import FAILFAST
 from topiclake.lost_ranges import LostRange
-from topiclake.micro_batch import Target
+from topiclake.targets import Target
 
 LEDGER_SCHEMA = (
     "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "
@@ -262,7 +262,7 @@ def _pause(
         (topic, batch_id, one, first, after - 1, why, now, None, None)
         for one, (first, after) in spans.items()
     ]
-    writer = f"{micro_batch.writer_name(topics.target(topic), spark)}/paused"
+    writer = f"{targets.writer_name(topics.target(topic), spark)}/paused"
     ranges = spark.createDataFrame(rows, LEDGER_SCHEMA)
     try:
         delta.append_once(ranges, topics.ledger, writer=writer, batch_id=batch_id, commit={})

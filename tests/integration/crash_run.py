@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.drain import Mounts
 from tests.environment import quiet_conf
-from topiclake import checkpoint, delta, ingest, micro_batch, progress
+from topiclake import checkpoint, delta, ingest, micro_batch, progress, targets
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
 
@@ -114,12 +114,12 @@ def watch(step: str) -> None:
     def append_once(
         rows: DataFrame, path: str, *, writer: str, batch_id: int, commit: dict[str, object]
     ) -> None:
-        late = "late" if writer.endswith(micro_batch.LATE) else "table"
+        late = "late" if writer.endswith(targets.LATE) else "table"
         kind = "quarantine" if path.endswith("_quarantine") else late
         _around(step, kind, lambda: append(rows, path, writer=writer, batch_id=batch_id, commit=commit))
 
     def write_batch(
-        target: micro_batch.Target, records: DataFrame, batch_id: int, **given: checkpoint.Ranges
+        target: targets.Target, records: DataFrame, batch_id: int, **given: checkpoint.Ranges
     ) -> None:
         sys.stdout.write(BEGUN)
         sys.stdout.flush()

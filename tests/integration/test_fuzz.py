@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 from tests.integration.fuzz_oracle import Text, oracle, plain, read, record
 from topiclake import avro, delta, kafka_source, micro_batch
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.targets import Target
 from topiclake.wire_format import HEADER_LENGTH, frame
 
 SEED = 20261121

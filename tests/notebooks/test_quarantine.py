@@ -17,8 +17,8 @@ from tests.environment import succeeded, without_workbench
 from topiclake import delta, micro_batch
 from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.targets import Target
 from topiclake.wire_format import frame
 from workbench.quarantine import print_summary
 

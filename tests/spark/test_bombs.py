@@ -18,9 +18,9 @@ import pytest
 from tests.environment import quiet_conf
 from topiclake import avro, delta, kafka_source, micro_batch
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import local_session
+from topiclake.targets import Target
 from topiclake.wire_format import frame
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ import pytest
 from topiclake import constraints, delta, value_batch
 from topiclake.json_values import Values, parsed
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target
-from topiclake.schemas import look_at
+from topiclake.look import look_at
+from topiclake.targets import Target
 
 TABLE = """
     id INT NOT NULL, name CHAR(3), note VARCHAR(2), amount INT, `odd.name` INT,

@@ -11,7 +11,8 @@ from topiclake.avro import Codec, Codecs
 from topiclake.checkpoint import NONE, Progress
 from topiclake.config.load import load_settings
 from topiclake.kafka_source import RECORD_SCHEMA
-from topiclake.schemas import Look, Schemas
+from topiclake.look import Look
+from topiclake.schemas import Schemas
 from topiclake.storage import mount
 
 CONF = """

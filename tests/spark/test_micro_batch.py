@@ -20,9 +20,9 @@ from topiclake import delta, micro_batch, observed
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target
 from topiclake.retries import Clock
 from topiclake.schema_registry import SchemaRegistry
+from topiclake.targets import Target
 from topiclake.wire_format import frame, identifier
 
 #: Schemas that are not Avro, by their type; `%s` is a name that makes them new.

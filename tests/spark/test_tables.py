@@ -17,9 +17,9 @@ from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError, StorageError
 from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.layout import Layout
-from topiclake.micro_batch import Target
+from topiclake.look import Look
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.schemas import Look
+from topiclake.targets import Target
 from topiclake.wire_format import frame
 
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})

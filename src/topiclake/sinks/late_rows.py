@@ -16,15 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import (
-    checkpoint,
-    data_loss,
-    delta,
-    kafka_source,
-    platform_check,
-    queries,
-    value_batch,
-)
+from topiclake import checkpoint, data_loss, declared_rows, delta, kafka_source, platform_check, queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
@@ -108,7 +100,7 @@ class LateBatches(queries.QuerySink):
         return self._rows(records)
 
     def _rows(self, records: DataFrame) -> DataFrame:
-        return value_batch.read(records, self.values, self.layout, mode=self.mode)
+        return declared_rows.read(records, self.values, self.layout, mode=self.mode)
 
 
 def late_batches(

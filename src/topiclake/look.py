@@ -1,0 +1,72 @@
+"""What a Delta table has, as it was seen moments ago: its columns, properties and constraints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from topiclake import constraints, delta, evolution
+
+#: Seconds in which a look at a table's columns is as good as another one.
+_FRESH = 30
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at a table.
+
+    Attributes:
+        columns: What it has; none where it is not there.
+        properties: Its table properties.
+        at: When that was, in seconds since 1970.
+    """
+
+    columns: StructType
+    properties: Mapping[str, str] = field(default_factory=dict)
+    at: float = field(default_factory=time.time)
+
+    @cached_property
+    def constraints(self) -> dict[str, str]:
+        """What it demands of its rows."""
+        return constraints.of_table(self.columns, self.properties)
+
+    def refusal(self, wanted: StructType, *, may_widen: bool) -> str | None:
+        """Say why it cannot take rows with columns `wanted`; None: it can.
+
+        Its columns become wider only where that is allowed, or where it was done before.
+        """
+        if why := evolution.refusal(self.columns, wanted):
+            return why
+        changes = evolution.widened(self.columns, wanted)
+        if changes and not may_widen and not evolution.WIDENING.items() <= self.properties.items():
+            change = next(iter(changes.values()))
+            return f"{change}; type_widening: true allows it, where each reader of the table can read that"
+        return constraints.refusal(self.constraints, changes)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody needs to look again: a query may wait for hours for its first batch."""
+        return 0 <= time.time() - self.at < _FRESH
+
+
+#: Where there is no table, or none that demands anything.
+NO_TABLE = Look(StructType())
+
+
+def look_at(spark: SparkSession, table: str) -> Look | None:
+    """Return what a table has; None where there is none.
+
+    Raises:
+        StorageError: The table forgets which batches it has.
+    """
+    columns = delta.columns(spark, table)
+    if columns is None:
+        return None
+    properties = delta.properties(spark, table)
+    delta.require_lasting_writers(table, properties)
+    return Look(columns, properties)
