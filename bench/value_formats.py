@@ -26,13 +26,13 @@ from pyspark.sql.types import StructType
 from rich.table import Table
 
 from bench.rounds import PROJECT, Run, console, in_rounds, spread
-from topiclake import declared_rows, registered_values
+from topiclake import declared_rows, fixed_schemas
 from topiclake.avro import Codecs
 from topiclake.avro_derived import derived_schema
+from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
 from topiclake.layout import Layout
 from topiclake.protobuf_schema import compiled
-from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
 from topiclake.session import local_session
 from topiclake.value_formats import AVRO, Format, JsonSchemaFormat, ProtobufFormat
@@ -139,9 +139,7 @@ def decoders(schemas: dict[str, str]) -> dict[str, Callable[[DataFrame], DataFra
     def registered(kind: str) -> Callable[[DataFrame], DataFrame]:
         schema_type, of = formats[kind]
         codec = of.codec({1: RegisteredSchema(1, schema_type, schemas[kind])}, lambda _: None)
-        return lambda records: registered_values.right(
-            records, FixedSchemas(Codecs(codec)), LAYOUT, "PERMISSIVE"
-        )
+        return lambda records: fixed_schemas.right(records, FixedSchemas(Codecs(codec)), LAYOUT, "PERMISSIVE")
 
     values = Values("json", cast("StructType", StructType.fromDDL(schemas["json"])))
     found = {kind: registered(kind) for kind in formats}

@@ -35,6 +35,7 @@ from .pipelines.taxi import publish_trips
 from .pipelines.wikimedia import publish_live_edits, publish_recorded_edits
 from .pipelines.wikimedia_edits import edit_counts, edits_per_window, wikimedia_edits
 from .progress import await_caught_up, keep_running
+from .quarantine_stream import start_quarantine
 from .quarantine_views import quarantine_reasons, quarantine_rows
 from .replay import quarantine_summary, replay_quarantine
 from .restarts import start_restarted
@@ -51,7 +52,7 @@ from .sinks.several import start_sinks
 from .sinks.topic import start_topic_writer, topic_batches
 from .state import set_state
 from .storage.mount import mount
-from .streams import decode_values, read_records, read_values, start_quarantine
+from .streams import decode_values, read_records, read_values
 from .tables import create_view, paused_topics, summarize, table_history, table_path
 from .windows import Windows, window_counts
 

@@ -26,8 +26,6 @@ from topiclake import (
     platform_check,
     progress,
     queries,
-    targets,
-    topic_schemas,
 )
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
@@ -36,6 +34,7 @@ from topiclake.session import renewed_key
 from topiclake.static_schemas import StaticSchemas
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
+from topiclake.topic_schemas import TopicSchemas
 
 
 @dataclass(frozen=True)
@@ -197,19 +196,22 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
             parameter="mode",
             found=settings.pipeline.mode,
         )
-    to = targets.target(settings, dbutils)
-    kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
+    schemas, pipeline = TopicSchemas.from_settings(settings), settings.pipeline
+    table, checkpoint_path = (
+        mount.resolve(dbutils, settings.storage, path)
+        for path in (pipeline.table_path, pipeline.checkpoint_path)
+    )
+    kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic)
     platform_check.require_avro_limits(spark)
-    for location in (to.table, to.checkpoint):
+    for location in (table, checkpoint_path):
         mount.require_writable(location)
-    parquet_folder.require_own(spark, settings.storage, to.table, to.checkpoint, key="table_path")
-    with refusals_named(settings.storage, to.checkpoint):
-        position = checkpoint.position(spark, to.checkpoint)
-        new_ids = data_loss.require_or_keep(spark, settings, to.checkpoint, position)
+    parquet_folder.require_own(spark, settings.storage, table, checkpoint_path, key="table_path")
+    with refusals_named(settings.storage, checkpoint_path):
+        position = checkpoint.position(spark, checkpoint_path)
+        new_ids = data_loss.require_or_keep(spark, settings, checkpoint_path, position)
     # At once, where a person waits; a running stream waits for a registry that is away.
-    topic_schemas.plain_keys(to.registry, to.subjects, to.plain_versions or ())
-    patient = to.registry.waiting(settings.schema_registry)
-    known = StaticSchemas(spark, patient, to.subjects, to.layout, to.plain_versions, to.format)
-    with refusals_named(settings.storage, to.checkpoint):
-        data_loss.keep_ids(spark, new_ids, to.checkpoint)
-    return Archive(spark, settings, dbutils, to.table, to.checkpoint, known)
+    schemas.plain_keys()
+    known = StaticSchemas(spark, schemas.waiting(settings.schema_registry))
+    with refusals_named(settings.storage, checkpoint_path):
+        data_loss.keep_ids(spark, new_ids, checkpoint_path)
+    return Archive(spark, settings, dbutils, table, checkpoint_path, known)

@@ -72,7 +72,7 @@ class _Waiting:
     def known(self) -> set[int]:
         """Return the schemas that the registry knows by now."""
         wanted = [one for one in self.ids if one not in self.replayed]
-        found, _, _ = self.target.registry.by_ids(wanted)
+        found, _, _ = self.target.schemas.registry.by_ids(wanted)
         return set(found)
 
 

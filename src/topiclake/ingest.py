@@ -43,7 +43,6 @@ from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.storage.renewal import WriteBatch
 from topiclake.targets import Target
-from topiclake.topic_schemas import plain_keys
 from topiclake.topics import Topics
 
 
@@ -186,18 +185,18 @@ def _writer(
             if before_table is not None:
                 before_table()
             delta.ensure_table(
-                spark, to.table, declared_rows.columns(spark, values, to.layout), to.properties
+                spark, to.table, declared_rows.columns(spark, values, to.schemas.layout), to.properties
             )
             to = replace(to, look=look_at(spark, to.table))
         return partial(value_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
-    patient = to.registry.waiting(settings.schema_registry)
+    patient = to.schemas.waiting(settings.schema_registry)
     if several is not None:
         topics.resume(spark, several)
         # Another start: what this one has learnt would ask the registry with little patience.
-        template = replace(to, registry=patient, start=uuid4().hex)
+        template = replace(to, schemas=patient, start=uuid4().hex)
         return partial(topics.write, replace(several, template=template))
-    return partial(micro_batch.write, replace(_prepared(spark, settings, to, before_table), registry=patient))
+    return partial(micro_batch.write, replace(_prepared(spark, settings, to, before_table), schemas=patient))
 
 
 def _prepared(
@@ -208,10 +207,10 @@ def _prepared(
         look = look_at(spark, to.table)
         is_new = look is None and not delta.is_table(spark, to.table)
         seen = replace(to, is_new=is_new, look=look or Look(StructType()))
-        schemas = replace(seen.schemas(), before_table=before_table)
-        schemas.require_usable(schemas.current(spark))
-        if to.plain_versions:
-            plain_keys(to.registry, to.subjects, to.plain_versions)
+        schemas = replace(seen.batch_schemas(), before_table=before_table)
+        schemas.of.require_usable(schemas.current(spark))
+        if to.schemas.plain_versions:
+            to.schemas.plain_keys()
     # What was made since is another one.
     return seen if look else replace(seen, look=None)
 

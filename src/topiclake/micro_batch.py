@@ -42,7 +42,7 @@ from topiclake.checkpoint import Ranges
 from topiclake.errors import DecodeError, IngestError
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.rows import Tally
-from topiclake.schemas import Schemas
+from topiclake.schemas import BatchSchemas
 from topiclake.targets import LATE, Target, tell, tell_earlier, writer_name
 from topiclake.wire_format import SchemaKey
 
@@ -55,7 +55,7 @@ class _Start:
 
     name: str
     writer: str
-    schemas: Schemas
+    schemas: BatchSchemas
     has_written: bool
 
 
@@ -131,14 +131,14 @@ def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Rang
 def require_ready(target: Target, spark: SparkSession) -> None:
     """Raise what a batch of the target would raise before it writes anything."""
     schemas = _started(target, spark).schemas
-    schemas.require_usable(schemas.current(spark))
+    schemas.of.require_usable(schemas.current(spark))
 
 
 def _started(target: Target, spark: SparkSession) -> _Start:
     key = target.checkpoint, target.topic
     if key not in _starts or _starts[key].name != target.start:
         writer = writer_name(target, spark)
-        _starts[key] = _Start(target.start, writer, target.schemas(), has_written=target.is_new)
+        _starts[key] = _Start(target.start, writer, target.batch_schemas(), has_written=target.is_new)
     return _starts[key]
 
 
@@ -146,7 +146,7 @@ def _write(batch: Batch) -> None:
     codecs = batch.start.schemas.current(batch.spark)
     if batch.target.topic is not None:
         # A query of one topic does not start then.
-        batch.start.schemas.require_usable(codecs)
+        batch.start.schemas.of.require_usable(codecs)
     # Until it is written: whoever tries this batch again has to look for what is there of it.
     had_written, batch.start.has_written = batch.start.has_written, False
     plain = batch.start.schemas.plain(codecs)
@@ -168,7 +168,7 @@ def _write_known(
 
     None where nobody tells: an earlier attempt had written it, or Spark has lost the counts.
     """
-    told, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.layout
+    told, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.schemas.layout
     # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
     # each row once more.
     named = avro_form.named(batch.records.observe(told, rows.count(layout)), codecs.value, plain)
@@ -221,7 +221,7 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
         pinned = batch.start.schemas.pinned(batch.spark, commit["schemas"], commit["constraints"])
     if pinned is not None and commit is not None:
         return _left(batch, records, pinned, commit["plain"])
-    there = batch.target.layout.kafka
+    there = batch.target.schemas.layout.kafka
     place: list[str] = [name for name in ("topic", "partition", "offset") if name in there]
     if {"partition", "offset"} <= set(place):
         # What the commit decoded with is not known any more: the table itself knows its rows.
@@ -273,8 +273,8 @@ def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
 
 
 def _left(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
-    judged = rows.judge(avro_form.named(records, codecs.value, plain), codecs, batch.target.layout)
-    left = judged.where(rows.is_left(codecs, batch.target.layout))
+    judged = rows.judge(avro_form.named(records, codecs.value, plain), codecs, batch.target.schemas.layout)
+    left = judged.where(rows.is_left(codecs, batch.target.schemas.layout))
     return avro_form.unnamed(left.select(*kafka_source.RECORD_COLUMNS), plain)
 
 
@@ -282,7 +282,7 @@ def _settle(
     batch: Batch, rest: DataFrame, known: Codecs, *, is_repeated: bool = False, is_late_written: bool = False
 ) -> None:
     """Write commits 2 and 3: records of `rest` are in no table yet."""
-    schemas, layout = batch.start.schemas, batch.target.layout
+    schemas, layout = batch.start.schemas, batch.target.schemas.layout
     plain_before = schemas.plain(known)
     tally = rows.tally(avro_form.named(rest, known.value, plain_before), known, layout)
     if not tally.reasons:

@@ -13,7 +13,7 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.json_values import Values
 from topiclake.layout import Layout
 from topiclake.look import NO_TABLE, Look, look_at
-from topiclake.schemas import Schemas
+from topiclake.schemas import BatchSchemas
 from topiclake.targets import Target
 from topiclake.wire_format import schema_key
 
@@ -40,7 +40,7 @@ class Reading(Protocol):
 def reading(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> Reading:
     """Return how the values of a pipeline are read."""
     if pipeline.is_registered:
-        return _Registered(spark, target, target.schemas())
+        return _Registered(spark, target, target.batch_schemas())
     return _Fixed(spark, target, Values.from_settings(pipeline))
 
 
@@ -48,7 +48,7 @@ def reading(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> 
 class _Registered:
     spark: SparkSession
     target: Target
-    schemas: Schemas
+    schemas: BatchSchemas
 
     def named(self, records: DataFrame) -> DataFrame:
         codecs = self.schemas.current(self.spark)
@@ -56,16 +56,16 @@ class _Registered:
 
     def right(self, records: DataFrame) -> DataFrame:
         codecs = self._learn(records)
-        return rows.judge(records, codecs, self.target.layout).where(rows.is_right(codecs))
+        return rows.judge(records, codecs, self.target.schemas.layout).where(rows.is_right(codecs))
 
     def lost(self, records: DataFrame) -> list[str]:
         # Claimed by another replay, rows may name schemas that this one has not learnt.
-        layout, known = self.target.layout, self.schemas.current(self.spark)
+        layout, known = self.target.schemas.layout, self.schemas.current(self.spark)
         return _wrong(records, known, layout) and _wrong(records, self._learn(records), layout)
 
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
         codecs = self.schemas.current(self.spark)
-        layout = self.target.layout
+        layout = self.target.schemas.layout
         flat = rows.flat(rows.judge(records, codecs, layout), codecs, layout)
         return rows.placed(flat), {"schemas": codecs.keys}
 
@@ -75,7 +75,7 @@ class _Registered:
     def _learn(self, records: DataFrame) -> Codecs:
         """Return the schemas of today, with those that the records name."""
         known = self.schemas.current(self.spark)
-        late = rows.tally(records, known, self.target.layout).late
+        late = rows.tally(records, known, self.target.schemas.layout).late
         self.schemas.look_up(late)
         return self.schemas.current(self.spark)
 
@@ -106,13 +106,13 @@ class _Fixed:
         return [f"partition {row['partition']}, offset {row['offset']}" for row in wrong]
 
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        return declared_rows.placed(self._judged(records), self.target.layout, self._look()), {}
+        return declared_rows.placed(self._judged(records), self.target.schemas.layout, self._look()), {}
 
     def forget(self) -> None:
         self.look = None
 
     def _judged(self, records: DataFrame) -> DataFrame:
-        return declared_rows.judge(self.values, records, self.target.layout, self._look())
+        return declared_rows.judge(self.values, records, self.target.schemas.layout, self._look())
 
     def _look(self) -> Look:
         if self.look is None:

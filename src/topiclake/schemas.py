@@ -18,11 +18,10 @@ from topiclake import (
 from topiclake.avro import Codec, Codecs, Registered
 from topiclake.avro_kept import KeptReaderError
 from topiclake.errors import IngestError, SubjectNotFoundError
-from topiclake.layout import KAFKA_COLUMN, Layout
+from topiclake.layout import KAFKA_COLUMN
 from topiclake.look import NO_TABLE, Look, look_at
-from topiclake.schema_registry import RegisteredSchema, SchemaRegistry
-from topiclake.topic_schemas import refusal, require_usable, usable_plain_keys
-from topiclake.value_formats import AVRO, Format
+from topiclake.schema_registry import RegisteredSchema
+from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import Part, SchemaKey
 
 _log = logging.getLogger(__name__)
@@ -34,31 +33,21 @@ BeforeTable = Callable[[], None]
 
 
 @dataclass
-class Schemas:
+class BatchSchemas:
     """The schemas of one topic, as one start of a query has learnt them.
 
     Attributes:
-        registry: Where they come from.
-        subjects: Subjects whose versions are known without a look at the records, by part.
+        of: Where they come from.
         table: Location of the table that the rows go to.
-        layout: The rows' other columns.
         properties: Table properties, set when the table is created.
-        needs_one: Whether one of the subjects is enough, as where each topic has some of them.
-        plain_versions: Versions that plain values may have, empty for all; None where values name theirs.
-        format: What the schemas of values are; those of keys are Avro.
         look: At the table, moments ago; None where it must be read.
         type_widening: Whether columns of the table may become wider.
         before_table: What is done, or refuses, once nothing else keeps the table from being made.
     """
 
-    registry: SchemaRegistry
-    subjects: Mapping[Part, Sequence[str]]
+    of: TopicSchemas
     table: str
-    layout: Layout
     properties: Mapping[str, str]
-    needs_one: bool = False
-    plain_versions: tuple[int, ...] | None = None
-    format: Format = AVRO
     look: Look | None = None
     type_widening: bool = False
     before_table: BeforeTable | None = None
@@ -74,7 +63,7 @@ class Schemas:
             SchemaRegistryError: The registry cannot be used.
             IngestError: The table would have no columns, or no version can be used for a new one.
         """
-        known = {part: self._known(part) for part in self.subjects}
+        known = {part: self._known(part) for part in self.of.subjects}
         keys = {part: list(schemas) for part, schemas in known.items()}
         if self._codecs is None or keys != self._keys:
             look, self.look = self.look, None
@@ -84,30 +73,26 @@ class Schemas:
 
     def plain(self, codecs: Codecs) -> list[SchemaKey]:
         """Return the schemas that plain values may have, oldest first; none where values name theirs."""
-        return usable_plain_keys(self.registry, self.subjects, self.plain_versions, codecs)
+        return self.of.usable_plain_keys(codecs)
 
     def refresh_plain(self) -> None:
         """Ask for versions of plain values that were registered since the list was made."""
-        if self.plain_versions is not None:
-            for subject in self.subjects["value"]:
-                self.registry.versions(subject, refresh=True)
-
-    def require_usable(self, codecs: Codecs) -> None:
-        """Raise an IngestError where there are versions, and none of them can be used."""
-        require_usable(codecs, self.subjects["value"])
+        if self.of.plain_versions is not None:
+            for subject in self.of.subjects["value"]:
+                self.of.registry.versions(subject, refresh=True)
 
     def pinned(
         self, spark: SparkSession, keys: Mapping[Part, Sequence[SchemaKey]], constraints: Mapping[str, str]
     ) -> Codecs | None:
         """Return the codecs of an earlier attempt; None: not all of its schemas can be used any more."""
-        self.look_up({part: set(keys[part]) for part in self.subjects})
-        known = {part: self._known(part) for part in self.subjects}
-        if any(key not in known[part] for part in self.subjects for key in keys[part]):
+        self.look_up({part: set(keys[part]) for part in self.of.subjects})
+        known = {part: self._known(part) for part in self.of.subjects}
+        if any(key not in known[part] for part in self.of.subjects for key in keys[part]):
             return None
         codecs = self._prepared(
-            spark, {part: {key: known[part][key] for key in keys[part]} for part in self.subjects}
+            spark, {part: {key: known[part][key] for key in keys[part]} for part in self.of.subjects}
         )
-        if codecs.keys != {part: list(keys[part]) for part in self.subjects}:
+        if codecs.keys != {part: list(keys[part]) for part in self.of.subjects}:
             return None
         return replace(codecs, constraints=constraints)
 
@@ -120,7 +105,7 @@ class Schemas:
         for part, wanted in keys.items():
             known = self._known(part)
             missing = [key for key in wanted if key not in known]
-            found, unknown[part], _ = self.registry.by_ids(missing, subjects=self.subjects[part])
+            found, unknown[part], _ = self.of.registry.by_ids(missing, subjects=self.of.subjects[part])
             self._looked_up.setdefault(part, {}).update(found)
         return unknown
 
@@ -131,12 +116,12 @@ class Schemas:
     def _known(self, part: Part) -> dict[SchemaKey, Registered]:
         known: dict[SchemaKey, Registered] = {}
         missing: list[SubjectNotFoundError] = []
-        for subject in self.subjects[part]:
+        for subject in self.of.subjects[part]:
             try:
-                known |= {version.schema_id: version for version in self.registry.versions(subject)}
+                known |= {version.schema_id: version for version in self.of.registry.versions(subject)}
             except SubjectNotFoundError as error:
                 missing.append(error)
-        if missing and not (known and self.needs_one):
+        if missing and not (known and self.of.needs_one_subject):
             raise missing[0]
         return known | self._looked_up.get(part, {})
 
@@ -168,7 +153,7 @@ class Schemas:
     ) -> Codec:
         name, accepts = READER_PROPERTY + part, partial(self._refusal, spark, look, part)
         try:
-            return self._format(part).codec(schemas, accepts, look.properties.get(name))
+            return self.of.format_of(part).codec(schemas, accepts, look.properties.get(name))
         except KeptReaderError as error:
             raise IngestError(
                 f"the table property {name} of {self.table} is not what this version of Topiclake writes "
@@ -181,17 +166,17 @@ class Schemas:
             ) from None
 
     def _prepare_table(self, spark: SparkSession, codecs: Codecs, look: Look) -> None:
-        wanted = rows.columns(spark, codecs, self.layout, kafka_source.RECORD_SCHEMA)
+        wanted = rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
         if not wanted.fields:
             raise IngestError(
-                f"no schema is known yet (subjects: {', '.join(self.subjects['value']) or 'none'}), and "
+                f"no schema is known yet (subjects: {', '.join(self.of.subjects['value']) or 'none'}), and "
                 f"without {KAFKA_COLUMN} the table would have no columns",
                 "name the topic's records in record_names, or set kafka_column: true",
-                subjects=tuple(self.subjects["value"]),
+                subjects=tuple(self.of.subjects["value"]),
                 reason="no_schema",
             )
         if not codecs.table.fields:
-            self.require_usable(codecs)
+            self.of.require_usable(codecs)
             if self.before_table is not None:
                 self.before_table()
             # Some properties name columns; without a schema there are none yet.
@@ -204,10 +189,7 @@ class Schemas:
 
     def _refusal(self, spark: SparkSession, look: Look, part: Part, reader: str) -> str | None:
         of_columns = partial(look.refusal, may_widen=self.type_widening)
-        return refusal(spark, reader, part, self.layout, of_columns, self._format(part))
-
-    def _format(self, part: Part) -> Format:
-        return self.format if part == "value" else AVRO
+        return self.of.refusal(spark, reader, part, of_columns)
 
 
 def _kept(codecs: Codecs) -> dict[str, str]:

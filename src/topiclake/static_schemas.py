@@ -7,18 +7,15 @@ whoever started the query learns the schema here and starts it again. docs/archi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro_form, evolution, kafka_source, rows, topic_schemas
+from topiclake import avro_form, evolution, kafka_source, rows
 from topiclake.avro import Codecs, Registered
 from topiclake.errors import DecodeError
-from topiclake.layout import Layout
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.value_formats import AVRO, Format
+from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import Part, SchemaKey
 
 #: What `rows.or_fail` tells of a record.
@@ -31,21 +28,13 @@ class StaticSchemas:
 
     Attributes:
         spark: The session.
-        registry: Where they come from.
-        subjects: Subjects with the schemas, by part.
-        layout: The rows' columns beside those of the schema.
-        plain_versions: See `Schemas.plain_versions`.
-        format: What the schemas of values are; those of keys are Avro.
+        of: Where they come from.
         known: What was found, oldest first, by id and, where they have one, by GUID.
         codecs: What it means.
     """
 
     spark: SparkSession
-    registry: SchemaRegistry
-    subjects: Mapping[Part, Sequence[str]]
-    layout: Layout
-    plain_versions: tuple[int, ...] | None = None
-    format: Format = AVRO
+    of: TopicSchemas
     known: dict[Part, dict[SchemaKey, Registered]] = field(default_factory=dict)
     codecs: Codecs = field(init=False)
 
@@ -55,17 +44,15 @@ class StaticSchemas:
 
     def rows(self, records: DataFrame) -> DataFrame:
         """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
-        plain = topic_schemas.usable_plain_keys(
-            self.registry, self.subjects, self.plain_versions, self.codecs
-        )
+        plain = self.of.usable_plain_keys(self.codecs)
         records = avro_form.named(records, self.codecs.value, plain)
-        judged = rows.judge(records, self.codecs, self.layout)
-        judged = rows.or_fail(judged, self.codecs, self.layout, is_static=True)
-        return rows.placed(rows.flat(judged, self.codecs, self.layout))
+        judged = rows.judge(records, self.codecs, self.of.layout)
+        judged = rows.or_fail(judged, self.codecs, self.of.layout, is_static=True)
+        return rows.placed(rows.flat(judged, self.codecs, self.of.layout))
 
     def columns(self) -> StructType:
         """Return the columns of `rows`."""
-        return rows.columns(self.spark, self.codecs, self.layout, kafka_source.RECORD_SCHEMA)
+        return rows.columns(self.spark, self.codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
 
     def learn(self, error: DecodeError) -> None:
         """Learn the schema that a record lacked; whoever calls it again and again learns each only once.
@@ -82,7 +69,7 @@ class StaticSchemas:
         record = _RECORD.search(error.cause)
         if record and record["reason"] == "unknown_schema_id" and record["id"] != "none":
             asked: list[SchemaKey] = [int(record["id"])]
-            found, _, _ = self.registry.by_ids(asked)
+            found, _, _ = self.of.registry.by_ids(asked)
             self.known["value"].update(found)
         if self._keys() == before:
             raise DecodeError(error.cause + self._why(record), _remedy(record), **error.fields) from None
@@ -92,10 +79,10 @@ class StaticSchemas:
         return {part: set(known) for part, known in self.known.items()}
 
     def _list(self, *, refresh: bool) -> None:
-        for part, subjects in self.subjects.items():
+        for part, subjects in self.of.subjects.items():
             known = self.known.setdefault(part, {})
             for subject in subjects:
-                for version in self.registry.versions(subject, refresh=refresh):
+                for version in self.of.registry.versions(subject, refresh=refresh):
                     for key in (version.schema_id, version.guid):
                         if key is not None:
                             known.setdefault(key, version)
@@ -103,8 +90,8 @@ class StaticSchemas:
     def _unite(self) -> None:
         codecs = {}
         for part, known in self.known.items():
-            of = self.format if part == "value" else AVRO
-            codecs[part] = of.codec(known, _Additions(self.spark, part, self.layout, of).refusal)
+            accepts = _Additions(self.spark, self.of, part).refusal
+            codecs[part] = self.of.format_of(part).codec(known, accepts)
         self.codecs = Codecs(codecs["value"], codecs.get("key"))
 
     def _why(self, record: re.Match[str] | None) -> str:
@@ -119,15 +106,12 @@ class _Additions:
     """What Parquet files allow of further versions: columns, and no other types."""
 
     spark: SparkSession
+    of: TopicSchemas
     part: Part
-    layout: Layout
-    format: Format
     columns: StructType = field(default_factory=StructType)
 
     def refusal(self, reader: str) -> str | None:
-        return topic_schemas.refusal(
-            self.spark, reader, self.part, self.layout, self._refusal_of_columns, self.format
-        )
+        return self.of.refusal(self.spark, reader, self.part, self._refusal_of_columns)
 
     def _refusal_of_columns(self, columns: StructType) -> str | None:
         refused = evolution.parquet_refusal(self.columns, columns)

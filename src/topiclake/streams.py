@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from typing import Any
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import (
     declared_rows,
+    fixed_schemas,
     kafka_admin,
     kafka_source,
     platform_check,
-    queries,
-    registered_values,
-    targets,
-    value_batch,
     wire_format,
 )
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
+from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
 from topiclake.layout import Layout
-from topiclake.registered_values import FixedSchemas
-from topiclake.schema_registry import SchemaRegistry
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
-from topiclake.storage.renewal import WriteBatch
-from topiclake.value_formats import format_of
-from topiclake.wire_format import Part
-
-#: What is added to a checkpoint's path for that of `start_quarantine`.
-_QUARANTINE = "_quarantine"
+from topiclake.topic_schemas import TopicSchemas
 
 
 def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -51,7 +37,7 @@ def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
         KafkaError: The broker cannot be used.
     """
     value = F.col("value")
-    return _records(spark, settings).withColumns(
+    return topic_records(spark, settings).withColumns(
         {
             "magicByte": F.substring(value, 1, 1),
             "valueSchemaId": wire_format.schema_id_of(wire_format.header_of(value)),
@@ -80,8 +66,8 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
         NewSchemaError: In the query, at a record whose schema the registry did not list at the start, and of
             which `start_quarantine` has decided nothing; `start_restarted` starts it again.
     """
-    _require_named(settings.pipeline)
-    return decode_values(_records(spark, settings), settings)
+    require_named(settings.pipeline)
+    return decode_values(topic_records(spark, settings), settings)
 
 
 def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
@@ -95,63 +81,22 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
         The columns of `read_values`; raises as it does.
     """
     pipeline, layout = settings.pipeline, Layout.from_settings(settings.pipeline)
-    _require_named(pipeline)
+    require_named(pipeline)
     if pipeline.is_registered:
         platform_check.require_avro_limits(records.sparkSession)
-        fixed = _schemas(records.sparkSession, settings)
-        return registered_values.right(records, fixed, layout, pipeline.mode)
+        fixed = schemas_of_today(records.sparkSession, settings)
+        return fixed_schemas.right(records, fixed, layout, pipeline.mode)
     return declared_rows.read(records, Values.from_settings(pipeline), layout, mode=pipeline.mode)
 
 
-def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401
-    """Start the stream of what `read_values` leaves out, into the quarantine table.
-
-    A query of its own beside those that take what is right: what a value means is fixed, so each record is in
-    exactly one of both.
-
-    Args:
-        spark: The session.
-        settings: The configuration; its checkpoint is `checkpoint_path` with `_quarantine` behind.
-        dbutils: The platform's, for mount points.
-
-    Returns:
-        The running query; `await_caught_up` waits for it.
-
-    Raises:
-        ConfigError, KafkaError, StorageError: Something cannot be used.
-    """
-    _require_named(settings.pipeline)
-    to = targets.target(settings, dbutils)
-    records = _records(spark, settings)
-    platform_check.require_log_store(spark, to.quarantine)
-    checkpoint_path = f"{to.checkpoint.rstrip('/')}{_QUARANTINE}"
-    for location in (to.quarantine, checkpoint_path):
-        mount.require_writable(location)
-    write_batch: WriteBatch
-    if settings.pipeline.is_registered:
-        platform_check.require_avro_limits(spark)
-        fixed = _schemas(spark, settings)
-        patient = replace(to, registry=to.registry.waiting(settings.schema_registry))
-        write_batch = partial(registered_values.write_left, patient, fixed, checkpoint_path)
-    else:
-        values = Values.from_settings(settings.pipeline)
-        write_batch = partial(value_batch.write_left_alone, to, values, checkpoint_path)
-    return queries.start_batches(
-        records,
-        settings,
-        dbutils,
-        write_batch,
-        name=f"{settings.name}{_QUARANTINE}",
-        location=checkpoint_path,
-    )
-
-
-def _records(spark: SparkSession, settings: Settings) -> DataFrame:
+def topic_records(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Read a topic as a stream of the columns of Kafka's source; raises as `read_records`."""
     kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     return kafka_source.read_topic(spark, settings.kafka, settings.pipeline)
 
 
-def _require_named(pipeline: PipelineSettings) -> None:
+def require_named(pipeline: PipelineSettings) -> None:
+    """Raise a ConfigError where values do not name their schemas."""
     if pipeline.avro_form == "plain":
         raise ConfigError(
             f"values of topic {pipeline.topic} are plain Avro, which does not name its schema",
@@ -161,13 +106,8 @@ def _require_named(pipeline: PipelineSettings) -> None:
         )
 
 
-def _schemas(spark: SparkSession, settings: Settings) -> FixedSchemas:
-    pipeline = settings.pipeline
-    registry = SchemaRegistry.from_settings(settings.schema_registry)
-    parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
-    subjects = {part: pipeline.subjects(part, topic=pipeline.topic) for part in parts}
-    table = mount.resolve(None, settings.storage, pipeline.schemas_path)
+def schemas_of_today(spark: SparkSession, settings: Settings) -> FixedSchemas:
+    """Return what the registry lists now, and what is decided of schemas that it does not list."""
+    table = mount.resolve(None, settings.storage, settings.pipeline.schemas_path)
     with refusals_named(settings.storage, table):
-        return registered_values.schemas_of_today(
-            spark, registry, subjects, Layout.from_settings(pipeline), format_of(pipeline), table
-        )
+        return fixed_schemas.schemas_of_today(spark, TopicSchemas.from_settings(settings), table)

@@ -16,15 +16,11 @@ from pyspark.sql import functions as F
 
 from topiclake import batch_counts, checkpoint, delta, quarantine
 from topiclake.batch_counts import TableCount
-from topiclake.config.pipeline import TOPIC
 from topiclake.config.settings import Settings
-from topiclake.layout import Layout
 from topiclake.look import Look
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.schemas import Schemas
+from topiclake.schemas import BatchSchemas
 from topiclake.storage import mount
-from topiclake.value_formats import AVRO, Format, format_of
-from topiclake.wire_format import Part
+from topiclake.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
 
@@ -39,18 +35,13 @@ class Target:
     Attributes:
         pipeline: The pipeline's name.
         run: Id of this run, for the tables' histories.
-        subjects: Subjects with the schemas, by part; without `key` keys are not decoded.
         mode: PERMISSIVE or FAILFAST.
-        registry: Where schemas come from.
+        schemas: What its records may have, and which columns rows have beside them.
         table: Resolved location of the table.
         quarantine: Resolved location of the quarantine table.
         checkpoint: Resolved location of the checkpoint.
-        layout: The rows' columns beside those of the schema.
         properties: Table properties, for a new table.
-        needs_one_subject: Whether one of the value's subjects is enough.
         topic: Set where a query has several topics: each is a writer of its own.
-        plain_versions: See `Schemas.plain_versions`.
-        format: What the schemas of values are.
         is_new: Whether this start created the table, so that no batch can be in it.
         look: At the table, where this start has had one.
         type_widening: Whether columns of the table may become wider.
@@ -59,18 +50,13 @@ class Target:
 
     pipeline: str
     run: str
-    subjects: Mapping[Part, tuple[str, ...]]
     mode: str
-    registry: SchemaRegistry
+    schemas: TopicSchemas
     table: str
     quarantine: str
     checkpoint: str
-    layout: Layout
     properties: Mapping[str, str] = field(default_factory=dict)
-    needs_one_subject: bool = False
     topic: str | None = None
-    plain_versions: tuple[int, ...] | None = None
-    format: Format = AVRO
     is_new: bool = False
     look: Look | None = None
     type_widening: bool = False
@@ -79,45 +65,27 @@ class Target:
     @property
     def judgement(self) -> dict[str, object]:
         """What of the configuration decides where a record belongs, and what a row holds; as JSON has it."""
-        return asdict(self.layout) | {"kafka": list(self.layout.kafka), "format": self.format.name}
+        layout = self.schemas.layout
+        return asdict(layout) | {"kafka": list(layout.kafka), "format": self.schemas.format.name}
 
-    def schemas(self) -> Schemas:
+    def batch_schemas(self) -> BatchSchemas:
         """Return the schemas of this topic, with nothing learnt yet."""
-        return Schemas(
-            self.registry,
-            self.subjects,
-            self.table,
-            self.layout,
-            self.properties,
-            self.needs_one_subject,
-            self.plain_versions,
-            self.format,
-            self.look,
-            self.type_widening,
-        )
+        return BatchSchemas(self.schemas, self.table, self.properties, self.look, self.type_widening)
 
 
 def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
     """Resolve paths and secrets of a configuration into what a micro-batch must know."""
     resolve = partial(mount.resolve, dbutils, settings.storage)
     pipeline = settings.pipeline
-    name = TOPIC if pipeline.has_table_for_each else pipeline.topic
-    parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
     return Target(
         pipeline=settings.name,
         run=settings.run_id,
-        subjects={part: pipeline.subjects(part, topic=name) for part in parts},
         mode=pipeline.mode,
-        registry=SchemaRegistry.from_settings(settings.schema_registry),
+        schemas=TopicSchemas.from_settings(settings),
         table=resolve(pipeline.table_path),
         quarantine=resolve(pipeline.quarantine_path),
         checkpoint=resolve(pipeline.checkpoint_path),
-        layout=Layout.from_settings(pipeline),
         properties=pipeline.table_properties,
-        # Each topic has some of the records that are listed for all.
-        needs_one_subject=pipeline.subject_strategy == "topic_record_name",
-        plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
-        format=format_of(pipeline) if pipeline.is_registered else AVRO,
         type_widening=pipeline.type_widening,
     )
 

@@ -2,93 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from topiclake import avro, avro_event, value_formats
 from topiclake.avro import Codecs
+from topiclake.config.pipeline import TOPIC
+from topiclake.config.schema_registry import SchemaRegistrySettings
+from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.layout import KEY_COLUMN, Layout
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.value_formats import Format
+from topiclake.value_formats import AVRO, Format, format_of
 from topiclake.wire_format import Part, SchemaKey
 
 
-def require_usable(codecs: Codecs, subjects: Sequence[str]) -> None:
-    """Raise an IngestError where values' subjects have versions, and none of them can be used."""
-    if not codecs.value.writers and codecs.value.refused:
-        why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
-        raise IngestError(
-            f"no version of {', '.join(subjects)} can be used ({why})",
-            "register a version that fits, or give the pipeline another table_path",
-            subjects=tuple(subjects),
-            detail=why,
+@dataclass(frozen=True)
+class TopicSchemas:
+    """Where the schemas of a topic come from, and which columns rows have beside theirs.
+
+    All of it can be pickled, for Spark Connect.
+
+    Attributes:
+        registry: Where they come from.
+        subjects: Subjects with the schemas, by part; without `key` keys are not decoded.
+        layout: The rows' columns beside those of the schemas.
+        needs_one_subject: Whether one of the value's subjects is enough: each topic has some of them.
+        plain_versions: Versions that plain values may have, empty for all; None where values name theirs.
+        format: What the schemas of values are; those of keys are Avro.
+    """
+
+    registry: SchemaRegistry
+    subjects: Mapping[Part, tuple[str, ...]]
+    layout: Layout
+    needs_one_subject: bool = False
+    plain_versions: tuple[int, ...] | None = None
+    format: Format = AVRO
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> TopicSchemas:
+        """Return what a configuration says."""
+        pipeline = settings.pipeline
+        name = TOPIC if pipeline.has_table_for_each else pipeline.topic
+        parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
+        return cls(
+            SchemaRegistry.from_settings(settings.schema_registry),
+            {part: pipeline.subjects(part, topic=name) for part in parts},
+            Layout.from_settings(pipeline),
+            needs_one_subject=pipeline.subject_strategy == "topic_record_name",
+            plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
+            format=format_of(pipeline) if pipeline.is_registered else AVRO,
         )
 
+    def for_topic(self, topic: str) -> TopicSchemas:
+        """Return those of one topic, where the names of subjects have a place for it."""
+        subjects = {
+            part: tuple(name.replace(TOPIC, topic) for name in names) for part, names in self.subjects.items()
+        }
+        return replace(self, subjects=subjects)
 
-def refusal(
-    spark: SparkSession,
-    reader: str,
-    part: Part,
-    layout: Layout,
-    of_columns: Callable[[StructType], str | None],
-    of: Format,
-) -> str | None:
-    """Say why nothing can be decoded with a reader schema and stored; None: it can.
+    def waiting(self, settings: SchemaRegistrySettings) -> TopicSchemas:
+        """Return the same with a registry as micro-batches use it, for which no person waits."""
+        return replace(self, registry=self.registry.waiting(settings))
 
-    Args:
-        spark: The session.
-        reader: The schema of the rows.
-        part: What is decoded with it.
-        layout: The rows' other columns.
-        of_columns: Says why what is there already cannot take columns.
-        of: What kind of schema it is.
-    """
-    try:
-        event = of.event_type(spark, reader)
-    except avro_event.ImpossibleSchemaError as error:
-        return str(error)
-    if part == "key":
-        return of_columns(StructType().add(KEY_COLUMN, event))
-    is_row = of.is_row(reader)
-    columns = value_formats.columns(event, is_row=is_row)
-    taken = [name for name in columns.names if name in layout.columns or name.lower().startswith(avro.OWN)]
-    if taken and is_row:
-        return f"a field is called {taken[0]}, which is a name of Topiclake's own"
-    return of_columns(columns)
+    def format_of(self, part: Part) -> Format:
+        """Return what the schemas of a part are."""
+        return self.format if part == "value" else AVRO
 
+    def require_usable(self, codecs: Codecs) -> None:
+        """Raise an IngestError where values' subjects have versions, and none of them can be used."""
+        if not codecs.value.writers and codecs.value.refused:
+            why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
+            raise IngestError(
+                f"no version of {', '.join(self.subjects['value'])} can be used ({why})",
+                "register a version that fits, or give the pipeline another table_path",
+                subjects=tuple(self.subjects["value"]),
+                detail=why,
+            )
 
-def usable_plain_keys(
-    registry: SchemaRegistry,
-    subjects: Mapping[Part, Sequence[str]],
-    versions: Sequence[int] | None,
-    codecs: Codecs,
-) -> list[SchemaKey]:
-    """Return the schemas of `plain_keys` that `codecs` decode with; none if `versions` is None."""
-    if versions is None:
-        return []
-    return [key for key in plain_keys(registry, subjects, versions) if key in codecs.value.writers]
+    def refusal(
+        self, spark: SparkSession, reader: str, part: Part, of_columns: Callable[[StructType], str | None]
+    ) -> str | None:
+        """Say why nothing can be decoded with a reader schema and stored; None: it can.
 
+        Args:
+            spark: The session.
+            reader: The schema of the rows.
+            part: What is decoded with it.
+            of_columns: Says why what is there already cannot take columns.
+        """
+        of = self.format_of(part)
+        try:
+            event = of.event_type(spark, reader)
+        except avro_event.ImpossibleSchemaError as error:
+            return str(error)
+        if part == "key":
+            return of_columns(StructType().add(KEY_COLUMN, event))
+        is_row = of.is_row(reader)
+        columns = value_formats.columns(event, is_row=is_row)
+        taken = [
+            name for name in columns.names if name in self.layout.columns or name.lower().startswith(avro.OWN)
+        ]
+        if taken and is_row:
+            return f"a field is called {taken[0]}, which is a name of Topiclake's own"
+        return of_columns(columns)
 
-def plain_keys(
-    registry: SchemaRegistry, subjects: Mapping[Part, Sequence[str]], versions: Sequence[int]
-) -> list[SchemaKey]:
-    """Return the schemas that plain values may have, oldest first: `versions` of the subjects, empty for all.
+    def usable_plain_keys(self, codecs: Codecs) -> list[SchemaKey]:
+        """Return the schemas of `plain_keys` that `codecs` decode with; none where values name theirs."""
+        if self.plain_versions is None:
+            return []
+        return [key for key in self.plain_keys() if key in codecs.value.writers]
 
-    Raises:
-        SubjectNotFoundError: A subject, or one of the versions, is not there.
-        SchemaRegistryError: The registry cannot be used.
-    """
-    known = [version for subject in subjects["value"] for version in registry.versions(subject)]
-    if missing := set(versions) - {version.version for version in known}:
-        raise SubjectNotFoundError(
-            f"{', '.join(subjects['value'])} has no version {', '.join(map(str, sorted(missing)))}; "
-            f"it has: {', '.join(str(version.version) for version in known)}",
-            "mend plain_versions, or leave it empty for all",
-            subjects=tuple(subjects["value"]),
-            missing=tuple(sorted(missing)),
-            allowed=tuple(version.version for version in known),
-        )
-    return [version.schema_id for version in known if not versions or version.version in versions]
+    def plain_keys(self) -> list[SchemaKey]:
+        """Return the schemas that plain values may have, oldest first: `plain_versions` of the subjects.
+
+        Raises:
+            SubjectNotFoundError: A subject, or one of the versions, is not there.
+            SchemaRegistryError: The registry cannot be used.
+        """
+        versions = self.plain_versions or ()
+        known = [version for subject in self.subjects["value"] for version in self.registry.versions(subject)]
+        if missing := set(versions) - {version.version for version in known}:
+            raise SubjectNotFoundError(
+                f"{', '.join(self.subjects['value'])} has no version {', '.join(map(str, sorted(missing)))}; "
+                f"it has: {', '.join(str(version.version) for version in known)}",
+                "mend plain_versions, or leave it empty for all",
+                subjects=tuple(self.subjects["value"]),
+                missing=tuple(sorted(missing)),
+                allowed=tuple(version.version for version in known),
+            )
+        return [version.schema_id for version in known if not versions or version.version in versions]

@@ -89,10 +89,7 @@ class Topics:
             topic=topic,
             table=self.template.table.replace(TOPIC, topic),
             quarantine=self.template.quarantine.replace(TOPIC, topic),
-            subjects={
-                part: tuple(subject.replace(TOPIC, topic) for subject in subjects)
-                for part, subjects in self.template.subjects.items()
-            },
+            schemas=self.template.schemas.for_topic(topic),
         )
 
 

@@ -7,7 +7,7 @@ did the first time. Two commits, each with Delta's transaction id: the table, th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -77,7 +77,7 @@ def write(
 def _write(
     start: _Start, target: Target, values: Values, records: DataFrame, batch_id: int, offsets: Ranges
 ) -> None:
-    told, attempt, layout, spark = Observation(), uuid4().hex, target.layout, records.sparkSession
+    told, attempt, layout, spark = Observation(), uuid4().hex, target.schemas.layout, records.sparkSession
     judged = judge(values, records, layout, start.look)
     if target.mode == "FAILFAST":
         judged = or_fail(judged, values, layout)
@@ -137,7 +137,7 @@ def _require_same(target: Target, meaning: str, commit: Mapping[str, Any] | None
 
 def write_left(target: Target, values: Values, judged: DataFrame, writer: str, batch_id: int) -> None:
     """Write the records of a batch that are no rows of the table to the quarantine."""
-    left = judged.where(is_left(target.layout))
+    left = judged.where(is_left(target.schemas.layout))
     if left.isEmpty():
         return
     bad = left.select(
@@ -153,11 +153,3 @@ def write_left(target: Target, values: Values, judged: DataFrame, writer: str, b
         batch_id=batch_id,
         commit={"pipeline": target.pipeline, "run": target.run},
     )
-
-
-def write_left_alone(
-    target: Target, values: Values, checkpoint: str, records: DataFrame, batch_id: int
-) -> None:
-    """Write what is no row of a table to the quarantine, in a query with a `checkpoint` of its own."""
-    writer = writer_name(replace(target, checkpoint=checkpoint), records.sparkSession)
-    write_left(target, values, values.judge(records), writer, batch_id)

@@ -19,6 +19,7 @@ from topiclake import avro, delta, kafka_source, micro_batch
 from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.targets import Target
+from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import HEADER_LENGTH, frame
 
 SEED = 20261121
@@ -360,13 +361,11 @@ def target_in(folder, registry, subject):
     return Target(
         pipeline="fuzz",
         run="run",
-        subjects={"value": (subject,)},
         mode="PERMISSIVE",
-        registry=registry,
+        schemas=TopicSchemas(registry, {"value": (subject,)}, Layout()),
         table=str(folder / "table"),
         quarantine=str(folder / "table_quarantine"),
         checkpoint=str(folder / "checkpoint"),
-        layout=Layout(),
     )
 
 

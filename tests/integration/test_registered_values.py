@@ -21,7 +21,8 @@ import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.hits_topic import PROJECT
-from topiclake import delta, micro_batch, protobuf_schema, queries, registered_values, targets
+from tests.target_schemas import with_schemas
+from topiclake import delta, fixed_schemas, micro_batch, protobuf_schema, quarantine_stream, queries, targets
 from topiclake.config.load import load_settings
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
 from topiclake.kafka_source import RECORD_SCHEMA
@@ -275,15 +276,15 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": uuid4().hex}))
     to = targets.target(topic.settings(), Unmounted())
 
-    away = replace(to, registry=SchemaRegistry(f"http://127.0.0.1:{free_port}", patience=0), start="away")
+    away = replace(
+        with_schemas(to, registry=SchemaRegistry(f"http://127.0.0.1:{free_port}", patience=0)), start="away"
+    )
     with pytest.raises(SchemaRegistryError):
         micro_batch.write(away, records, 0)
     decided = f"{tmp_path}/decided"
-    fixed = registered_values.schemas_of_today(
-        connected, to.registry, to.subjects, to.layout, to.format, decided
-    )
+    fixed = fixed_schemas.schemas_of_today(connected, to.schemas, decided)
     with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
-        registered_values.write_left(to, fixed, to.checkpoint, records, 0)
+        quarantine_stream.write_registered(to, fixed, to.checkpoint, records, 0)
     with monkeypatch.context() as patched:
         patched.setattr(micro_batch, "_settle", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):

@@ -500,7 +500,7 @@ def test_settings_and_what_is_made_of_them_show_no_secret(
     shown = [
         *(
             show(thing)
-            for thing in (settings, settings.kafka, target, target.registry)
+            for thing in (settings, settings.kafka, target, target.schemas.registry)
             for show in (repr, str)
         ),
         settings.model_dump_json(),

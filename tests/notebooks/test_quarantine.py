@@ -19,6 +19,7 @@ from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.targets import Target
+from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import frame
 from workbench.quarantine import print_summary
 
@@ -86,13 +87,11 @@ def table(embedded, spark, request, tmp_path) -> str:
     target = Target(
         pipeline="gps",
         run="run",
-        subjects={"value": (f"{topic}-value",)},
         mode="PERMISSIVE",
-        registry=registry,
+        schemas=TopicSchemas(registry, {"value": (f"{topic}-value",)}, Layout()),
         table=path,
         quarantine=f"{path}_quarantine",
         checkpoint=str(tmp_path),
-        layout=Layout(),
     )
     values = [frame(later, b"\x0e"), b"{json}"]
     records = [(topic, 0, offset, None, b"key", value, None) for offset, value in enumerate(values)]

@@ -14,14 +14,14 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake import registered_values
+from topiclake import fixed_schemas
 from topiclake.avro import Codecs
 from topiclake.avro_derived import derived_schema
 from topiclake.avro_encoding import fitted
 from topiclake.avro_records import AvroRecords
 from topiclake.errors import ConfigError
+from topiclake.fixed_schemas import FixedSchemas
 from topiclake.layout import Layout
-from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
 from topiclake.value_formats import AVRO
 from topiclake.wire_format import identifier
@@ -278,5 +278,5 @@ def test_schemas_may_be_named_by_guid_in_headers_and_our_own_decoder_reads_them(
     codec = AVRO.codec({guid: RegisteredSchema(1, "AVRO", json.dumps(schemas["value"]))}, lambda _: None)
     place = {"topic": F.lit("out"), "partition": F.lit(0), "offset": F.lit(7).cast("bigint")}
     records = sent.withColumns(place | {"timestamp": F.current_timestamp()})
-    read = registered_values.right(records, FixedSchemas(Codecs(codec)), Layout(), "FAILFAST").collect()
+    read = fixed_schemas.right(records, FixedSchemas(Codecs(codec)), Layout(), "FAILFAST").collect()
     assert [(each["k"], each["n"], each["_kafka"]["offset"]) for each in read] == [("a", 1, 7)]

@@ -21,6 +21,7 @@ from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import local_session
 from topiclake.targets import Target
+from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import frame
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -178,13 +179,11 @@ def main(registry_url, folder):
     target = Target(
         pipeline="bombs",
         run="run",
-        subjects={"value": (SUBJECT,)},
         mode="PERMISSIVE",
-        registry=registry,
+        schemas=TopicSchemas(registry, {"value": (SUBJECT,)}, Layout()),
         table=f"{folder}/table",
         quarantine=f"{folder}/table_quarantine",
         checkpoint=str(checkpoint),
-        layout=Layout(),
     )
     micro_batch.write(target, records, 0)
     bad = delta.read(spark, target.quarantine).selectExpr("cast(key AS STRING)", "reason", "detail").collect()

@@ -11,6 +11,7 @@ from topiclake.json_values import Values, parsed
 from topiclake.layout import Layout
 from topiclake.look import look_at
 from topiclake.targets import Target
+from topiclake.topic_schemas import TopicSchemas
 
 TABLE = """
     id INT NOT NULL, name CHAR(3), note VARCHAR(2), amount INT, `odd.name` INT,
@@ -95,13 +96,11 @@ def target_in(folder, **changes):
     given = {
         "pipeline": "hits",
         "run": "run-1",
-        "subjects": {},
         "mode": "PERMISSIVE",
-        "registry": None,
+        "schemas": TopicSchemas(None, {}, Layout()),
         "table": str(folder / "hits"),
         "quarantine": str(folder / "hits_quarantine"),
         "checkpoint": str(folder / "checkpoint"),
-        "layout": Layout(),
         "start": uuid4().hex,
     }
     return Target(**given | changes)

@@ -12,7 +12,7 @@ from topiclake.checkpoint import NONE, Progress
 from topiclake.config.load import load_settings
 from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.look import Look
-from topiclake.schemas import Schemas
+from topiclake.schemas import BatchSchemas
 from topiclake.storage import mount
 
 CONF = """
@@ -71,7 +71,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.data_loss, "require_or_keep", lambda *_: {})
     monkeypatch.setattr(ingest.platform_check, "require_avro_limits", lambda _: None)
     monkeypatch.setattr(ingest, "look_at", lambda *_: Look(StructType()))
-    monkeypatch.setattr(Schemas, "current", lambda *_: Codecs(Codec()))
+    monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(Codec()))
     with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())
     assert asked["kafka.sasl.jaas.config"] == (

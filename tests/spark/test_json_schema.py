@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.spark.plain_values import plain
-from topiclake import json_schema_codec, quarantine, registered_values, rows
+from topiclake import fixed_schemas, json_schema_codec, quarantine, rows
 from topiclake.avro import Codecs
+from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_schema_codec import JsonSchemaCodec
 from topiclake.layout import Layout
-from topiclake.registered_values import FixedSchemas
 from topiclake.registry_answers import RegisteredSchema
 from topiclake.wire_format import frame, identifier
 
@@ -283,7 +283,7 @@ def test_a_fixed_plan_ends_at_a_schema_that_it_does_not_know(kafka_records):
     right, bad, late = frame(1, b'{"id":1,"name":"a"}'), frame(1, b"{}"), frame(9, b"{}")
 
     def read_as(mode, *values):
-        read = registered_values.right(kafka_records(list(values)), FixedSchemas(codecs), Layout(), mode)
+        read = fixed_schemas.right(kafka_records(list(values)), FixedSchemas(codecs), Layout(), mode)
         return [row["id"] for row in read.select("id").collect()]
 
     assert read_as("PERMISSIVE", right, bad, b"\0", None) == [1]

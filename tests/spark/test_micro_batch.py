@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.integration.fault_proxy import FaultProxy
+from tests.target_schemas import with_schemas
 from topiclake import delta, micro_batch, observed
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.kafka_source import RECORD_SCHEMA
@@ -23,6 +24,7 @@ from topiclake.layout import Layout
 from topiclake.retries import Clock
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.targets import Target
+from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import frame, identifier
 
 #: Schemas that are not Avro, by their type; `%s` is a name that makes them new.
@@ -79,20 +81,20 @@ def target(tmp_path, registry, topic):
     return Target(
         pipeline="gps",
         run="run-1",
-        subjects={"value": (f"{topic}-value",)},
         mode="PERMISSIVE",
-        registry=SchemaRegistry(registry.url),
+        schemas=TopicSchemas(SchemaRegistry(registry.url), {"value": (f"{topic}-value",)}, Layout()),
         table=str(tmp_path / "gps"),
         quarantine=str(tmp_path / "gps_quarantine"),
         checkpoint=str(tmp_path / "checkpoint"),
-        layout=Layout(),
         type_widening=True,
     )
 
 
 def restarted(target):
     """The same pipeline in a new process: what the old one had learnt is gone."""
-    return replace(target, start=uuid4().hex, registry=SchemaRegistry(target.registry.url))
+    return replace(
+        with_schemas(target, registry=SchemaRegistry(target.schemas.registry.url)), start=uuid4().hex
+    )
 
 
 def another(target, name, **changes):
@@ -155,7 +157,7 @@ def test_mixed_versions_land_in_one_commit_and_other_schemas_are_quarantined(
         for kind, schema in OTHER_TYPES.items()
     ]
     subjects = (f"{topic}-value", *(f"Known{kind}{topic}" for kind in OTHER_TYPES))
-    target = replace(target, subjects={"value": subjects})
+    target = with_schemas(target, subjects={"value": subjects})
     values = [
         frame(ids[0], avro_bytes(old, {"id": 1})),
         frame(ids[1], avro_bytes(new, {"id": 2**40, "note": "n"})),
@@ -211,7 +213,7 @@ def test_a_new_version_between_batches_adds_its_column_and_widens_the_others(
     spark, target, registry, event, register, kafka_records, avro_bytes, topic, clock
 ):
     patient = SchemaRegistry(registry.url, clock=Clock(now=lambda: clock[0] * 60))
-    target = replace(target, registry=patient)
+    target = with_schemas(target, registry=patient)
     inner = [
         {"type": "record", "name": "I", "fields": [{"name": "x", "type": each}]} for each in ("int", "double")
     ]
@@ -245,7 +247,7 @@ def test_a_start_with_older_schemas_fits_a_table_that_is_wider(
 ):
     """Another pipeline, which knows newer versions, may have written the same table."""
     narrow, wide = event(("id", "int")), event(("id", "long"), ("note", "string", "-"))
-    other = another(target, "other", pipeline="other", subjects={"value": (f"{topic}-other",)})
+    other = with_schemas(another(target, "other", pipeline="other"), subjects={"value": (f"{topic}-other",)})
     wide_id, narrow_id = register(f"{topic}-other", wide), register(f"{topic}-value", narrow)
     micro_batch.write(other, kafka_records([frame(wide_id, avro_bytes(wide, {"id": 2**40, "note": "n"}))]), 0)
     micro_batch.write(target, kafka_records([frame(narrow_id, avro_bytes(narrow, {"id": 1}))]), 0)
@@ -258,7 +260,7 @@ def test_without_the_kafka_column_a_field_may_be_called_so(
 ):
     schema = event(("_kafka", "string"))
     number = register(f"{topic}-value", schema)
-    target = replace(target, layout=Layout(kafka=()))
+    target = with_schemas(target, layout=Layout(kafka=()))
     micro_batch.write(target, kafka_records([frame(number, avro_bytes(schema, {"_kafka": "x"})), None]), 0)
     assert table(spark, target, "*") == [("x",)]
     assert [reason for _, reason, _ in quarantined(spark, target)] == ["tombstone"]
@@ -324,7 +326,7 @@ def test_ten_thousand_unknown_ids_cost_five_requests(spark, target, registry, kn
 
 @pytest.mark.thorough("an unavailable registry is tested in test_registry_outage")
 def test_a_registry_that_is_away_is_no_bad_record(spark, target, registry, known, late, whole, kafka_records):
-    impatient = replace(target, registry=SchemaRegistry(registry.url, patience=0))
+    impatient = with_schemas(target, registry=SchemaRegistry(registry.url, patience=0))
     registry.fault("503", path="/schemas/ids/")
     values = [whole(known, 1), whole(late, 2), None]
     with pytest.raises(SchemaRegistryError) as raised:
@@ -342,7 +344,7 @@ def test_without_any_version_all_records_are_looked_up_or_quarantined(
     spark, target, late, whole, kafka_records
 ):
     """Strategy record_name, and no record_names: every schema is found by its id."""
-    target = replace(target, subjects={"value": ()})
+    target = with_schemas(target, subjects={"value": ()})
     micro_batch.write(target, kafka_records([None, b"x"]), 0)
     assert places(spark, target) == [(0, "tombstone"), (1, "too_short")]
     micro_batch.write(target, kafka_records([whole(late, 1), None]), 1)
@@ -351,7 +353,7 @@ def test_without_any_version_all_records_are_looked_up_or_quarantined(
 
 
 def test_a_table_without_any_column_is_refused_with_what_to_set(spark, target, kafka_records):
-    target = replace(target, subjects={"value": ()}, layout=Layout(kafka=()))
+    target = with_schemas(target, subjects={"value": ()}, layout=Layout(kafka=()))
     with pytest.raises(IngestError) as raised:
         micro_batch.write(target, kafka_records([None]), 0)
     assert raised.value.fields == {"subjects": (), "reason": "no_schema"}
@@ -366,7 +368,7 @@ def test_records_of_several_types_share_a_topic_by_their_names(
     one, two = event(("a", "int"), name=f"One{topic}"), event(("b", "string"), name=f"Two{topic}")
     subjects = (f"n.One{topic}", f"{topic}-n.Two{topic}")
     ids = [register(subject, schema) for subject, schema in zip(subjects, (one, two), strict=True)]
-    target = replace(target, subjects={"value": subjects})
+    target = with_schemas(target, subjects={"value": subjects})
     values = [frame(ids[0], avro_bytes(one, {"a": 1})), frame(ids[1], avro_bytes(two, {"b": "x"}))]
     micro_batch.write(target, kafka_records(values), 0)
     assert table(spark, target, "a", "b") == [(1, None), (None, "x")]
@@ -383,7 +385,9 @@ def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
     late_key = event(("device", "string"), ("fleet", "string", "-"), name=f"K{topic}")
     key, later = register(f"{topic}-key", of_key), register(f"{topic}-other", late_key)
     layout = Layout(key=True, headers=True, kafka=("partition", "offset", "topic", "timestamp"))
-    target = replace(target, subjects=target.subjects | {"key": (f"{topic}-key",)}, layout=layout)
+    target = with_schemas(
+        target, subjects=target.schemas.subjects | {"key": (f"{topic}-key",)}, layout=layout
+    )
     good = frame(key, avro_bytes(of_key, {"device": "d"}))
     headers = [("a", b"1"), ("a", None), ("b", b"")]
     rows = [
@@ -417,7 +421,7 @@ def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
 
 
 def test_tombstones_are_skipped_where_the_layout_says_so(spark, target, known, whole, kafka_records):
-    target = replace(target, layout=Layout(skips_tombstones=True))
+    target = with_schemas(target, layout=Layout(skips_tombstones=True))
     micro_batch.write(target, kafka_records([None, whole(known, 1), None, b""]), 0)
     assert places(spark, target) == [(1, "table"), (3, "too_short")]
 
@@ -628,7 +632,7 @@ def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
     spark, target, known, mixed, whole, kafka_records
 ):
     """Delta forgets a commit after `delta.logRetentionDuration`, the transaction's number never."""
-    target.schemas().current(spark)
+    target.batch_schemas().current(spark)
     rows = spark.sql("SELECT 0 AS id, struct(3 AS partition, 0L AS offset) AS _kafka")
     rows = rows.union(spark.sql("SELECT 6, struct(3, 6L)"))
     writer = {"txnAppId": "11111111-aaaa", "txnVersion": "0"}
@@ -784,7 +788,7 @@ def test_a_version_that_is_gone_after_a_crash_is_told_by_the_table(
 def test_without_the_kafka_column_a_version_that_is_gone_stops_the_query(
     spark, target, registry, known, second, late, whole, kafka_records, crashed, topic
 ):
-    target = replace(target, layout=Layout(kafka=()))
+    target = with_schemas(target, layout=Layout(kafka=()))
     records = kafka_records([whole(known, 0), whole(second, 1), whole(late, 2), None])
     crashed(target, records, 0, 1)
     forget(registry, f"{topic}-value", 2, second[0])
@@ -808,14 +812,14 @@ def test_pinned_schemas_tell_what_was_written_without_the_kafka_column(
     spark, target, registry, known, late, second, whole, kafka_records, crashed, topic, is_known_first
 ):
     """The subject's versions change between the attempts; what the first one knew decides."""
-    target = replace(target, layout=Layout(kafka=()))
+    target = with_schemas(target, layout=Layout(kafka=()))
     records = kafka_records([whole(known, 0), whole(late, 1), None])
     if is_known_first:
-        crashed(replace(target, subjects={"value": (f"{topic}-value", f"{topic}-late")}), records, 0, 1)
+        crashed(with_schemas(target, subjects={"value": (f"{topic}-value", f"{topic}-late")}), records, 0, 1)
         micro_batch.write(restarted(target), records, 0)
     else:
         crashed(target, records, 0, 1)
-        later = replace(restarted(target), subjects={"value": (f"{topic}-value", f"{topic}-late")})
+        later = with_schemas(restarted(target), subjects={"value": (f"{topic}-value", f"{topic}-late")})
         micro_batch.write(later, records, 0)
     assert table(spark, target, "id") == [(0,), (1,)]
     assert [offset for offset, _, _ in quarantined(spark, target)] == [2]
@@ -825,7 +829,7 @@ def test_a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and
     spark, target, mixed, crashed
 ):
     crashed(target, mixed, 0, 1)
-    changed = replace(
+    changed = with_schemas(
         restarted(target), layout=Layout(key=True), subjects=dict.fromkeys(("value", "key"), ())
     )
     with pytest.raises(IngestError, match="key was False, and is True") as raised:
@@ -846,7 +850,7 @@ def plain(spark, target, event, register, avro_bytes, topic):
     register(f"{topic}-value", schema)
     values = [avro_bytes(schema, {"id": number}) for number in range(3)]
     rows = [(None, value, [("h", b"1")]) for value in [*values, b"\xff" * 9]]
-    return replace(target, plain_versions=()), kafka_rows(spark, rows)
+    return with_schemas(target, plain_versions=()), kafka_rows(spark, rows)
 
 
 PLAIN = [(0, "table"), (1, "table"), (2, "table"), (3, "undecodable")]
@@ -874,7 +878,7 @@ def test_a_version_of_plain_values_that_is_taken_off_the_list_puts_no_record_int
     row = (None, avro_bytes(second, {"id": 9, "note": "n"}), None)
     records = records.union(kafka_rows(spark, [*[(None, None, None)] * 4, row]).where("offset = 4"))
     crashed(target, records, 0, 1)
-    micro_batch.write(replace(restarted(target), plain_versions=(1,)), records, 0)
+    micro_batch.write(with_schemas(restarted(target), plain_versions=(1,)), records, 0)
     assert places(spark, target) == [*PLAIN, (4, "table")]
 
 
@@ -884,7 +888,7 @@ def test_a_version_of_plain_values_that_is_taken_off_the_list_puts_no_record_int
 def test_members_of_a_union_keep_their_places_whichever_version_comes_first_after_a_restart(
     spark, target, event, register, kafka_records, avro_bytes, topic
 ):
-    target = replace(target, subjects={"value": ()})
+    target = with_schemas(target, subjects={"value": ()})
     one, other = event(("x", ["string", "int"])), event(("x", ["int", "string"]))
     ids = [register(f"{topic}-{number}", schema) for number, schema in enumerate((one, other))]
     text = frame(ids[0], avro_bytes(one, {"x": "s"}))
@@ -1056,7 +1060,7 @@ def test_two_versions_at_once_are_both_written(
     """Delta lets the faster one win, and the other is written again on what is there then."""
     wide = event(("id", "long"), ("note", "string", "-"))
     number = register(f"{topic}-other", wide)
-    other = another(target, "other", pipeline="other", subjects={"value": (f"{topic}-other",)})
+    other = with_schemas(another(target, "other", pipeline="other"), subjects={"value": (f"{topic}-other",)})
     faster = kafka_records([frame(number, avro_bytes(wide, {"id": 2**40, "note": "n"}))], partition=9)
     micro_batch.write(target, mixed, 0)
     interrupted(target, mixed, 1, lambda: micro_batch.write(other, faster, 0))

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
+from tests.target_schemas import with_schemas
 from topiclake import delta, micro_batch, progress, tables
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError, StorageError
@@ -20,6 +21,7 @@ from topiclake.layout import Layout
 from topiclake.look import Look
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.targets import Target
+from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import frame
 
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
@@ -56,13 +58,11 @@ def target(tmp_path, registry, subject, v1):
     return Target(
         pipeline="gps",
         run="run-1",
-        subjects={"value": (subject,)},
         mode="PERMISSIVE",
-        registry=registry,
+        schemas=TopicSchemas(registry, {"value": (subject,)}, Layout()),
         table=str(tmp_path / "gps"),
         quarantine=str(tmp_path / "gps_quarantine"),
         checkpoint=str(checkpoint),
-        layout=Layout(),
     )
 
 
@@ -119,7 +119,9 @@ def versions(spark, target):
 
 def restarted(target):
     """The same pipeline after a crash: only the first batch after a start can be a repeated one."""
-    return replace(target, start=uuid4().hex, registry=SchemaRegistry(target.registry.url))
+    return replace(
+        with_schemas(target, registry=SchemaRegistry(target.schemas.registry.url)), start=uuid4().hex
+    )
 
 
 # One pipeline from its table's creation to its second run: what its tables hold, and what is told of them
@@ -129,7 +131,7 @@ def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summa
     spark, target, settings, dbutils, registry, subject, v1, kafka_records, mixed, whole, avro_bytes
 ):
     v2 = registry.register(subject, V2)
-    target.schemas().current(spark)
+    target.batch_schemas().current(spark)
     plain = avro_bytes(V1, {"id": 2**30})
     micro_batch.write(replace(target, is_new=True), kafka_records([*mixed, plain]), 42)
     check_records(spark, target, plain_of=v1)
@@ -203,13 +205,13 @@ def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(
     spark, target, settings, dbutils, kafka_records
 ):
     target = replace(target, properties={"delta.appendOnly": "true"})
-    target.schemas().current(spark)
+    target.batch_schemas().current(spark)
     assert delta.read(spark, target.table).schema.simpleString() == (
         "struct<id:int,_kafka:struct<partition:int,offset:bigint>>"
     )
     properties = spark.sql(f"DESCRIBE DETAIL delta.`{target.table}`").collect()[0]["properties"]
     assert properties["delta.appendOnly"] == "true"
-    target.schemas().current(spark)
+    target.batch_schemas().current(spark)
     assert delta.latest_version(spark, target.table) == 0
     summary = tables.summarize(spark, settings, dbutils, SimpleNamespace(id="q"))
     assert (summary.rows_written, summary.quarantined, summary.preview) == (0, {}, [])
@@ -220,7 +222,7 @@ def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(
 
 
 def test_without_the_kafka_column_the_table_has_the_event_only(spark, target, kafka_records, whole):
-    micro_batch.write(replace(target, layout=Layout(kafka=())), kafka_records([whole(0), whole(1)]), 0)
+    micro_batch.write(with_schemas(target, layout=Layout(kafka=())), kafka_records([whole(0), whole(1)]), 0)
     table = delta.read(spark, target.table)
     assert table.schema.simpleString() == "struct<id:int>"
     assert sorted(table.collect()) == [(0,), (1,)]
@@ -264,7 +266,7 @@ def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_reco
 
 @pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
 def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
-    target.schemas().current(spark)
+    target.batch_schemas().current(spark)
     other = StructType.fromDDL("id MAP<STRING, INT>")
     told = pickle.loads(pickle.dumps(replace(target, look=Look(other, at=time.time() - 60))))
     micro_batch.write(told, kafka_records(mixed), 0)

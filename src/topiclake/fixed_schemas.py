@@ -1,0 +1,94 @@
+"""Values that name schemas of the registry, in a plan that is fixed when its query starts.
+
+Nothing is looked up for a record within such a plan. So one whose schema is neither listed nor decided ends
+the query, and a later start knows what is decided: see `schema_decisions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from topiclake import rows, schema_decisions
+from topiclake.avro import Codecs, Registered
+from topiclake.layout import Layout
+from topiclake.schema_decisions import Decisions
+from topiclake.schema_registry import SchemaRegistry
+from topiclake.topic_schemas import TopicSchemas
+from topiclake.wire_format import Part, SchemaKey
+
+
+@dataclass(frozen=True)
+class FixedSchemas:
+    """What records of one start of a query may have; can be pickled, for Spark Connect.
+
+    Attributes:
+        codecs: What the schemas mean.
+        decisions: What is decided of schemas that the subjects do not list.
+        table: Location of the decisions.
+    """
+
+    codecs: Codecs
+    decisions: Decisions = field(default_factory=Decisions)
+    table: str = ""
+
+
+def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> FixedSchemas:
+    """Return what the versions of the subjects mean, as the registry lists them now, and what is decided.
+
+    Args:
+        spark: The session.
+        topic: Where the schemas come from.
+        table: Location of the decisions.
+
+    Raises:
+        SchemaRegistryError: The registry cannot be used, or lacks a subject.
+        IngestError: No version can be used.
+    """
+    decisions = schema_decisions.read(spark, table)
+    codecs = {}
+    for part, names in topic.subjects.items():
+        accepts = partial(_refusal, spark, topic, part)
+        codecs[part] = topic.format_of(part).codec(_known(topic.registry, names, decisions, part), accepts)
+    found = Codecs(codecs["value"], codecs.get("key"))
+    topic.require_usable(found)
+    return FixedSchemas(found, decisions, table)
+
+
+def _known(
+    registry: SchemaRegistry, subjects: Sequence[str], decisions: Decisions, part: Part
+) -> dict[SchemaKey, Registered]:
+    known: dict[SchemaKey, Registered] = {}
+    for subject in subjects:
+        for version in registry.versions(subject, refresh=True):
+            for key in (version.schema_id, version.guid):
+                if key is not None:
+                    known.setdefault(key, version)
+    wanted = sorted(decisions.known.get(part, frozenset()) - known.keys(), key=str)
+    found, _, _ = registry.by_ids(wanted)
+    unknown = decisions.unknown.get(part, ())
+    return {key: version for key, version in (known | found).items() if key not in unknown}
+
+
+def _refusal(spark: SparkSession, topic: TopicSchemas, part: Part, reader: str) -> str | None:
+    return topic.refusal(spark, reader, part, _any_columns)
+
+
+def _any_columns(_: StructType) -> None:
+    """Refuse no columns: there is no table that must take them."""
+
+
+def right(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) -> DataFrame:
+    """Return the rows of what is right; the plan raises where nothing is decided of a schema.
+
+    In mode FAILFAST it raises at each record that is not right.
+    """
+    codecs = fixed.codecs
+    judged = rows.or_start_again(rows.judge(records, codecs, layout), codecs, fixed.decisions.unknown)
+    if mode == "FAILFAST":
+        judged = rows.or_fail(judged, codecs, layout, is_static=True)
+    return rows.placed(rows.flat(judged, codecs, layout))

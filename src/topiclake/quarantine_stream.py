@@ -1,0 +1,142 @@
+"""What `read_values` leaves out, into the quarantine table: a query with a checkpoint of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from topiclake import (
+    delta,
+    kafka_source,
+    platform_check,
+    quarantine,
+    queries,
+    rows,
+    schema_decisions,
+    streams,
+    targets,
+    value_batch,
+)
+from topiclake.config.settings import Settings
+from topiclake.errors import NewSchemaError
+from topiclake.fixed_schemas import FixedSchemas
+from topiclake.json_values import Values
+from topiclake.schema_decisions import Decisions
+from topiclake.storage import mount
+from topiclake.storage.renewal import WriteBatch
+from topiclake.targets import Target, writer_name
+from topiclake.wire_format import Part, SchemaKey
+
+#: What is added to a checkpoint's path for that of `start_quarantine`.
+_QUARANTINE = "_quarantine"
+
+
+def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401
+    """Start the stream of what `read_values` leaves out, into the quarantine table.
+
+    A query of its own beside those that take what is right: what a value means is fixed, so each record is in
+    exactly one of both.
+
+    Args:
+        spark: The session.
+        settings: The configuration; its checkpoint is `checkpoint_path` with `_quarantine` behind.
+        dbutils: The platform's, for mount points.
+
+    Returns:
+        The running query; `await_caught_up` waits for it.
+
+    Raises:
+        ConfigError, KafkaError, StorageError: Something cannot be used.
+    """
+    streams.require_named(settings.pipeline)
+    to = targets.target(settings, dbutils)
+    records = streams.topic_records(spark, settings)
+    platform_check.require_log_store(spark, to.quarantine)
+    checkpoint_path = f"{to.checkpoint.rstrip('/')}{_QUARANTINE}"
+    for location in (to.quarantine, checkpoint_path):
+        mount.require_writable(location)
+    write_batch: WriteBatch
+    if settings.pipeline.is_registered:
+        platform_check.require_avro_limits(spark)
+        fixed = streams.schemas_of_today(spark, settings)
+        patient = replace(to, schemas=to.schemas.waiting(settings.schema_registry))
+        write_batch = partial(write_registered, patient, fixed, checkpoint_path)
+    else:
+        values = Values.from_settings(settings.pipeline)
+        write_batch = partial(write_declared, to, values, checkpoint_path)
+    return queries.start_batches(
+        records,
+        settings,
+        dbutils,
+        write_batch,
+        name=f"{settings.name}{_QUARANTINE}",
+        location=checkpoint_path,
+    )
+
+
+def write_registered(
+    target: Target, fixed: FixedSchemas, checkpoint: str, records: DataFrame, batch_id: int
+) -> None:
+    """Write what `fixed_schemas.right` leaves out to the quarantine; the query has a `checkpoint` of its own.
+
+    Schemas of which nothing is decided are asked for first, five unknown ones a minute at most; those that
+    the registry is not asked for are unknown.
+
+    Raises:
+        NewSchemaError: A schema is known that was not at the start; nothing is written.
+        SchemaRegistryError: The registry cannot be used; nothing is written.
+    """
+    spark, codecs, layout = records.sparkSession, fixed.codecs, target.schemas.layout
+    left = rows.judge(records, codecs, layout).where(rows.is_left(codecs, layout))
+    decisions, kafka_records = fixed.decisions, records.select(*kafka_source.RECORD_COLUMNS)
+    while True:
+        tally = rows.tally(kafka_records, codecs, layout, decisions.unknown)
+        if not tally.reasons.keys() - {"ok"}:
+            return
+        if not any(tally.late.values()):
+            break
+        for part, new in tally.late.items():
+            if new:
+                decisions = _decided(target, fixed.table, spark, part, new)
+    unknown: dict[Part, set[SchemaKey]] = {part: set(keys) for part, keys in decisions.unknown.items()}
+    bad = quarantine.explained(left, codecs, unknown, ask_python="undecodable" in tally.reasons)
+    delta.append_once(
+        quarantine.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id),
+        target.quarantine,
+        writer=writer_name(replace(target, checkpoint=checkpoint), spark),
+        batch_id=batch_id,
+        commit={"pipeline": target.pipeline, "run": target.run},
+    )
+
+
+def _decided(
+    target: Target, table: str, spark: SparkSession, part: Part, new: Sequence[SchemaKey]
+) -> Decisions:
+    """Ask the registry, write its answers, and return what is decided; raise where a schema is known."""
+    found, _, _ = target.schemas.registry.by_ids(new, subjects=target.schemas.subjects[part])
+    schema_decisions.decide(spark, table, part, {key: key in found for key in new})
+    decisions = schema_decisions.read(spark, table)
+    if known := [key for key in new if key in decisions.known[part]]:
+        ids = ", ".join(map(str, known))
+        raise NewSchemaError(
+            f"records of pipeline {target.pipeline} have schemas ({ids}) that were not known when its query "
+            "started; nothing of them is lost",
+            "start it again, and the queries of read_values with it",
+            pipeline=target.pipeline,
+            part=part,
+            schema_ids=tuple(known),
+        )
+    return decisions
+
+
+def write_declared(
+    target: Target, values: Values, checkpoint: str, records: DataFrame, batch_id: int
+) -> None:
+    """Write what is no row of a table to the quarantine, in a query with a `checkpoint` of its own."""
+    writer = writer_name(replace(target, checkpoint=checkpoint), records.sparkSession)
+    value_batch.write_left(target, values, values.judge(records), writer, batch_id)
