@@ -31,7 +31,7 @@ from confluent_kafka import Producer
 from rich.table import Table
 
 from bench.rounds import PROJECT, console, in_rounds, own_services, spread
-from topiclake import avro, kafka, kafka_admin, wire_format
+from topiclake import avro_decoding, kafka, kafka_admin, wire_format
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.pipelines import gps
@@ -56,8 +56,8 @@ def values(schema_ids: list[int], tracks: list[list[gps.GpsEvent]], records: int
         yield b"".join(
             (
                 starts[number % len(starts)],
-                avro.zigzag(1_546_300_800_000 + number),
-                avro.zigzag(len(device)),
+                avro_decoding.zigzag(1_546_300_800_000 + number),
+                avro_decoding.zigzag(len(device)),
                 device,
                 struct.pack(
                     "<4d",

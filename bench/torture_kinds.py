@@ -32,7 +32,7 @@ from bench.rounds import console, own_services
 from bench.torture import MOST_SECONDS, start_spark
 from tests.integration.crash_run import Ingest
 from tests.integration.crash_traffic import settings_for
-from topiclake import audit, avro, checkpoint, delta, kafka, kafka_admin, replay_claims
+from topiclake import audit, avro_decoding, checkpoint, delta, kafka, kafka_admin, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
@@ -120,7 +120,7 @@ class Kind:
     def payload(self, number: int) -> bytes:
         """Return a value without what names its schema."""
         text = f"n{number}".encode()
-        return avro.zigzag(number) + avro.zigzag(len(text)) + text
+        return avro_decoding.zigzag(number) + avro_decoding.zigzag(len(text)) + text
 
     def value(self, topic: str, number: int) -> bytes | None:
         """Return the value of a record."""
@@ -160,7 +160,7 @@ class PlainAvro(Kind):
     def value(self, topic: str, number: int) -> bytes | None:
         """Return a value of one of the versions, or one that is of none."""
         # The second branch of the union, and a text of one byte.
-        unit = avro.zigzag(1) + avro.zigzag(1) + b"m" if number % 3 == 0 else b""
+        unit = avro_decoding.zigzag(1) + avro_decoding.zigzag(1) + b"m" if number % 3 == 0 else b""
         whole = self.payload(number) + unit
         return {7: whole[:-1], 13: None}.get(number % 20, whole)
 
@@ -203,7 +203,7 @@ class Keys(Kind):
 
     def key(self, number: int) -> bytes | None:
         """Return a key; every tenth is bad, or there is none."""
-        whole = frame(self.schema_ids["key"], avro.zigzag(number))
+        whole = frame(self.schema_ids["key"], avro_decoding.zigzag(number))
         return {5: whole[:3], 8: None}.get(number % 10, whole)
 
     def places(self, number: int) -> Sequence[Place]:

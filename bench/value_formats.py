@@ -27,8 +27,8 @@ from rich.table import Table
 
 from bench.rounds import PROJECT, Run, console, in_rounds, spread
 from topiclake import declared_rows, fixed_schemas
-from topiclake.avro import Codecs
 from topiclake.avro_derived import derived_schema
+from topiclake.codec import Codecs
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
 from topiclake.layout import Layout

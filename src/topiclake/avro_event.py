@@ -9,15 +9,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
-from topiclake.avro import framed
+from topiclake.avro_decoding import framed
 from topiclake.avro_schema import is_record
+from topiclake.codec import ImpossibleSchemaError
 
 #: More than a record of Kafka holds; a few bytes of a schema that claims 1 GiB would end the JVM.
 FIXED_LIMIT = 16 * 1024 * 1024
-
-
-class ImpossibleSchemaError(ValueError):
-    """Spark, its JVM or a Delta table cannot have a reader schema; says why."""
 
 
 def event_type(spark: SparkSession, reader: str) -> DataType:

@@ -1,6 +1,6 @@
 """The two forms of Avro in Kafka, told apart: Confluent's, which names its schema, and plain, which does not.
 
-A plain record is whatever its reader takes it for. So it is tried, framed (`topiclake.avro`), by each version
+A plain record is whatever its reader takes it for. So it is tried, framed (`avro_decoding`), by each version
 that it may have, and then gets the record header that a serializer would have written: decoding, quarantine
 and replay need not know of plain records.
 """
@@ -13,8 +13,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from topiclake import avro
-from topiclake.avro import Codec
+from topiclake import avro_decoding
+from topiclake.codec import Codec
 from topiclake.wire_format import SchemaKey, header_of, identifier, record_header
 
 
@@ -32,8 +32,11 @@ def named(records: DataFrame, codec: Codec, usable: Sequence[SchemaKey]) -> Data
     *older, newest = usable
     schema = F.lit(identifier(newest))
     if older:
-        # One version needs no trial. Not deterministic: see `avro.decoded`.
-        tried = [(avro.fits(codec, key, F.col("value")), F.lit(identifier(key))) for key in reversed(usable)]
+        # One version needs no trial. Not deterministic: see `avro_decoding.decoded`.
+        tried = [
+            (avro_decoding.fits(codec, key, F.col("value")), F.lit(identifier(key)))
+            for key in reversed(usable)
+        ]
         first = reduce(lambda case, branch: case.when(*branch), tried, F).otherwise(schema)
         schema = F.when(F.spark_partition_id() >= 0, first).otherwise(schema)
     added = F.array(F.struct(F.lit(record_header("value")).alias("key"), schema.alias("value")))
@@ -58,10 +61,8 @@ def mismatch(codec: Codec, *, tries: bool = True) -> Column:
             not noticed. A micro-batch's own plan shall decode once.
 
     Returns:
-        STRING, for records that `avro.identified` has seen and that are not right.
+        STRING, for records that `codec.identified` has seen and that are not right.
     """
-    if codec.schema_type != "AVRO":
-        return F.lit("")
     value, is_named = F.col("value"), F.col("value_named").isNotNull()
     headers = [identifier(key) for key in codec.writers if isinstance(key, int)]
     confluent = header_of(value).isin(headers) if headers else F.lit(False)
@@ -71,5 +72,5 @@ def mismatch(codec: Codec, *, tries: bool = True) -> Column:
     )
     for key in codec.writers if tries else ():
         plain = f"; the value is plain Avro of schema {key}: set avro_form=plain"
-        said = said.when(~is_named & avro.fits(codec, key, value), plain)
+        said = said.when(~is_named & avro_decoding.fits(codec, key, value), plain)
     return F.coalesce(said, F.lit(""))

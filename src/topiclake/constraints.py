@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructField, StructType, VarcharType
 
-from topiclake import avro
+from topiclake.codec import OWN
 from topiclake.delta import quoted
 
 #: Of rows on their way to the table: the record that they were made of.
-RECORD = f"{avro.OWN}record"
-_IS_ROW = f"{avro.OWN}is_row"
+RECORD = f"{OWN}record"
+_IS_ROW = f"{OWN}is_row"
 _CHECK = "delta.constraints."
 #: Where Spark keeps what the columns of a table are declared as: their default, and their CHAR and VARCHAR.
 _DEFAULT = "CURRENT_DEFAULT"
@@ -27,7 +27,7 @@ _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 #: The reason of a record whose row the table does not take, and where a judged record has the constraint that
 #: it breaks: a column `STRING`, null where it breaks none, and only where the table has constraints.
 REFUSED_BY_TABLE = "refused_by_table"
-REFUSED = f"{avro.OWN}refused"
+REFUSED = f"{OWN}refused"
 
 
 def of_table(columns: StructType, properties: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from topiclake import json_reason, json_schema, json_shape
-from topiclake.avro import END, END_FIELD, OWN, Codec, Registered
+from topiclake.codec import END, END_FIELD, OWN, Codec, Registered
 from topiclake.json_values import event_of, framed, is_alone
 from topiclake.wire_format import Part, SchemaKey, identifier, payload_of
 
@@ -60,7 +60,7 @@ class JsonSchemaCodec(Codec):
         return self.reader is not None
 
     def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
-        """Add `decoded` to records that `avro.identified` has seen, as `avro.decoded` has it."""
+        """Add `decoded` to records that `identified` has seen, as `Codec.judge` says."""
         value, named = F.col(part), F.col(f"{part}_schema")
         payload = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
         text = payload.cast("string")

@@ -36,9 +36,9 @@ from topiclake import (
     quarantine,
     rows,
 )
-from topiclake.avro import Codecs
 from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
+from topiclake.codec import Codecs
 from topiclake.errors import DecodeError, IngestError
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.rows import Tally

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from topiclake import protobuf_schema, protobuf_values
-from topiclake.avro import END, END_FIELD, OWN, Codec, Registered
+from topiclake.codec import END, END_FIELD, OWN, Codec, Registered
 from topiclake.protobuf_values import Described
 from topiclake.wire_format import (
     GUID_HEADER_LENGTH,
@@ -80,7 +80,7 @@ class ProtobufCodec(Codec):
         return self.reader is not None
 
     def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
-        """Add `decoded` to records that `avro.identified` has seen, as `avro.decoded` has it.
+        """Add `decoded` to records that `identified` has seen, as `Codec.judge` says.
 
         A header names the message behind the schema, which leaves its column `<part>_schema` here.
         """

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from topiclake import avro, avro_form
-from topiclake.avro import Codec, Codecs
+from topiclake.codec import Codec, Codecs, decode_status
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE, why_refused
 from topiclake.kafka_source import RECORD_COLUMNS, RECORD_SCHEMA
 from topiclake.wire_format import (
@@ -82,13 +81,13 @@ def explained(
         unknown: Schemas that the registry does not know; the others were not asked for.
         ask_python: Whether rows may be undecodable; it costs a Python worker.
     """
-    reason = avro.verdict(F.col("decoded"), codecs.value)
+    reason = decode_status(F.col("decoded"), codecs.value)
     why = _Words(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
     # A record of the other form is one of these, by its bytes.
     of_form = reason.isin("bad_magic", "unknown_schema_id", "undecodable")
-    why = F.when(of_form, F.concat(why, avro_form.mismatch(codecs.value))).otherwise(why)
+    why = F.when(of_form, F.concat(why, codecs.value.mismatch())).otherwise(why)
     if codecs.key is not None:
-        of_key = avro.verdict(F.col("decoded_key"), codecs.key, "key")
+        of_key = decode_status(F.col("decoded_key"), codecs.key, "key")
         words = _Words(codecs.key, "key", unknown.get("key", set()), ask_python)
         why = F.when(reason == "ok", words.detail(of_key)).otherwise(why)
         reason = F.when(reason == "ok", of_key).otherwise(reason)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from topiclake import avro_schema
-
 Item = TypeVar("Item", int, str)
 
 
@@ -23,11 +21,11 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema by its id, self-contained: what it refers to stands inside.
+    """A schema by its id, as it was registered.
 
-    `schema_type` is AVRO, JSON or PROTOBUF; JSON and Protobuf schemas are as registered, and `references`
-    holds the name and text of each schema that they refer to, directly or not. `schema_id` is None
-    when a registry that was asked by GUID does not tell it; `guid` is None when the registry tells none.
+    `schema_type` is AVRO, JSON or PROTOBUF. `references` holds name and text of each schema that it refers
+    to, directly or not, what is used first. `schema_id` is None when a registry that was asked by GUID does
+    not tell it; `guid` is None when the registry tells none.
     """
 
     schema_id: int | None
@@ -39,7 +37,7 @@ class RegisteredSchema:
 
 @dataclass(frozen=True)
 class SubjectVersion:
-    """One version of a subject; its schema is self-contained, as in `RegisteredSchema`."""
+    """One version of a subject; schema and references are those of `RegisteredSchema`."""
 
     subject: str
     version: int
@@ -114,18 +112,13 @@ def _member(answer: dict[str, Any], name: str, kind: type[Item]) -> Item:
     return value
 
 
-def self_contained(
-    told: Told, look_up: Callable[[Reference], Told | None]
-) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the schema with what it refers to inside it, directly or not; only Avro's can be joined so.
+def references(told: Told, look_up: Callable[[Reference], Told | None]) -> tuple[tuple[str, str], ...]:
+    """Return name and text of each schema that one refers to, directly or not, what is used first.
 
     Args:
         told: A schema as the registry tells it.
         look_up: Returns a schema that is referred to; None for one that the registry no longer holds, whose
             type then stays without a definition.
-
-    Returns:
-        The schema, and name and text of each that JSON and Protobuf schemas refer to, what is used first.
     """
     texts: dict[Reference, str] = {}
 
@@ -136,10 +129,7 @@ def self_contained(
                 texts[reference] = found.schema
 
     collect(told.references)
-    if told.schema_type != "AVRO":
-        return told.schema, tuple((reference.name, text) for reference, text in texts.items())
-    schema = avro_schema.inline(told.schema, list(texts.values())) if told.references else told.schema
-    return schema, ()
+    return tuple((reference.name, text) for reference, text in texts.items())
 
 
 def canonical(key: int | str) -> int | str:

@@ -8,7 +8,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake import avro_form, declared_rows, rows
-from topiclake.avro import Codecs
+from topiclake.codec import Codecs
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.json_values import Values
 from topiclake.layout import Layout

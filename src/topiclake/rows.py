@@ -11,15 +11,25 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_form, constraints, delta, evolution
-from topiclake.avro import Codec, Codecs
+from topiclake import constraints, delta, evolution
+from topiclake.codec import (
+    END_FIELD,
+    OWN,
+    Codec,
+    Codecs,
+    decode_status,
+    identified,
+    is_decoded,
+    is_known_schema,
+    names_schema,
+)
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.failure import NOT_LISTED, refused_record
 from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
-PLACE = f"{avro.OWN}place"
+PLACE = f"{OWN}place"
 
 
 #: Distinct unknown schemas that are looked at in one batch.
@@ -35,12 +45,12 @@ def judge(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
         layout: The rows' other columns.
 
     Returns:
-        Kafka's columns, what `avro.identified` adds, and `decoded` (see `avro.decoded`); with keys
+        Kafka's columns, what `identified` adds, and `decoded` (see `Codec.judge`); with keys
         `decoded_key` as well; `_topiclake_refused STRING` where the table has constraints.
     """
-    judged = codecs.value.judge(avro.identified(records))
+    judged = codecs.value.judge(identified(records))
     if codecs.key is not None:
-        judged = codecs.key.judge(avro.identified(judged, "key"), "key")
+        judged = codecs.key.judge(identified(judged, "key"), "key")
     if not codecs.constraints:
         return judged
 
@@ -56,15 +66,15 @@ def is_right(codecs: Codecs) -> Column:
 
 
 def _is_decoded(codecs: Codecs) -> Column:
-    right = avro.is_right(F.col("decoded"))
+    right = is_decoded(F.col("decoded"))
     if codecs.key is None:
         return right
-    return right & (F.col("key").isNull() | avro.is_right(F.col("decoded_key")))
+    return right & (F.col("key").isNull() | is_decoded(F.col("decoded_key")))
 
 
 def verdict(codecs: Codecs) -> Column:
-    """Name what became of a judged record's value, as `avro.verdict`, or of its row."""
-    reason = avro.verdict(F.col("decoded"), codecs.value)
+    """Name what became of a judged record's value, as `decode_status`, or of its row."""
+    reason = decode_status(F.col("decoded"), codecs.value)
     return (
         F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(reason)
         if codecs.constraints
@@ -74,7 +84,7 @@ def verdict(codecs: Codecs) -> Column:
 
 def is_late(codec: Codec, part: Part, unknown: Collection[SchemaKey] = ()) -> Column:
     """Return whether a record names a schema that is neither `codec`'s nor `unknown`; never null."""
-    late = avro.names_schema(part) & ~avro.is_known(codec, part)
+    late = names_schema(part) & ~is_known_schema(codec, part)
     if not unknown:
         return late
     return late & ~F.col(f"{part}_schema").isin([bytearray(identifier(key)) for key in unknown])
@@ -159,7 +169,7 @@ def _row(judged: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> Dat
         expressions.append(f"decoded_key.event AS {KEY_COLUMN}")
     if layout.headers:
         expressions.append(f"headers AS {HEADERS_COLUMN}")
-    return judged.selectExpr(*expressions, *others).drop(avro.END_FIELD)
+    return judged.selectExpr(*expressions, *others).drop(END_FIELD)
 
 
 def _event(codec: Codec) -> list[str]:
@@ -188,10 +198,10 @@ def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout, *, is_static: boo
     """
     reason = verdict(codecs)
     if codecs.key is not None:
-        of_key = F.concat(F.lit("key "), avro.verdict(F.col("decoded_key"), codecs.key, "key"))
+        of_key = F.concat(F.lit("key "), decode_status(F.col("decoded_key"), codecs.key, "key"))
         reason = F.when(reason == "ok", of_key).otherwise(reason)
     named = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none"))
-    mismatch = avro_form.mismatch(codecs.value, tries=is_static)
+    mismatch = codecs.value.mismatch(tries=is_static)
     broken = F.coalesce(F.concat(F.lit(": "), F.col(REFUSED)), F.lit("")) if codecs.constraints else F.lit("")
     refused = refused_record(F.lit(", schema id "), named, F.lit(", reason "), reason, broken, mismatch)
     passes = is_right(codecs)

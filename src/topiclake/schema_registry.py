@@ -349,8 +349,8 @@ class SchemaRegistry:
         """Keep a schema for ever: what an id means never changes."""
         schema_id = key if isinstance(key, int) else told.schema_id
         guid = key if isinstance(key, str) else told.guid
-        schema, references = answers.self_contained(told, self._told_version)
-        kept = RegisteredSchema(schema_id, told.schema_type, schema, guid, references)
+        references = answers.references(told, self._told_version)
+        kept = RegisteredSchema(schema_id, told.schema_type, told.schema, guid, references)
         for name in (schema_id, guid):
             if name is not None:
                 self._schemas[name] = kept

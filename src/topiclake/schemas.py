@@ -15,8 +15,8 @@ from topiclake import (
     kafka_source,
     rows,
 )
-from topiclake.avro import Codec, Codecs, Registered
 from topiclake.avro_kept import KeptReaderError
+from topiclake.codec import Codec, Codecs, Registered
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.look import NO_TABLE, Look, look_at

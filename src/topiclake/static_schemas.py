@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from topiclake import avro_form, evolution, kafka_source, rows
-from topiclake.avro import Codecs, Registered
+from topiclake.codec import Codecs, Registered
 from topiclake.errors import DecodeError
 from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import Part, SchemaKey

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro, avro_event, value_formats
-from topiclake.avro import Codecs
+from topiclake import codec, value_formats
+from topiclake.codec import OWN, Codecs
 from topiclake.config.pipeline import TOPIC
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.settings import Settings
@@ -97,14 +97,14 @@ class TopicSchemas:
         of = self.format_of(part)
         try:
             event = of.event_type(spark, reader)
-        except avro_event.ImpossibleSchemaError as error:
+        except codec.ImpossibleSchemaError as error:
             return str(error)
         if part == "key":
             return of_columns(StructType().add(KEY_COLUMN, event))
         is_row = of.is_row(reader)
         columns = value_formats.columns(event, is_row=is_row)
         taken = [
-            name for name in columns.names if name in self.layout.columns or name.lower().startswith(avro.OWN)
+            name for name in columns.names if name in self.layout.columns or name.lower().startswith(OWN)
         ]
         if taken and is_row:
             return f"a field is called {taken[0]}, which is a name of Topiclake's own"

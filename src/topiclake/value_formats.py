@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from topiclake import avro_event, json_schema_codec, protobuf_codec
-from topiclake.avro import Codec, Registered
+from topiclake.avro_codec import AvroCodec
 from topiclake.avro_schema import is_record
+from topiclake.codec import Codec, Registered
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
 from topiclake.json_schema_codec import JsonSchemaCodec
@@ -55,7 +56,7 @@ class AvroFormat:
         self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
     ) -> Codec:
         """Unite schemas, oldest first, with what was kept."""
-        return Codec.of(schemas, accepts, kept)
+        return AvroCodec.of(schemas, accepts, kept)
 
     def event_type(self, spark: SparkSession, reader: str) -> DataType:
         """Return the type of what is decoded; raises as `Format.event_type` says."""

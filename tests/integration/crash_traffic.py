@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.drain import Mounts
-from topiclake import audit, avro, delta, kafka, kafka_admin
+from topiclake import audit, avro_decoding, delta, kafka, kafka_admin
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
@@ -93,7 +93,7 @@ class Traffic:
 
     def value(self, number: int) -> bytes | None:
         """Return what Kafka holds under `number`."""
-        start = avro.zigzag(number) + _text(f"n{number}")
+        start = avro_decoding.zigzag(number) + _text(f"n{number}")
         unit, ratio = b"\2" + _text(f"m{number}"), b"\2" + _double(number / 2)
         whole = [start, start + unit, start + unit + ratio][number % 3]
         schema_id = self.ids[number % 3]
@@ -112,7 +112,7 @@ def record(fields: list[dict[str, object]], doc: str = "") -> str:
 
 
 def _text(text: str) -> bytes:
-    return avro.zigzag(len(text)) + text.encode()
+    return avro_decoding.zigzag(len(text)) + text.encode()
 
 
 def _double(number: float) -> bytes:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tests.integration.fuzz_oracle import Text, oracle, plain, read, record
-from topiclake import avro, delta, kafka_source, micro_batch
+from topiclake import avro_decoding, delta, kafka_source, micro_batch
 from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.targets import Target
@@ -166,7 +166,7 @@ def instead(value, places, number):
     end = places[0]
     while value[end] > 0x7F:
         end += 1
-    return value[: places[0]] + avro.zigzag(number) + value[end + 1 :]
+    return value[: places[0]] + avro_decoding.zigzag(number) + value[end + 1 :]
 
 
 def huge_length(value, chance, places, ids):

@@ -13,6 +13,7 @@ import fastavro
 import pytest
 
 from tests.integration.fault_proxy import FaultProxy
+from topiclake.avro_codec import AvroCodec
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import ConfigError, SchemaRegistryError, SubjectNotFoundError
 from topiclake.retries import Clock
@@ -397,7 +398,12 @@ def test_an_id_may_be_signed_or_not(make, proxy):
 # -------------------------------------------------------------------------- references, types, GUIDs
 
 
-def test_references_stand_inside_the_schema_also_those_of_references(make, proxy, subject):
+def parsed(registered):
+    """Return a schema as it is decoded with, so with what it refers to."""
+    return fastavro.parse_schema(json.loads(AvroCodec.of({1: registered}).writers[1]))
+
+
+def test_a_schema_comes_with_its_references_and_theirs(make, proxy, subject):
     registry, names = make(), [f"io.topiclake.R{next(NUMBERS)}" for _ in range(3)]
     reference = []
     for name, used in zip(names, ["int", *names], strict=False):
@@ -407,9 +413,10 @@ def test_references_stand_inside_the_schema_also_those_of_references(make, proxy
     fresh = make()
     found = fresh.by_id(schema_id)
     assert found is not None
-    parsed = fastavro.parse_schema(json.loads(found.schema))
-    assert fastavro.validate({"x": {"x": {"x": 1}}}, parsed, raise_errors=True)
-    assert make().latest(f"{subject}-{names[-1]}").schema == found.schema
+    assert fastavro.validate({"x": {"x": {"x": 1}}}, parsed(found), raise_errors=True)
+    assert [name for name, _ in found.references] == names[:-1]
+    latest = make().latest(f"{subject}-{names[-1]}")
+    assert (latest.schema, latest.references) == (found.schema, found.references)
     assert len(proxy.times("?deleted=true")) == 5
 
 
@@ -428,7 +435,7 @@ def test_a_reference_that_cannot_be_fetched_is_no_schema_without_it(make, proxy,
     proxy.heal()
     found = fresh.by_id(schema_id)
     assert found is not None
-    fastavro.parse_schema(json.loads(found.schema))
+    assert fastavro.validate({"x": {}}, parsed(found), raise_errors=True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from bench.drain import Mounts
 from tests.integration.crash_traffic import FIELDS, committed, record, settings_for
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import audit, avro, delta, ingest, kafka, kafka_admin
+from topiclake import audit, avro_decoding, delta, ingest, kafka, kafka_admin
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -58,7 +58,7 @@ class Stream:
         """Send one record of each schema; each partition begins as `schema_ids` do, where they repeat."""
         for place, schema_id in enumerate(schema_ids):
             number = len(self.sent)
-            value = frame(schema_id, avro.zigzag(number))
+            value = frame(schema_id, avro_decoding.zigzag(number))
             self.producer.produce(self.topic, value=value, partition=place // 6 % 3)
             self.sent.append(number)
         assert self.producer.flush(120) == 0

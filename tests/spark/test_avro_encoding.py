@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
 from topiclake import fixed_schemas
-from topiclake.avro import Codecs
 from topiclake.avro_derived import derived_schema
 from topiclake.avro_encoding import fitted
 from topiclake.avro_records import AvroRecords
+from topiclake.codec import Codecs
 from topiclake.errors import ConfigError
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.layout import Layout

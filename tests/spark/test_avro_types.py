@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.plain_values import plain
-from topiclake.avro import END, END_BYTES, END_FIELD, framed, zigzag
+from topiclake.avro_decoding import END_BYTES, framed, zigzag
 from topiclake.avro_schema import inline, unite
+from topiclake.codec import END, END_FIELD
 
 DOCS = Path(__file__).parents[2] / "docs" / "avro.md"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.environment import quiet_conf
-from topiclake import avro, delta, kafka_source, micro_batch
+from topiclake import avro_decoding, delta, kafka_source, micro_batch
 from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import local_session
@@ -27,7 +27,7 @@ from topiclake.wire_format import frame
 PROJECT = Path(__file__).resolve().parents[2]
 SUBJECT = "bombs-value"
 HUGE, WIDEST, LIMIT = 2**31 - 1, 2**62, 2**24
-z = avro.zigzag
+z = avro_decoding.zigzag
 
 
 def array(items, depth=1):

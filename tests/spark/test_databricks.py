@@ -7,8 +7,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from topiclake import ingest, kafka_source, targets
-from topiclake.avro import Codec, Codecs
+from topiclake.avro_codec import AvroCodec
 from topiclake.checkpoint import NONE, Progress
+from topiclake.codec import Codecs
 from topiclake.config.load import load_settings
 from topiclake.kafka_source import RECORD_SCHEMA
 from topiclake.look import Look
@@ -71,7 +72,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.data_loss, "require_or_keep", lambda *_: {})
     monkeypatch.setattr(ingest.platform_check, "require_avro_limits", lambda _: None)
     monkeypatch.setattr(ingest, "look_at", lambda *_: Look(StructType()))
-    monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(Codec()))
+    monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))
     with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())
     assert asked["kafka.sasl.jaas.config"] == (

@@ -11,8 +11,9 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake import avro, wire_format
-from topiclake.avro import Codec, Codecs
+from topiclake import avro_decoding, wire_format
+from topiclake.avro_codec import AvroCodec
+from topiclake.codec import Codecs, decode_status, is_decoded
 from topiclake.errors import DecodeError
 from topiclake.failure import query_failure
 from topiclake.layout import Layout
@@ -62,13 +63,13 @@ ONE_OF_EACH = {
 
 
 def codecs(versions):
-    return Codecs(Codec.of({each.schema_id: each for each in versions}))
+    return Codecs(AvroCodec.of({each.schema_id: each for each in versions}))
 
 
 def judged(records, versions):
     """Decoded records with what became of each, as the quarantine tells it."""
     known = codecs(versions)
-    return judge(records, known, Layout()).withColumn("verdict", avro.verdict(F.col("decoded"), known.value))
+    return judge(records, known, Layout()).withColumn("verdict", decode_status(F.col("decoded"), known.value))
 
 
 def table_rows(records, versions, layout=Layout()):  # noqa: B008 (it is frozen)
@@ -78,7 +79,7 @@ def table_rows(records, versions, layout=Layout()):  # noqa: B008 (it is frozen)
 
 def verdicts(records, versions):
     """Each record's verdict in the order of offsets; the table takes those that are `ok`, and no others."""
-    found = judged(records, versions).withColumn("is_row", avro.is_right(F.col("decoded")))
+    found = judged(records, versions).withColumn("is_row", is_decoded(F.col("decoded")))
     rows = found.orderBy("offset").select("verdict", "is_row").collect()
     assert all(row["is_row"] is (row["verdict"] == "ok") for row in rows)
     return [row["verdict"] for row in rows]
@@ -183,7 +184,7 @@ def test_a_record_cut_at_any_byte_is_undecodable(kafka_records, avro_bytes):
 
 def test_bytes_behind_the_record_are_undecodable(kafka_records, avro_bytes):
     whole = frame(9, avro_bytes(MIXED, ONE_OF_EACH))
-    trailing = [b"\0", b"\xff", b"\x02", avro.END_BYTES[:-1], b"\0" + avro.END_BYTES]
+    trailing = [b"\0", b"\xff", b"\x02", avro_decoding.END_BYTES[:-1], b"\0" + avro_decoding.END_BYTES]
     found = verdicts(kafka_records([whole, *(whole + each for each in trailing)]), [version(9, MIXED)])
     assert found == ["ok", *["undecodable"] * len(trailing)]
 
@@ -191,7 +192,7 @@ def test_bytes_behind_the_record_are_undecodable(kafka_records, avro_bytes):
 def test_only_the_end_itself_behind_a_record_goes_unnoticed(kafka_records, avro_bytes):
     """The known limit: ten bytes that no serializer writes look like the end of the frame."""
     payload = avro_bytes(MIXED, ONE_OF_EACH)
-    values = [frame(9, payload), frame(9, payload + avro.END_BYTES)]
+    values = [frame(9, payload), frame(9, payload + avro_decoding.END_BYTES)]
     assert verdicts(kafka_records(values), [version(9, MIXED)]) == ["ok", "ok"]
 
 
@@ -211,13 +212,13 @@ def test_a_length_that_is_negative_or_longer_than_the_record_is_undecodable(kafk
     """Six bytes that claim 2 GiB would end the JVM, were it not for the limits in `session.AVRO_LIMITS`."""
     versions = [version(9, record(("text", field)))]
     lengths = [-1, -2, -(2**31), -(2**63), 2, 2**24, 2**31 - 1, 2**31, 2**40, 2**63 - 1]
-    claimed = [frame(9, avro.zigzag(length) + b"a") for length in lengths]
+    claimed = [frame(9, avro_decoding.zigzag(length) + b"a") for length in lengths]
     assert verdicts(kafka_records(claimed), versions) == ["undecodable"] * len(lengths)
 
 
 def test_an_array_that_claims_many_items_without_bytes_is_undecodable(kafka_records):
     versions = [version(9, record(("nothings", {"type": "array", "items": "null"})))]
-    values = [frame(9, avro.zigzag(count) + b"\0") for count in (3, 2**31 - 1, 2**40)]
+    values = [frame(9, avro_decoding.zigzag(count) + b"\0") for count in (3, 2**31 - 1, 2**40)]
     assert verdicts(kafka_records(values), versions) == ["ok", "undecodable", "undecodable"]
 
 
@@ -373,13 +374,13 @@ def test_each_schema_is_decoded_once_in_the_plan(kafka_records, fails, with_key)
 
 def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
     """The failing twin of the test above: the same expression, with nothing that stops the push-down."""
-    payload = F.concat(wire_format.payload_of(F.col("value")), F.lit(avro.END_BYTES))
+    payload = F.concat(wire_format.payload_of(F.col("value")), F.lit(avro_decoding.END_BYTES))
     known = codecs(VERSIONS)
-    options = {"mode": "PERMISSIVE", "avroSchema": avro.framed_row(known.value.reader)}
+    options = {"mode": "PERMISSIVE", "avroSchema": avro_decoding.framed_row(known.value.reader)}
     unguarded = reduce(
         lambda case, each: case.when(
             wire_format.header_of(F.col("value")) == F.lit(wire_format.header(each[0])),
-            from_avro(payload, avro.framed_row(each[1]), options),
+            from_avro(payload, avro_decoding.framed_row(each[1]), options),
         ),
         known.value.writers.items(),
         F.when(F.lit(False), None),

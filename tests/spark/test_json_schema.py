@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from tests.spark.plain_values import plain
 from topiclake import fixed_schemas, json_schema_codec, quarantine, rows
-from topiclake.avro import Codecs
+from topiclake.codec import Codecs
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_schema_codec import JsonSchemaCodec
 from topiclake.layout import Layout

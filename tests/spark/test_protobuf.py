@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from tests.spark.plain_values import plain
 from topiclake import protobuf_codec, protobuf_schema, quarantine, rows
-from topiclake.avro import Codecs
+from topiclake.codec import Codecs
 from topiclake.layout import Layout
 from topiclake.protobuf_codec import ProtobufCodec
 from topiclake.registry_answers import RegisteredSchema

@@ -6,7 +6,8 @@ from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from topiclake import quarantine
-from topiclake.avro import Codec, Codecs
+from topiclake.avro_codec import AvroCodec
+from topiclake.codec import Codecs
 from topiclake.layout import Layout
 from topiclake.rows import judge
 from topiclake.schema_registry import SubjectVersion
@@ -26,7 +27,7 @@ BAD = [
     frame(10, b"\0"),
 ]
 CODECS = Codecs(
-    Codec.of(
+    AvroCodec.of(
         {
             7: LONG,
             9: SubjectVersion("gps-value", 2, 9, "PROTOBUF", 'syntax = "proto3";'),

@@ -1,4 +1,4 @@
-"""The part of topiclake.avro that needs no Spark."""
+"""The part of avro_decoding that needs no Spark."""
 
 import io
 import json
@@ -7,7 +7,8 @@ import random
 import fastavro
 import pytest
 
-from topiclake import avro, avro_schema
+from topiclake import avro_decoding, avro_schema
+from topiclake.codec import END, END_FIELD
 
 EXTREMES = [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**31, 2**62, -(2**62), 2**63 - 1, -(2**63)]
 RECORD = {"type": "record", "name": "E", "namespace": "n", "fields": [{"name": "a", "type": "long"}]}
@@ -20,21 +21,25 @@ def encoded(schema, value):
 
 
 def test_zigzag_is_avros_long_at_the_edges():
-    assert [avro.zigzag(number) for number in EXTREMES] == [encoded("long", number) for number in EXTREMES]
+    assert [avro_decoding.zigzag(number) for number in EXTREMES] == [
+        encoded("long", number) for number in EXTREMES
+    ]
 
 
 def test_zigzag_is_avros_long_for_numbers_of_every_length():
     chance = random.Random(1)
     numbers = [chance.getrandbits(bits) * chance.choice([1, -1]) for bits in range(64) for _ in range(50)]
-    assert [avro.zigzag(number) for number in numbers] == [encoded("long", number) for number in numbers]
+    assert [avro_decoding.zigzag(number) for number in numbers] == [
+        encoded("long", number) for number in numbers
+    ]
 
 
 PREFIX = b"\0\xff\xff\xff\xff"
 
 
 def test_the_end_is_a_long_of_ten_bytes_that_no_short_record_holds():
-    assert encoded("long", avro.END) == avro.END_BYTES
-    assert len(avro.END_BYTES) == 10
+    assert encoded("long", END) == avro_decoding.END_BYTES
+    assert len(avro_decoding.END_BYTES) == 10
 
 
 @pytest.mark.parametrize(
@@ -48,17 +53,17 @@ def test_the_end_is_a_long_of_ten_bytes_that_no_short_record_holds():
     ],
 )
 def test_a_framed_schema_reads_the_payload_and_the_end(schema, value):
-    framed, prefixed = frames(avro.framed, schema)
-    payload = encoded(schema, value) + avro.END_BYTES
-    whole = {"event": value, avro.END_FIELD: avro.END}
+    framed, prefixed = frames(avro_decoding.framed, schema)
+    payload = encoded(schema, value) + avro_decoding.END_BYTES
+    whole = {"event": value, END_FIELD: END}
     assert read_all(payload, framed) == whole
     assert read_all(PREFIX + payload, prefixed, framed) == whole
 
 
 def test_a_framed_row_reads_the_fields_and_the_end():
-    framed, prefixed = frames(avro.framed_row, RECORD)
-    payload = encoded(RECORD, {"a": 5}) + avro.END_BYTES
-    whole = {"a": 5, avro.END_FIELD: avro.END}
+    framed, prefixed = frames(avro_decoding.framed_row, RECORD)
+    payload = encoded(RECORD, {"a": 5}) + avro_decoding.END_BYTES
+    whole = {"a": 5, END_FIELD: END}
     assert read_all(payload, framed) == whole
     assert read_all(PREFIX + payload, prefixed, framed) == whole
 
@@ -86,7 +91,7 @@ def test_names_inside_a_framed_schema_mean_what_they_meant(namespace):
     }
     if namespace:
         schema["namespace"] = namespace
-    framed = json.loads(avro.framed(json.dumps(schema)))
+    framed = json.loads(avro_decoding.framed(json.dumps(schema)))
     assert framed["fields"][0]["type"] == schema
     assert "namespace" not in framed
     prefix = f"{namespace}." if namespace else ""

@@ -1,0 +1,62 @@
+"""Avro as a format of the registry: versions united to one reader schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from pyspark.sql import Column, DataFrame
+
+from topiclake import avro_form, avro_reason, avro_schema
+from topiclake.avro_decoding import decoded, framed_payload
+from topiclake.codec import Codec, Registered
+from topiclake.wire_format import Part, SchemaKey, identifier
+
+
+class AvroCodec(Codec):
+    """What Avro schemas mean: `writers` are Avro JSON."""
+
+    schema_type: ClassVar[str] = "AVRO"
+
+    @classmethod
+    def of(
+        cls,
+        schemas: Mapping[SchemaKey, Registered],
+        accepts: Callable[[str], str | None] = lambda reader: None,
+        kept: str | None = None,
+    ) -> AvroCodec:
+        """Unite schemas, oldest first, with what was `kept` of earlier ones.
+
+        `accepts` says why a reader schema is not possible, or None.
+        """
+        usable = {key: _inlined(each) for key, each in schemas.items() if each.schema_type == "AVRO"}
+        united = avro_schema.unite(usable, accepts, kept)
+        incompatible = {key: ("incompatible_schema", why) for key, why in united.incompatible.items()}
+        refused = cls.of_other_types(schemas) | incompatible
+        return cls(united.reader, united.writers, refused, united.kept)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it decodes records, whose fields are columns."""
+        return self.reader is not None and avro_schema.is_record(self.reader)
+
+    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
+        """Decode `part` of records, as `Codec.judge` says; adds `<part>_framed BINARY`, too."""
+        framed = records.withColumn(f"{part}_framed", framed_payload(part))
+        return framed.withColumn("decoded" if part == "value" else f"decoded_{part}", decoded(self, part))
+
+    def reason(self, payload: Column, schema: Column) -> Column:
+        """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
+        writers = {identifier(key): text for key, text in self.writers.items()}
+        return avro_reason.reason(payload, schema, writers)
+
+    def mismatch(self, *, tries: bool = True) -> Column:
+        """Say which form of Avro a value has, where it is the other one, as `Codec.mismatch` says."""
+        return avro_form.mismatch(self, tries=tries)
+
+
+def _inlined(registered: Registered) -> str:
+    """Return a schema with what it refers to inside it."""
+    if not registered.references:
+        return registered.schema
+    return avro_schema.inline(registered.schema, [text for _, text in registered.references])

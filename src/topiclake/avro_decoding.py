@@ -1,0 +1,131 @@
+"""Decoding Confluent-framed Avro with Spark's `from_avro`, exactly.
+
+`from_avro` alone accepts trailing bytes and turns a corrupt record into a struct of nulls. Avro's binary
+form of a record is its fields one after another, so each payload is wrapped: `payload || END` is decoded
+as one field more, and is right exactly when that comes out as END. docs/architecture.md, §2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from topiclake.codec import END, END_FIELD, OWN, Codec, is_decoded
+from topiclake.wire_format import (
+    HEADER_LENGTH,
+    Part,
+    SchemaKey,
+    identifier,
+)
+
+
+def zigzag(number: int) -> bytes:
+    """Return Avro's binary form of a long (https://avro.apache.org/docs/1.12.0/specification/#binary)."""
+    rest = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+END_BYTES = zigzag(END)
+
+
+def framed(schema: str, *, behind_prefix: bool = False) -> str:
+    """Wrap an Avro schema of any type into `record {event, _topiclake_end}`.
+
+    The outer record has no namespace, so that names inside the schema mean what they meant before.
+
+    Args:
+        schema: A writer or a reader schema.
+        behind_prefix: For a writer schema: five bytes stand in front of the event, which resolution skips. To
+            cut them off would copy each value once more.
+    """
+    frame = {
+        "type": "record",
+        "name": "TopiclakeFramed",
+        "fields": [{"name": "event", "type": json.loads(schema)}],
+    }
+    return _ended(frame, behind_prefix=behind_prefix)
+
+
+def framed_row(schema: str, *, behind_prefix: bool = False) -> str:
+    """Add to an Avro record what `framed` puts around it: one struct less is built for each row."""
+    return _ended(json.loads(schema), behind_prefix=behind_prefix)
+
+
+def _ended(record: dict[str, Any], *, behind_prefix: bool) -> str:
+    prefix = {"type": "fixed", "name": f"{OWN}Prefix", "size": HEADER_LENGTH}
+    before = [{"name": f"{OWN}prefix", "type": prefix}] if behind_prefix else []
+    return json.dumps(record | {"fields": [*before, *record["fields"], {"name": END_FIELD, "type": "long"}]})
+
+
+def framed_payload(part: Part = "value") -> Column:
+    """Return five bytes, the Avro and END of `part` of records that `identified` has seen.
+
+    A column of its own, not an expression in each branch of `decoded`.
+    """
+    value = F.col(part)
+    has_header = F.col(f"{part}_named").isNull()
+    behind_prefix = F.when(has_header, value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
+    return F.concat(behind_prefix, F.lit(END_BYTES))
+
+
+def decoded(codec: Codec, part: Part = "value") -> Column:
+    """Decode `part` of a record by the schema that it names.
+
+    Args:
+        codec: What the schemas mean.
+        part: `value` or `key`, of a DataFrame that `identified` has seen, with `<part>_framed`.
+
+    Returns:
+        What `Codec.judge` says.
+    """
+    named, payload = F.col(f"{part}_schema"), F.col(f"{part}_framed")
+    branches = [
+        (named == F.lit(identifier(key)), decoded_as(codec, key, payload, part)) for key in codec.writers
+    ]
+    cases = (
+        reduce(lambda case, branch: case.when(*branch), branches, F) if branches else _nothing(codec, part)
+    )
+    # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
+    # would decode every record twice; nor drop a plan that decodes nothing, and what it counts. Always true.
+    return F.when(F.spark_partition_id() >= 0, cases)
+
+
+def _wrap(codec: Codec, part: Part) -> Callable[..., str]:
+    """Return what wraps the schemas of a part: `framed_row` for records of values, else `framed`."""
+    return framed_row if part == "value" and codec.is_row else framed
+
+
+def _nothing(codec: Codec, part: Part) -> Column:
+    """Return null of the type that `decoded` returns, for a codec without writer schemas."""
+    if codec.reader is None:
+        return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+    return from_avro(F.lit(None).cast("binary"), _wrap(codec, part)(codec.reader))
+
+
+def decoded_as(codec: Codec, key: SchemaKey, payload: Column, part: Part = "value") -> Column:
+    """Decode five bytes, the Avro and END by the schema `key` of the codec; returns what `decoded` does."""
+    wrapped = _wrap(codec, part)
+    # A cluster's setting for dates before 1582 must not change what a record means.
+    options = {
+        "mode": "PERMISSIVE",
+        "avroSchema": wrapped(codec.reader or '"null"'),
+        "datetimeRebaseMode": "CORRECTED",
+    }
+    return from_avro(payload, wrapped(codec.writers[key], behind_prefix=True), options)
+
+
+def fits(codec: Codec, key: SchemaKey, value: Column) -> Column:
+    """Tell whether `value BINARY` is plain Avro of the schema `key` of the codec, from first to last byte."""
+    payload = F.concat(F.lit(bytes(HEADER_LENGTH)), value, F.lit(END_BYTES))
+    return is_decoded(decoded_as(codec, key, payload))

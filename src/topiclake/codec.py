@@ -1,0 +1,194 @@
+"""What the schemas of a batch mean: the contract of each format of the registry.
+
+A value is right where its decoder got one whole record and nothing else. Each format marks that by the field
+`_topiclake_end` of what it decodes, which then is END.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import ClassVar, Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from topiclake.wire_format import (
+    HEADER_LENGTH,
+    Part,
+    SchemaKey,
+    header_of,
+    identifier,
+    is_guid,
+    is_id,
+    named_in_header,
+)
+
+#: Any long would do that random bytes rarely hold; a long is cheaper to decode than a fixed(8).
+END = 0x5A17_E5C0_DE5E_A1ED
+
+#: How names of Topiclake's own begin, which no field may have.
+OWN = "_topiclake_"
+
+END_FIELD = f"{OWN}end"
+
+
+class Registered(Protocol):
+    """A schema as a registry holds it; `references` are name and text of each that it refers to."""
+
+    @property
+    def schema_type(self) -> str: ...  # noqa: D102
+    @property
+    def schema(self) -> str: ...  # noqa: D102
+    @property
+    def references(self) -> Sequence[tuple[str, str]]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Codec(ABC):
+    """What the schemas of a batch mean, by id or GUID; a format of the registry is a subclass.
+
+    Attributes:
+        reader: The schema that all records are resolved to: the union of the versions, and of what was
+            kept of earlier ones; None where there is none.
+        writers: How records are decoded.
+        refused: Why records are not decoded: `(reason, detail)`.
+        kept: The reader as it is kept with the table (`avro_kept`); None where nothing must be.
+    """
+
+    reader: str | None = None
+    writers: dict[SchemaKey, str] = field(default_factory=dict)
+    refused: dict[SchemaKey, tuple[str, str]] = field(default_factory=dict)
+    kept: str | None = None
+
+    #: What the registry calls such schemas.
+    schema_type: ClassVar[str]
+
+    @classmethod
+    def of_other_types(cls, schemas: Mapping[SchemaKey, Registered]) -> dict[SchemaKey, tuple[str, str]]:
+        """Return why records of schemas of another type are not decoded."""
+        return {
+            key: ("wrong_schema_type", f"schema {key} is {each.schema_type}, not {cls.schema_type}")
+            for key, each in schemas.items()
+            if each.schema_type != cls.schema_type
+        }
+
+    @property
+    @abstractmethod
+    def is_row(self) -> bool:
+        """Whether it decodes values whose fields are columns; else it is one column `value`."""
+
+    @abstractmethod
+    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
+        """Decode `part` of records that `identified` has seen.
+
+        Returns:
+            The columns of `records`, and `decoded`, or `decoded_key`: a struct of the reader schema's fields
+            and `_topiclake_end BIGINT` for values whose fields are columns; of `event`, as the reader schema
+            says, and `_topiclake_end` for others and for keys. It is right where `_topiclake_end` is END. It
+            is null where the schema is not one of the codec's; a bad record never raises.
+        """
+
+    @abstractmethod
+    def reason(self, payload: Column, schema: Column) -> Column:
+        """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
+
+    def mismatch(self, *, tries: bool = True) -> Column:
+        """Say which form a value has, where it is the other one than it was read as; else "".
+
+        Args:
+            tries: Whether a value without a header is tried by each schema of the codec; without, the form
+                without one is not noticed. A micro-batch's own plan shall decode once.
+
+        Returns:
+            STRING, for records that `identified` has seen and that are not right.
+        """
+        return F.lit("")
+
+    @property
+    def keys(self) -> list[SchemaKey]:
+        """Ids and GUIDs that it knows, whatever of."""
+        return [*self.writers, *self.refused]
+
+
+@dataclass(frozen=True)
+class Codecs:
+    """What the schemas of a batch mean, and the table that its rows go to.
+
+    Attributes:
+        value: For values.
+        key: For keys; None where they are not decoded.
+        table: Columns that the table has so far.
+        constraints: What the table demands of its rows (`constraints.of_table`).
+    """
+
+    value: Codec
+    key: Codec | None = None
+    table: StructType = field(default_factory=StructType)
+    constraints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> dict[Part, Codec]:
+        """What is decoded of a record, and how."""
+        of_value: dict[Part, Codec] = {"value": self.value}
+        return of_value if self.key is None else {**of_value, "key": self.key}
+
+    @property
+    def keys(self) -> dict[Part, list[SchemaKey]]:
+        """The schemas that it decodes with, by part."""
+        return {part: list(codec.writers) for part, codec in self.parts.items()}
+
+
+def identified(records: DataFrame, part: Part = "value") -> DataFrame:
+    """Add to Kafka's columns what names the schema of `part`.
+
+    Returns:
+        The columns of `records` and `<part>_named BINARY` (null where no header names the schema),
+        `<part>_schema BINARY` (see `wire_format.identifier`; any bytes where the record is bad).
+    """
+    schema = F.coalesce(F.col(f"{part}_named"), header_of(F.col(part)))
+    return records.withColumn(f"{part}_named", named_in_header(part)).withColumn(f"{part}_schema", schema)
+
+
+def is_decoded(result: Column) -> Column:
+    """Tell whether `decoded` got one whole record and nothing else; false, never null, where it did not."""
+    return result[END_FIELD].eqNullSafe(END)
+
+
+def is_known_schema(codec: Codec, part: Part = "value") -> Column:
+    """Tell whether a record names a schema of `codec`; null where it names none."""
+    known = [identifier(key) for key in codec.keys]
+    return F.col(f"{part}_schema").isin(known) if known else F.lit(False)
+
+
+def names_schema(part: Part = "value") -> Column:
+    """Tell whether a record names a schema at all, known or not; false, never null, where it does not."""
+    schema = F.col(f"{part}_schema")
+    return F.coalesce(F.col(part).isNotNull() & (is_id(schema) | is_guid(schema)), F.lit(False))
+
+
+def decode_status(result: Column, codec: Codec, part: Part = "value") -> Column:
+    """Name what became of a record: `ok`, or why it is not (docs/architecture.md, §3).
+
+    Args:
+        result: What `decoded` made of it.
+        codec: What `decoded` knew.
+        part: `value` or `key`.
+    """
+    schema = F.col(f"{part}_schema")
+    refused = reduce(
+        lambda case, key: case.when(schema == F.lit(identifier(key)), codec.refused[key][0]),
+        codec.refused,
+        F.when(is_decoded(result), "ok")
+        .when(F.col(part).isNull(), "tombstone")
+        .when(F.col(f"{part}_named").isNull() & (F.length(part) < HEADER_LENGTH), "too_short")
+        .when(~names_schema(part), "bad_magic"),
+    )
+    return refused.when(~is_known_schema(codec, part), "unknown_schema_id").otherwise("undecodable")
+
+
+class ImpossibleSchemaError(ValueError):
+    """Spark, its JVM or a Delta table cannot have a reader schema; says why."""
