@@ -23,16 +23,16 @@ from topiclake import (
     kafka_admin,
     kafka_source,
     parquet_folder,
-    platform_check,
     progress,
     queries,
 )
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.layout import KAFKA_COLUMN
-from topiclake.session import renewed_key
+from topiclake.session import require_avro_limits
 from topiclake.static_schemas import StaticSchemas
 from topiclake.storage import mount
+from topiclake.storage.access import renewed_key
 from topiclake.storage.failures import refusals_named
 from topiclake.topic_schemas import TopicSchemas
 
@@ -202,7 +202,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
         for path in (pipeline.table_path, pipeline.checkpoint_path)
     )
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic)
-    platform_check.require_avro_limits(spark)
+    require_avro_limits(spark)
     for location in (table, checkpoint_path):
         mount.require_writable(location)
     parquet_folder.require_own(spark, settings.storage, table, checkpoint_path, key="table_path")

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, kafka, kafka_source, resumptions, topics
+from topiclake import checkpoint, kafka, kafka_source, paused_topics, resumptions
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import IngestError, OffsetsLostError
@@ -159,7 +159,7 @@ def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tup
         ledger: Resolved location of the table of what is paused; there may be none.
         topic: The topic.
     """
-    waiting = topics.waiting(spark, ledger)
+    waiting = paused_topics.waiting(spark, ledger)
     if waiting is None:
         return {}
     found = (

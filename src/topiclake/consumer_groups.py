@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.error import KafkaError as ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from topiclake import topics
+from topiclake import paused_topics
 from topiclake.batch_followers import Pause, WrittenBatch
 from topiclake.checkpoint import Offsets
 from topiclake.errors import KafkaError
@@ -128,7 +128,7 @@ def held_back(end: Offsets, waiting: Offsets) -> Offsets:
 def _waiting(batch: WrittenBatch, ledger: str) -> Offsets:
     """Return the first offset that each partition of a paused topic has missed."""
     found: Offsets = {}
-    for topic, rows in topics.paused(batch.spark, ledger).items():
+    for topic, rows in paused_topics.paused(batch.spark, ledger).items():
         for row in rows:
             known = found.setdefault(topic, {})
             known[row["partition"]] = min(row["first"], known.get(row["partition"], row["first"]))

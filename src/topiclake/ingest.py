@@ -22,9 +22,9 @@ from topiclake import (
     kafka,
     kafka_admin,
     kafka_source,
+    log_store,
     micro_batch,
     open_transactions,
-    platform_check,
     progress,
     queries,
     targets,
@@ -38,6 +38,7 @@ from topiclake.consumer_groups import GroupCommit
 from topiclake.json_values import Values
 from topiclake.look import Look, look_at
 from topiclake.schemas import BeforeTable
+from topiclake.session import require_avro_limits
 from topiclake.start_check import StartCheck
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
@@ -68,8 +69,8 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     to = targets.target(settings, dbutils)
     if not settings.pipeline.has_table_for_each:
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
-    platform_check.require_avro_limits(spark)
-    platform_check.require_log_store(spark, to.table)
+    require_avro_limits(spark)
+    log_store.require_log_store(spark, to.table)
     several = settings.pipeline.has_table_for_each
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
         mount.require_writable(location)

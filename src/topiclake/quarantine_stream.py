@@ -13,7 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 from topiclake import (
     delta,
     kafka_source,
-    platform_check,
+    log_store,
     quarantine,
     queries,
     rows,
@@ -27,6 +27,7 @@ from topiclake.errors import NewSchemaError
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
 from topiclake.schema_decisions import Decisions
+from topiclake.session import require_avro_limits
 from topiclake.storage import mount
 from topiclake.storage.renewal import WriteBatch
 from topiclake.targets import Target, writer_name
@@ -56,13 +57,13 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
     streams.require_named(settings.pipeline)
     to = targets.target(settings, dbutils)
     records = streams.topic_records(spark, settings)
-    platform_check.require_log_store(spark, to.quarantine)
+    log_store.require_log_store(spark, to.quarantine)
     checkpoint_path = f"{to.checkpoint.rstrip('/')}{_QUARANTINE}"
     for location in (to.quarantine, checkpoint_path):
         mount.require_writable(location)
     write_batch: WriteBatch
     if settings.pipeline.is_registered:
-        platform_check.require_avro_limits(spark)
+        require_avro_limits(spark)
         fixed = streams.schemas_of_today(spark, settings)
         patient = replace(to, schemas=to.schemas.waiting(settings.schema_registry))
         write_batch = partial(write_registered, patient, fixed, checkpoint_path)

@@ -23,11 +23,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, platform_check, replay_claims
+from topiclake import delta, log_store, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
 from topiclake.replay_reading import Reading, reading
+from topiclake.session import require_avro_limits
 from topiclake.storage.failures import refusals_named
 from topiclake.targets import Target, target
 
@@ -85,8 +86,8 @@ def replay_quarantine(
     with refusals_named(settings.storage, to.quarantine):
         if not delta.is_table(spark, to.quarantine):
             return ReplayReport()
-    platform_check.require_avro_limits(spark)
-    platform_check.require_log_store(spark, to.quarantine)
+    require_avro_limits(spark)
+    log_store.require_log_store(spark, to.quarantine)
     read = reading(spark, to, settings.pipeline)
     return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), read).run()
 

@@ -24,9 +24,9 @@ from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.json_values import Values
 from topiclake.layout import KAFKA_COLUMN
+from topiclake.paused_topics import Span
 from topiclake.table_commits import Commit, Commits
 from topiclake.targets import Target
-from topiclake.topics import Span
 
 
 @dataclass(frozen=True)

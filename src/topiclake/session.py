@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-import time
-from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from topiclake.errors import PlatformError
 
@@ -43,12 +43,12 @@ LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
 #: what a stream has written since.
 LISTED_ANEW = "spark.sql.filesourceTableRelationCacheSize"
 
-#: Before the host of an account, or a bucket, a setting that says when its other settings changed (ns):
-#: `jars/store` opens a store anew with the newest, in each JVM that meets them. Containers share it, as they
-#: share their account's key.
-RENEWED = "fs.topiclake.renewed."
 #: Stores whose credential may be renewed while they are used.
 RENEWABLE = ("wasb", "wasbs", "abfs", "abfss", "s3a")
+
+#: Avro's own limit where none is set: all that Java can hold.
+_NO_LIMIT = 2**31 - 8
+_CONF = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
 def is_databricks() -> bool:
@@ -121,35 +121,6 @@ def _renewable_stores() -> dict[str, str]:
     return {f"spark.hadoop.{key}": value for key, value in (front | contexts | uncached).items()}
 
 
-def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) -> None:
-    """Give a session the Hadoop settings that open `source`; changed ones count for what is open, too."""
-    wanted = {**_outdone(source, settings), **settings}
-    if all(spark.conf.get(key, None) == value for key, value in wanted.items()):
-        return
-    for key, value in wanted.items():
-        if value is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, value)
-    before = int(spark.conf.get(renewed_key(source), None) or 0)
-    # Last: who reads the settings in between goes on with the earlier ones. A clock may be set back.
-    spark.conf.set(renewed_key(source), str(max(time.time_ns(), before + 1)))
-
-
-def _outdone(source: str, settings: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what must not be set beside an account's key: its container's token, which Hadoop goes on with.
-
-    Not the other way round: the key may open other containers.
-    """
-    container, _, host = urlsplit(source).netloc.rpartition("@")
-    return {f"fs.azure.sas.{container}.{host}": None} if f"fs.azure.account.key.{host}" in settings else {}
-
-
-def renewed_key(source: str) -> str:
-    """Return the setting that says when a source's other settings changed."""
-    return f"{RENEWED}{urlsplit(source).netloc.rpartition('@')[2]}"
-
-
 def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] | None = None) -> SparkSession:
     """Start Spark in this process, with the jars that `make jars` fetched.
 
@@ -204,3 +175,47 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
     if (archive := jars_folder / CLASS_ARCHIVE).exists():
         conf["spark.driver.extraJavaOptions"] += f' "-XX:SharedArchiveFile={archive}" {ARCHIVE_OPTIONS}'
     return conf
+
+
+def require_avro_limits(spark: SparkSession) -> None:
+    """Check that the JVM bounds what one Avro record may claim; else six bytes can end it.
+
+    Raises:
+        PlatformError: It does not; says which settings are missing.
+    """
+    try:
+        found = _properties(spark)
+    except PySparkException:
+        # Databricks' shared clusters and serverless forbid `java_method`; the settings are told to anyone.
+        text = " ".join(spark.conf.get(key, "") or "" for key in _CONF)
+        found = dict(re.findall(r"-D([^\s=]+)=([^\s\"']*)", text))
+    missing = sorted(name for name in AVRO_LIMITS if not _is_limit(found.get(name, "")))
+    if missing:
+        where = "the cluster's Spark config" if is_databricks() else "spark-defaults.conf or --conf"
+        lines = ", ".join(f"{key} {jvm_options()}" for key in _CONF)
+        raise PlatformError(
+            f"the JVM has no {', '.join(_told(name, found) for name in missing)}: "
+            "a record of six bytes could end it",
+            f"put into {where}: {lines}; outside Databricks topiclake.session.local_session sets it",
+            properties=tuple(missing),
+        )
+
+
+def _is_limit(value: str) -> bool:
+    """Tell whether Avro takes it for a limit: it ignores, with a warning, what is no number or below 0."""
+    return value.isdecimal() and 0 < int(value) < _NO_LIMIT
+
+
+def _told(name: str, found: dict[str, str]) -> str:
+    return f"{name} (it is {found[name]!r})" if name in found else name
+
+
+def _properties(spark: SparkSession) -> dict[str, str]:
+    """Ask a JVM that runs tasks for its properties."""
+    asked = [
+        F.expr(f"java_method('java.lang.System', 'getProperty', '{name}')").alias(str(place))
+        for place, name in enumerate(AVRO_LIMITS)
+    ]
+    row = spark.range(1).select(*asked).collect()[0]
+    # Spark writes Java's null as the text "null".
+    return {name: value for name, value in zip(AVRO_LIMITS, row, strict=True) if value not in (None, "null")}

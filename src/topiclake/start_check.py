@@ -31,10 +31,11 @@ from topiclake.config.source import EARLIEST
 from topiclake.errors import ConfigError, IngestError
 from topiclake.kafka_offsets import Held
 from topiclake.layout import KAFKA_COLUMN
+from topiclake.paused_topics import Span, mark_all_resumed, paused_spans
 from topiclake.resume_table import Resumption, TableContent
 from topiclake.storage.failures import refusals_named
 from topiclake.targets import Target
-from topiclake.topics import Span, Topics, mark_all_resumed, paused_spans
+from topiclake.topics import Topics
 
 #: Topics whose tables are looked at side by side.
 _AT_ONCE = 8

@@ -5,20 +5,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import (
-    declared_rows,
-    fixed_schemas,
-    kafka_admin,
-    kafka_source,
-    platform_check,
-    wire_format,
-)
+from topiclake import declared_rows, fixed_schemas, kafka_admin, kafka_source, wire_format
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
 from topiclake.layout import Layout
+from topiclake.session import require_avro_limits
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.topic_schemas import TopicSchemas
@@ -83,7 +77,7 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
     pipeline, layout = settings.pipeline, Layout.from_settings(settings.pipeline)
     require_named(pipeline)
     if pipeline.is_registered:
-        platform_check.require_avro_limits(records.sparkSession)
+        require_avro_limits(records.sparkSession)
         fixed = schemas_of_today(records.sparkSession, settings)
         return fixed_schemas.right(records, fixed, layout, pipeline.mode)
     return declared_rows.read(records, Values.from_settings(pipeline), layout, mode=pipeline.mode)

@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import delta, topics
+from topiclake import delta
 from topiclake.config.settings import Settings
 from topiclake.errors import StorageError
 from topiclake.layout import KAFKA_COLUMN
+from topiclake.paused_topics import LEDGER_SCHEMA, waiting
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 
@@ -111,12 +112,12 @@ def table_history(spark: SparkSession, settings: Settings, dbutils: Any) -> Data
 
 
 def paused_topics(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
-    """Return what paused topics have missed and not got yet; columns as `topics.LEDGER_SCHEMA`."""
+    """Return what paused topics have missed and not got yet; columns as `paused_topics.LEDGER_SCHEMA`."""
     ledger = mount.resolve(dbutils, settings.storage, settings.pipeline.paused_path)
-    waiting = topics.waiting(spark, ledger)
-    if waiting is None:
-        return spark.createDataFrame([], topics.LEDGER_SCHEMA)
-    return waiting.orderBy("topic", "batch_id", "partition")
+    missed = waiting(spark, ledger)
+    if missed is None:
+        return spark.createDataFrame([], LEDGER_SCHEMA)
+    return missed.orderBy("topic", "batch_id", "partition")
 
 
 def summarize(

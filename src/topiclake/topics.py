@@ -18,10 +18,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from itertools import groupby
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -37,21 +35,15 @@ from topiclake.errors import (
 )
 from topiclake.failure import FAILFAST
 from topiclake.lost_ranges import LostRange
+from topiclake.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused
 from topiclake.targets import Target
 
-LEDGER_SCHEMA = (
-    "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "
-    "paused_at TIMESTAMP, resumed_at TIMESTAMP, resumed_as BIGINT"
-)
-#: Offsets that are written at once, at least those of one batch; and seconds after which a batch of the query
-#: leaves the rest of a topic to the next one, so that the other topics do not wait.
-AT_ONCE = 1_000_000
-RESUME_SECONDS = 10.0
 #: Seconds between two tries to resume a topic while the query runs.
 RETRY_SECONDS = 60.0
 
-#: Offsets of a partition: the first, and the one after the last.
-Span = tuple[int, int]
+
+#: Seconds after which a batch leaves the rest of a topic to the next one, so that other topics do not wait.
+RESUME_SECONDS = 10.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -127,7 +119,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
             is_noted = any(row["batch_id"] == batch_id for row in waiting.get(topic, []))
             if _write_or_pause(topics, records, topic, batch_id, spans) and is_noted:
                 # By an earlier try of this batch: later batches must not take it for missed.
-                _mark_resumed(spark, topics.ledger, topic, batch_id)
+                mark_resumed(spark, topics.ledger, topic, batch_id)
     finally:
         records.unpersist()
 
@@ -166,50 +158,6 @@ def resume(spark: SparkSession, topics: Topics) -> None:
     for topic, missed in paused(spark, topics.ledger).items():
         if re.fullmatch(topics.reads, topic):
             _resumed(spark, topics, topic, missed, math.inf)
-
-
-def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
-    """Return the ranges that wait, columns as `LEDGER_SCHEMA`; None: nothing was ever paused.
-
-    Raises:
-        StorageError: Another version of Topiclake has written them.
-    """
-    if not delta.is_table(spark, ledger):
-        return None
-    rows = delta.read(spark, ledger)
-    if "resumed_as" not in rows.columns:
-        raise StorageError(
-            f"{ledger} was written by another version of Topiclake",
-            "let that version write what its topics have missed, then remove the table",
-            table=ledger,
-            reason="other_version",
-        )
-    return rows.where("resumed_at IS NULL")
-
-
-def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
-    """Return the ranges that wait, by topic, in the order of their batches."""
-    rows = waiting(spark, ledger)
-    if rows is None:
-        return {}
-    found: dict[str, list[Row]] = {}
-    for row in rows.orderBy("topic", "batch_id", "partition").collect():
-        found.setdefault(row["topic"], []).append(row)
-    return found
-
-
-def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list[Span]]:
-    """Return the ranges that a paused topic waits for, by partition: `(first, after)`."""
-    found: dict[int, list[Span]] = {}
-    for row in paused(spark, ledger).get(topic, []):
-        found.setdefault(row["partition"], []).append((row["first"], row["last"] + 1))
-    return found
-
-
-def mark_all_resumed(spark: SparkSession, ledger: str, topic: str) -> None:
-    """Note that all ranges of a topic are written."""
-    waits = (F.col("topic") == topic) & F.col("resumed_at").isNull()
-    DeltaTable.forPath(spark, ledger).update(waits, {"resumed_at": F.current_timestamp()})
 
 
 def _write_or_pause(
@@ -293,14 +241,14 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
         # While it fails no range is fixed: later it may be larger.
         micro_batch.require_ready(target, spark)
         while missed:
-            number, ranges = _next_range(spark, topics.ledger, topic, missed)
+            number, ranges = next_range(spark, topics.ledger, topic, missed)
             offsets = {topic: _spans(ranges)}
             if offsets := _still_held(topics, offsets):
                 records = kafka_source.read_range(
                     spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
                 )
                 micro_batch.write(target, records, number, read_again=offsets)
-            _mark_resumed(spark, topics.ledger, topic, number)
+            mark_resumed(spark, topics.ledger, topic, number)
             missed = missed[len(ranges) :]
             if missed and time.monotonic() > end:
                 _LOG.warning("topic %s has got what it missed to batch %s; the rest follows", topic, number)
@@ -313,29 +261,6 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
         return False
     _LOG.warning("topic %s continues", topic)
     return True
-
-
-def _next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) -> tuple[int, list[Row]]:
-    """Return the number of the batch that the oldest ranges are written as, and those; fixed from then on."""
-    number = missed[0]["resumed_as"]
-    if number is not None:
-        return number, [row for row in missed if row["resumed_as"] == number]
-    number, offsets = missed[0]["batch_id"], 0
-    for batch_id, rows in groupby(missed, key=lambda row: row["batch_id"]):
-        offsets += sum(row["last"] + 1 - row["first"] for row in rows)
-        if offsets > AT_ONCE:
-            break
-        number = batch_id
-    of_range = (F.col("topic") == topic) & (F.col("batch_id") <= number) & F.col("resumed_at").isNull()
-    DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_as": F.lit(number)})
-    return number, [row for row in missed if row["batch_id"] <= number]
-
-
-def _mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int) -> None:
-    """Note that the range which is written as batch `number` is written, or that batch itself."""
-    as_batch = F.coalesce("resumed_as", "batch_id") == number
-    of_range = (F.col("topic") == topic) & as_batch & F.col("resumed_at").isNull()
-    DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_at": F.current_timestamp()})
 
 
 def _spans(ranges: list[Row]) -> dict[int, Span]:

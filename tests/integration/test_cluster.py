@@ -352,7 +352,7 @@ PROBE = """\
 import json
 import sys
 from pyspark.sql import functions as F
-from topiclake.platform_check import require_avro_limits
+from topiclake.session import require_avro_limits
 
 require_avro_limits(spark)
 

@@ -14,7 +14,7 @@ from delta.tables import DeltaTable
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
-from topiclake import delta, kafka, micro_batch, resume_table, topics
+from topiclake import delta, kafka, micro_batch, paused_topics, resume_table
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 
 BAD = b"\1no record"
@@ -351,7 +351,7 @@ def test_several_topics_resume_each_from_its_table_and_from_what_is_paused(numbe
     numbers.topic("b")
     numbers.send("b", *(right(numbers.schema_id, n) for n in range(20, 24)))
     numbers.run(**numbers.several)
-    paused = topics.paused(numbers.spark, f"{numbers.checkpoint}_paused")
+    paused = paused_topics.paused(numbers.spark, f"{numbers.checkpoint}_paused")
     assert list(paused) == [f"{numbers.name}-b"]
     numbers.lose_checkpoint()
     numbers.more(3)
@@ -360,7 +360,7 @@ def test_several_topics_resume_each_from_its_table_and_from_what_is_paused(numbe
     numbers.register("b")
     numbers.send("b", *(right(numbers.schema_id, n) for n in range(24, 26)))
     numbers.run(**numbers.several, resume="table")
-    assert topics.paused(numbers.spark, f"{numbers.checkpoint}_paused") == {}
+    assert paused_topics.paused(numbers.spark, f"{numbers.checkpoint}_paused") == {}
     tables = {
         name: Counter(
             row["n"]

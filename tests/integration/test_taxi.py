@@ -18,7 +18,7 @@ from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotF
 from topiclake.pipelines import taxi as taxi_pipeline
 from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS, read_trips
 from topiclake.schema_registry import SchemaRegistry
-from topiclake.session import renewed_key
+from topiclake.storage.access import renewed_key
 
 PROJECT = Path(__file__).parents[2]
 SAMPLE = PROJECT / "data" / "yellow_tripdata_2019-01_sample.csv"

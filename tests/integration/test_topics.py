@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.waiting import wait_until
-from topiclake import audit, delta, ingest, kafka, kafka_admin, progress, topics
+from topiclake import audit, delta, ingest, kafka, kafka_admin, paused_topics, progress, topics
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
 from topiclake.schema_registry import SchemaRegistry
@@ -116,7 +116,7 @@ class World:
         return delta.history(self.spark, path).where("operation = 'WRITE'").count()
 
     def paused(self):
-        found = topics.paused(self.spark, f"{self.folder}/checkpoint_paused")
+        found = paused_topics.paused(self.spark, f"{self.folder}/checkpoint_paused")
         return {topic.removeprefix(f"{self.prefix}-"): ranges for topic, ranges in found.items()}
 
 
@@ -221,7 +221,7 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     world.publish("b", of_a, ids(14))
     # With no time and one offset at once, a batch of the query writes one range of those that were missed.
     with monkeypatch.context() as patched:
-        patched.setattr(topics, "AT_ONCE", 1)
+        patched.setattr(paused_topics, "AT_ONCE", 1)
         patched.setattr(topics, "RESUME_SECONDS", 0.0)
         patched.setattr(topics, "resume", lambda *_: None)
         world.run()
@@ -357,7 +357,7 @@ def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_
     world.register("b")
     for number in range(4):
         world.publish("a", of_a, ids(number))
-    marks, marked = [], topics._mark_resumed
+    marks, marked = [], topics.mark_resumed
 
     def fails_once(*given):
         marks.append(given)
@@ -367,7 +367,7 @@ def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_
 
     made = ingest._topics
     monkeypatch.setattr(topics, "resume", lambda *_: None)
-    monkeypatch.setattr(topics, "_mark_resumed", fails_once)
+    monkeypatch.setattr(topics, "mark_resumed", fails_once)
     monkeypatch.setattr(ingest, "_topics", lambda *given: replace(made(*given), retry_seconds=0.0))
 
     world.run(max_offsets_per_trigger="2")
@@ -447,7 +447,7 @@ def test_a_crash_between_a_resumed_range_and_its_mark_doubles_nothing(world, mon
     world.register("b")
     world.publish("a", of_a, ids(1))
     with monkeypatch.context() as broken:
-        broken.setattr(topics, "_mark_resumed", lambda *_: (_ for _ in ()).throw(KeyError("crash")))
+        broken.setattr(topics, "mark_resumed", lambda *_: (_ for _ in ()).throw(KeyError("crash")))
         world.publish("b", of_a, ids(3))
         world.run()
     assert (world.rows("b"), {row["batch_id"] for row in world.paused()["b"]}) == ([1, 2], {0, 1})
@@ -501,8 +501,8 @@ def test_several_topics_need_a_place_each(world):
 
 def test_what_another_version_has_written_down_is_refused(spark, tmp_path):
     ledger = str(tmp_path / "paused")
-    assert topics.paused(spark, ledger) == {}
+    assert paused_topics.paused(spark, ledger) == {}
     spark.sql("SELECT 'a' AS topic, 0L AS batch_id").write.format("delta").save(ledger)
     with pytest.raises(StorageError) as raised:
-        topics.paused(spark, ledger)
+        paused_topics.paused(spark, ledger)
     assert raised.value.fields == {"table": ledger, "reason": "other_version"}

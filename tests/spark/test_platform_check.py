@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import PySparkException
 
-from topiclake import platform_check
+from topiclake import log_store
 from topiclake.errors import PlatformError
-from topiclake.session import AVRO_LIMITS, jvm_options
+from topiclake.session import AVRO_LIMITS, jvm_options, require_avro_limits
 
 STARTED_WITHOUT = """
 from pyspark.sql import SparkSession
 from topiclake.errors import PlatformError
-from topiclake.platform_check import require_avro_limits
+from topiclake.session import require_avro_limits
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
@@ -49,7 +49,7 @@ def test_named_parameters_reach_queries_through_deltas_parser(spark):
 
 
 def test_the_session_of_the_library_passes(spark):
-    platform_check.require_avro_limits(spark)
+    require_avro_limits(spark)
 
 
 def test_a_jvm_without_the_limits_is_refused_with_what_to_set(tmp_path):
@@ -76,13 +76,13 @@ def test_a_jvm_is_told_the_limits_that_it_lacks_and_those_that_bound_nothing(tmp
 @pytest.mark.parametrize("scheme", ["file", "s3a"])
 def test_a_session_whose_log_a_second_driver_could_overwrite_is_refused(spark, scheme):
     path, key = f"{scheme}:/lake/gps", f"spark.delta.logStore.{scheme}.impl"
-    platform_check.require_log_store(spark, path)
+    log_store.require_log_store(spark, path)
     plain = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
     with pytest.raises(PlatformError) as raised:
-        platform_check.require_log_store(plain, path)
+        log_store.require_log_store(plain, path)
     assert raised.value.fields == {"path": path, "key": key}
     assert raised.value.remedy.startswith(f"set {key} to {spark.conf.get(key)}")
-    platform_check.require_log_store(plain, "wasbs://lake@account.blob.core.windows.net/gps")
+    log_store.require_log_store(plain, "wasbs://lake@account.blob.core.windows.net/gps")
 
 
 @pytest.fixture
@@ -93,28 +93,28 @@ def databricks(spark, monkeypatch):
     def forbidden(_spark):
         raise PySparkException("[UNSUPPORTED] java_method is not allowed on this cluster")
 
-    monkeypatch.setattr(platform_check, "_properties", forbidden)
+    monkeypatch.setattr("topiclake.session._properties", forbidden)
     settings = {"spark.driver.extraJavaOptions": jvm_options()}
     return SimpleNamespace(conf=SimpleNamespace(get=settings.get)), settings
 
 
 def test_where_the_jvm_cannot_be_asked_the_settings_tell(databricks):
     session, _ = databricks
-    platform_check.require_avro_limits(session)
+    require_avro_limits(session)
 
 
 def test_settings_without_the_limits_are_refused_for_the_clusters_own_config(databricks):
     session, settings = databricks
     settings["spark.driver.extraJavaOptions"] = "-XX:+UseG1GC"
     with pytest.raises(PlatformError, match=r"the JVM has no org\.apache\.avro") as raised:
-        platform_check.require_avro_limits(session)
+        require_avro_limits(session)
     assert raised.value.remedy.startswith(
         "put into the cluster's Spark config: spark.driver.extraJavaOptions -D"
     )
     for nothing in ("none", "0", "2147483647"):
         settings["spark.driver.extraJavaOptions"] = jvm_options().replace("=65536", f"={nothing}")
         with pytest.raises(PlatformError, match=rf"maxAllocation \(it is '{nothing}'\)"):
-            platform_check.require_avro_limits(session)
+            require_avro_limits(session)
     del settings["spark.driver.extraJavaOptions"]
     with pytest.raises(PlatformError):
-        platform_check.require_avro_limits(session)
+        require_avro_limits(session)

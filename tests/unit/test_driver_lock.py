@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from topiclake import driver_lock, platform_check
+from topiclake import driver_lock, log_store
 from topiclake.errors import PlatformError
 
 FIRST = """\
 import sys, time
 from types import SimpleNamespace
-from topiclake import platform_check
+from topiclake import log_store
 spark = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: sys.argv[2]))
-platform_check.require_log_store(spark, sys.argv[1])
+log_store.require_log_store(spark, sys.argv[1])
 print("taken", flush=True)
 time.sleep(600)
 """
@@ -69,7 +69,7 @@ def test_a_second_driver_is_refused_where_one_is_allowed_and_told_of_the_first(
 ):
     first = start(table, store)
     with pytest.raises(PlatformError) as refused:
-        platform_check.require_log_store(session(store), again)
+        log_store.require_log_store(session(store), again)
     assert f"{again} is written by process {first.pid} (since 2" in str(refused.value)
     assert f"{store} is safe for one driver only" in str(refused.value)
     key = f"spark.delta.logStore.{table.partition(':')[0]}.impl"
@@ -77,10 +77,10 @@ def test_a_second_driver_is_refused_where_one_is_allowed_and_told_of_the_first(
     (lock,) = tmp_path.glob("topiclake-*.lock")
     assert oct(lock.stat().st_mode & 0o777) == "0o644"
     # Another table is nobody's, and a log store for many drivers asks nobody.
-    platform_check.require_log_store(session(store), f"{again}-other")
-    platform_check.require_log_store(session(f"io.topiclake.store.{safe}"), again)
+    log_store.require_log_store(session(store), f"{again}-other")
+    log_store.require_log_store(session(f"io.topiclake.store.{safe}"), again)
 
     first.send_signal(signal.SIGKILL)
     first.wait(60)
     for _ in range(2):
-        platform_check.require_log_store(session(store), again)
+        log_store.require_log_store(session(store), again)

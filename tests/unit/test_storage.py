@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from topiclake import platform_check
+from topiclake import log_store
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import PlatformError, StorageError
 from topiclake.storage import mount
@@ -514,14 +514,14 @@ def test_a_refusal_names_the_bucket_that_refuses_and_what_would_open_it(path, so
 def test_a_plain_path_is_a_local_folder_to_the_guard_of_deltas_log(before):
     plain, spark = f"{before}/srv/lake/gps", FakeSpark()
     with pytest.raises(PlatformError, match=r"set spark\.delta\.logStore\.file\.impl to"):
-        platform_check.require_log_store(spark, plain)
+        log_store.require_log_store(spark, plain)
     spark.given["spark.delta.logStore.file.impl"] = "io.topiclake.store.LinkedLogStore"
-    platform_check.require_log_store(spark, plain)
+    log_store.require_log_store(spark, plain)
 
 
 @pytest.mark.parametrize("path", ["/mnt/lake/gps", "/Volumes/a/b/c", "/tables/gps", "file:/srv/lake"])
 def test_databricks_guards_its_log_by_itself(path, on_databricks):
-    platform_check.require_log_store(FakeSpark(), path)
+    log_store.require_log_store(FakeSpark(), path)
 
 
 @pytest.mark.parametrize("before", ["", "file:"])

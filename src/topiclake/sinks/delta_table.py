@@ -13,7 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, platform_check, queries
+from topiclake import delta, log_store, queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.storage import mount
@@ -95,7 +95,7 @@ def delta_batches(
     if (mode == "merge") != bool(keys):
         raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
     place, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
-    platform_check.require_log_store(spark, place)
+    log_store.require_log_store(spark, place)
     mount.require_writable(place)
     return DeltaBatches(place, mode, tuple(keys), checkpoint=location)
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import checkpoint, data_loss, declared_rows, delta, kafka_source, platform_check, queries
+from topiclake import checkpoint, data_loss, declared_rows, delta, kafka_source, log_store, queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
@@ -146,7 +146,7 @@ def late_batches(
         options=kafka_source.range_options(settings.kafka),
     )
     columns = sink.columns(spark)
-    platform_check.require_log_store(spark, place)
+    log_store.require_log_store(spark, place)
     mount.require_writable(place)
     with refusals_named(settings.storage, place):
         delta.ensure_table(spark, place, columns, {})

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, platform_check, queries
+from topiclake import delta, log_store, queries
 from topiclake.config.settings import Settings
 from topiclake.sinks.webhook import Webhook, message
 from topiclake.storage import mount
@@ -130,7 +130,7 @@ def notice_batches(
             repeated at the next start.
     """
     place, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
-    platform_check.require_log_store(spark, place)
+    log_store.require_log_store(spark, place)
     mount.require_writable(place)
     webhook = Webhook.from_settings(settings)
     return NoticeBatches(settings.name, place, webhook, notices, checkpoint=location)

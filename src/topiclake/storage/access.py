@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
 
 from topiclake.config.secret import Secret
 from topiclake.config.storage import ACCESS, OAuthSettings, StorageSettings
@@ -17,6 +21,11 @@ _S3A = "org.apache.hadoop.fs.s3a"
 _BLOB_ENDPOINT = ".blob."
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 _ENTRA = "https://login.microsoftonline.com"
+
+#: Before the host of an account, or a bucket, a setting that says when its other settings changed (ns):
+#: `jars/store` opens a store anew with the newest, in each JVM that meets them. Containers share it, as they
+#: share their account's key.
+RENEWED = "fs.topiclake.renewed."
 
 
 def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
@@ -116,3 +125,32 @@ def _account_key(storage: StorageSettings, secret: Secret) -> str:
 
 def _token(storage: StorageSettings) -> str:
     return storage.sas_token.reveal().lstrip("?") if storage.sas_token is not None else ""
+
+
+def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) -> None:
+    """Give a session the Hadoop settings that open `source`; changed ones count for what is open, too."""
+    wanted = {**_outdone(source, settings), **settings}
+    if all(spark.conf.get(key, None) == value for key, value in wanted.items()):
+        return
+    for key, value in wanted.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+    before = int(spark.conf.get(renewed_key(source), None) or 0)
+    # Last: who reads the settings in between goes on with the earlier ones. A clock may be set back.
+    spark.conf.set(renewed_key(source), str(max(time.time_ns(), before + 1)))
+
+
+def _outdone(source: str, settings: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what must not be set beside an account's key: its container's token, which Hadoop goes on with.
+
+    Not the other way round: the key may open other containers.
+    """
+    container, _, host = urlsplit(source).netloc.rpartition("@")
+    return {f"fs.azure.sas.{container}.{host}": None} if f"fs.azure.account.key.{host}" in settings else {}
+
+
+def renewed_key(source: str) -> str:
+    """Return the setting that says when a source's other settings changed."""
+    return f"{RENEWED}{urlsplit(source).netloc.rpartition('@')[2]}"

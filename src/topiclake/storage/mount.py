@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from topiclake.config.storage import SOURCES, StorageSettings, leads_out, without_login
 from topiclake.errors import StorageError, TopiclakeError
-from topiclake.session import is_databricks, open_store
+from topiclake.session import is_databricks
 from topiclake.storage import expiry
-from topiclake.storage.access import hadoop_settings
+from topiclake.storage.access import hadoop_settings, open_store
 
 _LOG = logging.getLogger(__name__)
 _URI = re.compile(r"[a-zA-Z][\w+.-]*:")

@@ -18,9 +18,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config.storage import StorageSettings
-from topiclake.session import renewed_key
 from topiclake.storage import expiry, mount
-from topiclake.storage.access import hadoop_settings
+from topiclake.storage.access import hadoop_settings, renewed_key
 from topiclake.storage.failures import refusals_named
 
 #: So long after the last time a secret is read anew.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from topiclake.errors import StorageError
-from topiclake.session import open_store
+from topiclake.storage.access import open_store
 from workbench.dbutils import dbfs
 from workbench.dbutils.help import Documented
 from workbench.dbutils.mounts import (

@@ -1,0 +1,92 @@
+"""What paused topics have missed and not got yet: the Delta table `<checkpoint>_paused`."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from topiclake import delta
+from topiclake.errors import StorageError
+
+LEDGER_SCHEMA = (
+    "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "
+    "paused_at TIMESTAMP, resumed_at TIMESTAMP, resumed_as BIGINT"
+)
+
+
+#: Offsets that are written at once, at least those of one batch.
+AT_ONCE = 1_000_000
+
+
+#: Offsets of a partition: the first, and the one after the last.
+Span = tuple[int, int]
+
+
+def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
+    """Return the ranges that wait, columns as `LEDGER_SCHEMA`; None: nothing was ever paused.
+
+    Raises:
+        StorageError: Another version of Topiclake has written them.
+    """
+    if not delta.is_table(spark, ledger):
+        return None
+    rows = delta.read(spark, ledger)
+    if "resumed_as" not in rows.columns:
+        raise StorageError(
+            f"{ledger} was written by another version of Topiclake",
+            "let that version write what its topics have missed, then remove the table",
+            table=ledger,
+            reason="other_version",
+        )
+    return rows.where("resumed_at IS NULL")
+
+
+def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
+    """Return the ranges that wait, by topic, in the order of their batches."""
+    rows = waiting(spark, ledger)
+    if rows is None:
+        return {}
+    found: dict[str, list[Row]] = {}
+    for row in rows.orderBy("topic", "batch_id", "partition").collect():
+        found.setdefault(row["topic"], []).append(row)
+    return found
+
+
+def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list[Span]]:
+    """Return the ranges that a paused topic waits for, by partition: `(first, after)`."""
+    found: dict[int, list[Span]] = {}
+    for row in paused(spark, ledger).get(topic, []):
+        found.setdefault(row["partition"], []).append((row["first"], row["last"] + 1))
+    return found
+
+
+def mark_all_resumed(spark: SparkSession, ledger: str, topic: str) -> None:
+    """Note that all ranges of a topic are written."""
+    waits = (F.col("topic") == topic) & F.col("resumed_at").isNull()
+    DeltaTable.forPath(spark, ledger).update(waits, {"resumed_at": F.current_timestamp()})
+
+
+def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) -> tuple[int, list[Row]]:
+    """Return the number of the batch that the oldest ranges are written as, and those; fixed from then on."""
+    number = missed[0]["resumed_as"]
+    if number is not None:
+        return number, [row for row in missed if row["resumed_as"] == number]
+    number, offsets = missed[0]["batch_id"], 0
+    for batch_id, rows in groupby(missed, key=lambda row: row["batch_id"]):
+        offsets += sum(row["last"] + 1 - row["first"] for row in rows)
+        if offsets > AT_ONCE:
+            break
+        number = batch_id
+    of_range = (F.col("topic") == topic) & (F.col("batch_id") <= number) & F.col("resumed_at").isNull()
+    DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_as": F.lit(number)})
+    return number, [row for row in missed if row["batch_id"] <= number]
+
+
+def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int) -> None:
+    """Note that the range which is written as batch `number` is written, or that batch itself."""
+    as_batch = F.coalesce("resumed_as", "batch_id") == number
+    of_range = (F.col("topic") == topic) & as_batch & F.col("resumed_at").isNull()
+    DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_at": F.current_timestamp()})
