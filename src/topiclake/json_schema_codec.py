@@ -1,6 +1,6 @@
 """Decoding values that are JSON with a schema of the registry, exactly; without Python for what is right.
 
-Each record is read by the schema that it names, within the frame of `topiclake.json_values`, checked against
+Each record is read by the schema that it names, within the frame of `json_frame`, checked against
 it, and then made the columns that all versions have together.
 """
 
@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType, StructType
 
 from topiclake import json_reason, json_schema, json_shape
 from topiclake.codec import END, END_FIELD, OWN, Codec, Registered
-from topiclake.json_values import event_of, framed, is_alone
+from topiclake.json_frame import event_of, framed, is_alone
 from topiclake.wire_format import Part, SchemaKey, identifier, payload_of
 
 _TEXT = f"{OWN}text"

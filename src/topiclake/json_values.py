@@ -1,11 +1,4 @@
-"""Values that are text or JSON, or become JSON: DataFrame → DataFrame, nothing is executed.
-
-Spark's `from_json` alone accepts what follows a value (`{"a":1} junk`), takes bytes that are no UTF-8 for
-characters, and reads an empty value like an object of nulls. So the value is read within a frame,
-as Avro's is (docs/architecture.md): `{"<frame>":[<value>,{"<frame>":1}]}`. A text that is more than one value
-makes another array of it: with more items, or one that ends before `{"<frame>":1}`. No text can put that
-item, or another array, in place of ours, since the name is random.
-"""
+"""Values that are text or JSON, or become JSON: DataFrame → DataFrame, nothing is executed."""
 
 from __future__ import annotations
 
@@ -14,29 +7,23 @@ from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
 from operator import and_
-from secrets import token_hex
 from typing import Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from topiclake import deserializers, json_reason
+from topiclake.codec import OWN
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
+from topiclake.json_frame import FRAME, event_of, framed, is_alone
 
-#: Begins the names of columns and fields of our own.
-_OWN = "_topiclake_"
-_CORRUPT = f"{_OWN}corrupt"
-_FRAMED = f"{_OWN}framed"
-#: Of this process: what a producer cannot know. It is parsed with each value, so it is short.
-_FRAME = f"_{token_hex(6)}"
-_MADE = f"{_OWN}made"
+_FRAMED = f"{OWN}framed"
+_MADE = f"{OWN}made"
 #: Names of columns that rows have beside those of their values.
-_RESERVED = (_OWN, "_kafka", "_headers")
-#: JSON as RFC 8259 has it.
-_STRICT = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_RESERVED = (OWN, "_kafka", "_headers")
 
 
 @dataclass(frozen=True)
@@ -124,7 +111,7 @@ class Values:
             pattern = {"timestampFormat": self.timestamp_format} if self.timestamp_format else {}
             guarded = F.when(F.spark_partition_id() >= 0, framed(text, self.columns, **pattern))
             rows = records.withColumn(_FRAMED, guarded)
-            event = event_of(F.col(_FRAMED)).dropFields(_FRAME)
+            event = event_of(F.col(_FRAMED)).dropFields(FRAME)
             right = right & is_alone(F.col(_FRAMED))
         right = reduce(and_, _required(self.columns, event), right)
         reason = F.when(F.col("value").isNull(), "tombstone").when(right, "ok").otherwise("undecodable")
@@ -147,32 +134,6 @@ class Values:
             config = dict(self.deserializer_config)
             return deserializers.deserialized_by_class(str(self.deserializer), config, F.col("topic"), value)
         return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
-
-
-def framed(text: Column, columns: StructType, **options: str) -> Column:
-    """Read texts that are one JSON object each, or are not: `event_of` and `is_alone` return the result.
-
-    Args:
-        text: The texts.
-        columns: The fields that are read.
-        options: Of Spark's `from_json`, in addition to those that make it read JSON as RFC 8259 has it.
-    """
-    item = StructType([*columns.fields, StructField(_FRAME, IntegerType())])
-    frame = StructType([StructField(_FRAME, ArrayType(item)), StructField(_CORRUPT, StringType())])
-    whole = F.concat(F.lit(f'{{"{_FRAME}":['), text, F.lit(f',{{"{_FRAME}":1}}]}}'))
-    return F.from_json(whole, frame, _STRICT | {"columnNameOfCorruptRecord": _CORRUPT} | options)
-
-
-def event_of(frame: Column) -> Column:
-    """Return a struct with the fields that were read of each text; null where it begins with no object."""
-    return F.get(frame[_FRAME], F.lit(0))
-
-
-def is_alone(frame: Column) -> Column:
-    """Return whether a text is one object, and nothing else, whose fields have the types of their columns."""
-    items = frame[_FRAME]
-    has_end = F.equal_null(F.get(items, F.lit(1))[_FRAME], F.lit(1)) & F.equal_null(F.size(items), F.lit(2))
-    return has_end & frame[_CORRUPT].isNull() & F.get(items, F.lit(0)).isNotNull()
 
 
 def parsed(ddl: str) -> StructType:

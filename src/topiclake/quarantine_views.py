@@ -8,9 +8,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, quarantine, replay_claims
+from topiclake import delta, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
+from topiclake.quarantine import SCHEMA
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.wire_format import HEADER_LENGTH
@@ -49,7 +50,7 @@ def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | N
         if delta.is_table(spark, path):
             found = replay_claims.read(spark, path)
         else:
-            found = spark.createDataFrame([], f"{quarantine.SCHEMA}, replay STRING, replayed_at TIMESTAMP")
+            found = spark.createDataFrame([], f"{SCHEMA}, replay STRING, replayed_at TIMESTAMP")
     found = found.where(F.col("topic") == settings.pipeline.topic)
     return found.where(F.col("reason") == reason) if reason else found
 
