@@ -31,9 +31,11 @@ from confluent_kafka import Producer
 from rich.table import Table
 
 from bench.rounds import PROJECT, console, in_rounds, own_services, spread
-from topiclake import avro_decoding, kafka, kafka_admin, wire_format
+from topiclake import avro_decoding, wire_format
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.pipelines import gps
 from topiclake.schema_registry import SchemaRegistry
 
@@ -79,7 +81,7 @@ def preload(settings: Settings, records: int) -> None:
     ids = [registry.register(f"{topic}-value", json.dumps(gps.GPS_SCHEMA | {"doc": doc})) for doc in docs]
     tracks = gps.read_tracks(PROJECT / "data" / "gps_tracks.csv")
     producer = Producer(
-        kafka.client_settings(settings.kafka)
+        kafka_client.client_settings(settings.kafka)
         | {"compression.type": "lz4", "linger.ms": 50, "batch.num.messages": 20_000}
     )
     for number, value in enumerate(values(ids, tracks, records)):

@@ -32,8 +32,10 @@ from bench.rounds import console, own_services
 from bench.torture import MOST_SECONDS, start_spark
 from tests.integration.crash_run import Ingest
 from tests.integration.crash_traffic import settings_for
-from topiclake import audit, avro_decoding, checkpoint, delta, kafka, kafka_admin, replay_claims
+from topiclake import audit, avro_decoding, checkpoint, delta, replay_claims
 from topiclake.config.settings import Settings
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -105,7 +107,7 @@ class Kind:
 
     def send(self, count: int) -> None:
         """Send the next records to each topic."""
-        producer = Producer(kafka.client_settings(self.settings.kafka) | {"enable.idempotence": True})
+        producer = Producer(kafka_client.client_settings(self.settings.kafka) | {"enable.idempotence": True})
         for number in range(self.sent, self.sent + count):
             for topic in self.topics:
                 value, key = self.value(topic, number), self.key(number)

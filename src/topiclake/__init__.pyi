@@ -5,9 +5,9 @@ from .config.load import load_settings
 from .data_loss import lost_offsets
 from .deserializers import deserializer
 from .ingest import start_ingest
-from .kafka_admin import ensure_topic
+from .kafka.admin import ensure_topic
+from .kafka.writer import drop_duplicates, write_topic
 from .kafka_batch import read_batch, read_compacted
-from .kafka_writer import drop_duplicates, write_topic
 from .monitoring.listener import monitor_queries, stop_monitoring
 from .monitoring.shown import show_progress
 from .pipelines.gps import counts_per_device, last_positions, publish_tracks

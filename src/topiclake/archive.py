@@ -16,18 +16,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from topiclake import (
-    checkpoint,
-    data_loss,
-    delta,
-    kafka_admin,
-    kafka_source,
-    parquet_folder,
-    progress,
-    queries,
-)
+from topiclake import checkpoint, data_loss, delta, parquet_folder, progress, queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.session import require_avro_limits
 from topiclake.static_schemas import StaticSchemas

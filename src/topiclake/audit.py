@@ -35,7 +35,7 @@ from topiclake.audit_range import (
 from topiclake.audit_report import AuditReport, PartitionAudit, joined
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, StorageError
-from topiclake.kafka_offsets import held_offsets
+from topiclake.kafka.offsets import held_offsets
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named

@@ -10,11 +10,13 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, kafka, kafka_source, paused_topics, resumptions
+from topiclake import checkpoint, paused_topics, resumptions
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import IngestError, OffsetsLostError
-from topiclake.kafka import TIMEOUT_SECONDS
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka import source as kafka_source
+from topiclake.kafka.client import TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def within_kafka(range_: Range, held: tuple[int, int], *, topic: str, partition:
 def is_compacted(settings: KafkaSettings, topic: str) -> bool:
     """Tell whether Kafka may drop records in the middle of `topic`; no, if the broker does not say."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    client = AdminClient(kafka.client_settings(settings))
+    client = AdminClient(kafka_client.client_settings(settings))
     asked = client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
     try:
         return "compact" in (asked[resource].result()["cleanup.policy"].value or "")

@@ -15,10 +15,11 @@ import fastavro
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.error import KafkaError as ClientError
 
-from topiclake import kafka, wire_format
+from topiclake import wire_format
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, KafkaError
-from topiclake.kafka_writer import ID_HEADER
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka.writer import ID_HEADER
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import SchemaKey
 
@@ -106,7 +107,7 @@ def produce(
     avro_schema = fastavro.parse_schema(dict(schema))
     failures: list[ClientError] = []
     producer = Producer(
-        kafka.client_settings(settings.kafka)
+        kafka_client.client_settings(settings.kafka)
         | {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 30_000}
     )
     sent, call = 0, uuid4().hex

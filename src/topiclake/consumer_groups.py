@@ -19,7 +19,7 @@ from topiclake import paused_topics
 from topiclake.batch_followers import Pause, WrittenBatch
 from topiclake.checkpoint import Offsets
 from topiclake.errors import KafkaError
-from topiclake.kafka import TIMEOUT_SECONDS
+from topiclake.kafka.client import TIMEOUT_SECONDS
 
 _COMING = (
     ClientError.NOT_COORDINATOR,

@@ -21,13 +21,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import checkpoint, checkpoint_notes, kafka_offsets
+from topiclake import checkpoint, checkpoint_notes
 from topiclake.checkpoint import Offsets, Ranges
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, OffsetsLostError
-from topiclake.kafka_offsets import Held
-from topiclake.lost_ranges import LostRange, compare, joined
+from topiclake.kafka import offsets as kafka_offsets
+from topiclake.kafka.lost_ranges import LostRange, compare, joined
+from topiclake.kafka.offsets import Held
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 

@@ -8,10 +8,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import constraints, delta, kafka_source
+from topiclake import constraints, delta
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.failure import refused_record
 from topiclake.json_values import Values
+from topiclake.kafka import source as kafka_source
 from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
 from topiclake.look import NO_TABLE, Look
 

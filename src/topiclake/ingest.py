@@ -19,9 +19,6 @@ from topiclake import (
     data_loss,
     declared_rows,
     delta,
-    kafka,
-    kafka_admin,
-    kafka_source,
     log_store,
     micro_batch,
     open_transactions,
@@ -36,6 +33,9 @@ from topiclake.checkpoint import NONE
 from topiclake.config.settings import Settings
 from topiclake.consumer_groups import GroupCommit
 from topiclake.json_values import Values
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka import source as kafka_source
 from topiclake.look import Look, look_at
 from topiclake.schemas import BeforeTable
 from topiclake.session import require_avro_limits
@@ -115,7 +115,7 @@ def _start(
             _follow_resumed(spark, to, followers)
         write_batch = batch_followers.followed(write_batch, followers, to.checkpoint, to.start)
     if several is None and not settings.pipeline.fail_on_data_loss:
-        client = kafka.client_settings(settings.kafka)
+        client = kafka_client.client_settings(settings.kafka)
         watch = data_loss.Watch(settings.name, to.checkpoint, to.start, client)
         write_batch = partial(data_loss.write_watched, watch, write_batch)
     records = kafka_source.read_topic(
@@ -166,7 +166,7 @@ def _followers(settings: Settings, dbutils: Any) -> list[Follower]:  # noqa: ANN
         found.append(prepared(settings, settings.lineage))
     if pipeline.consumer_group is not None:
         ledger = mount.resolve(dbutils, settings.storage, pipeline.paused_path)
-        client = kafka.client_settings(settings.kafka)
+        client = kafka_client.client_settings(settings.kafka)
         paused = ledger if pipeline.has_table_for_each else None
         found.append(GroupCommit(pipeline.consumer_group, client, paused))
     return found
@@ -221,7 +221,7 @@ def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # no
         template=template,
         reader=_reader(settings),
         ledger=mount.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
-        client=kafka.client_settings(settings.kafka),
+        client=kafka_client.client_settings(settings.kafka),
         reads=kafka_source.pattern(settings.pipeline),
         fail_on_data_loss=settings.pipeline.fail_on_data_loss,
     )

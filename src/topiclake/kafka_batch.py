@@ -5,10 +5,13 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import data_loss, kafka_admin, kafka_offsets, kafka_source
+from topiclake import data_loss
 from topiclake.config.settings import Settings
 from topiclake.config.source import LATEST
 from topiclake.errors import ConfigError
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import offsets as kafka_offsets
+from topiclake.kafka import source as kafka_source
 
 
 def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:

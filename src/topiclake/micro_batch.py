@@ -31,7 +31,6 @@ from topiclake import (
     constraints,
     delta,
     failure,
-    kafka_source,
     observed,
     quarantine,
     rows,
@@ -40,6 +39,7 @@ from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
 from topiclake.codec import Codecs
 from topiclake.errors import DecodeError, IngestError
+from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.rows import Tally
 from topiclake.schemas import BatchSchemas

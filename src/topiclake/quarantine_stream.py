@@ -12,7 +12,6 @@ from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import (
     delta,
-    kafka_source,
     log_store,
     quarantine,
     queries,
@@ -26,6 +25,7 @@ from topiclake.config.settings import Settings
 from topiclake.errors import NewSchemaError
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
+from topiclake.kafka import source as kafka_source
 from topiclake.schema_decisions import Decisions
 from topiclake.session import require_avro_limits
 from topiclake.storage import mount

@@ -9,15 +9,11 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from topiclake import (
-    delta,
-    evolution,
-    kafka_source,
-    rows,
-)
+from topiclake import delta, evolution, rows
 from topiclake.avro_kept import KeptReaderError
 from topiclake.codec import Codec, Codecs, Registered
 from topiclake.errors import IngestError, SubjectNotFoundError
+from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.look import NO_TABLE, Look, look_at
 from topiclake.schema_registry import RegisteredSchema

@@ -15,21 +15,13 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import (
-    batch_offsets,
-    checkpoint,
-    delta,
-    kafka_offsets,
-    resume_table,
-    resumptions,
-    table_commits,
-    targets,
-)
+from topiclake import batch_offsets, checkpoint, delta, resume_table, resumptions, table_commits, targets
 from topiclake.checkpoint import NONE, Offsets, Progress
 from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST
 from topiclake.errors import ConfigError, IngestError
-from topiclake.kafka_offsets import Held
+from topiclake.kafka import offsets as kafka_offsets
+from topiclake.kafka.offsets import Held
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.paused_topics import Span, mark_all_resumed, paused_spans
 from topiclake.resume_table import Resumption, TableContent

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro_form, evolution, kafka_source, rows
+from topiclake import avro_form, evolution, rows
 from topiclake.codec import Codecs, Registered
 from topiclake.errors import DecodeError
+from topiclake.kafka import source as kafka_source
 from topiclake.topic_schemas import TopicSchemas
 from topiclake.wire_format import Part, SchemaKey
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import declared_rows, fixed_schemas, kafka_admin, kafka_source, wire_format
+from topiclake import declared_rows, fixed_schemas, wire_format
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
 from topiclake.session import require_avro_limits
 from topiclake.storage import mount

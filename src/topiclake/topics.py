@@ -23,7 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, delta, kafka_offsets, kafka_source, micro_batch, targets
+from topiclake import checkpoint, data_loss, delta, micro_batch, targets
 from topiclake.checkpoint import Ranges
 from topiclake.config.pipeline import QUARANTINE, TOPIC
 from topiclake.errors import (
@@ -34,7 +34,9 @@ from topiclake.errors import (
     SubjectNotFoundError,
 )
 from topiclake.failure import FAILFAST
-from topiclake.lost_ranges import LostRange
+from topiclake.kafka import offsets as kafka_offsets
+from topiclake.kafka import source as kafka_source
+from topiclake.kafka.lost_ranges import LostRange
 from topiclake.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused
 from topiclake.targets import Target
 

@@ -13,8 +13,8 @@ from topiclake.config.load import first_pipeline, load_settings
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.secret import SecretReader
 from topiclake.errors import PlatformError
-from topiclake.kafka import jvm_client_settings
-from topiclake.kafka_admin import require_topic
+from topiclake.kafka.admin import require_topic
+from topiclake.kafka.client import jvm_client_settings
 from workbench import services
 from workbench.dbutils import DBUtils
 from workbench.home import Home

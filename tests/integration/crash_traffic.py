@@ -15,12 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.drain import Mounts
-from topiclake import audit, avro_decoding, delta, kafka, kafka_admin
+from topiclake import audit, avro_decoding, delta
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -74,7 +76,7 @@ class Traffic:
         versions = (FIELDS, FIELDS + UNIT, FIELDS + UNIT + RATIO)
         self.ids = [registry.register(f"{topic}-value", record(fields)) for fields in versions]
         self.registry, self.topic, self.sent = registry, topic, 0
-        self._producer = Producer(kafka.client_settings(settings.kafka) | {"enable.idempotence": True})
+        self._producer = Producer(kafka_client.client_settings(settings.kafka) | {"enable.idempotence": True})
 
     def send(self, count: int) -> None:
         """Send the next `count` records; some of them with a schema that no earlier record has.

@@ -15,7 +15,7 @@ import topiclake as tl
 from tests.environment import Unmounted
 from topiclake import delta
 from topiclake.config.load import load_settings
-from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.kafka.source import RECORD_SCHEMA
 
 PROJECT = Path(__file__).parents[2]
 

@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import kafka, kafka_admin
 from topiclake.config.load import load_settings
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -66,7 +67,7 @@ class Numbers:
 
     def send(self, name, *values):
         """Send values to partitions 0 and 1 in turn."""
-        producer = Producer(kafka.client_settings(self.settings().kafka))
+        producer = Producer(kafka_client.client_settings(self.settings().kafka))
         for number, value in enumerate(values):
             producer.produce(f"{self.name}-{name}", value=value, partition=number % 2)
         assert producer.flush(120) == 0

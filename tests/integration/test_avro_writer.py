@@ -16,10 +16,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import kafka, kafka_admin
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
-from topiclake.kafka_writer import ID_HEADER
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka.writer import ID_HEADER
 
 CONF = Path(__file__).parents[2] / "conf"
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -48,7 +49,7 @@ class Out:
 
     def messages(self, topic=None):
         topic = topic or self.topic
-        consumer = Consumer(kafka.client_settings(self.settings.kafka) | {"group.id": "tests"})
+        consumer = Consumer(kafka_client.client_settings(self.settings.kafka) | {"group.id": "tests"})
         try:
             parts = [
                 TopicPartition(topic, n, 0) for n in consumer.list_topics(topic).topics[topic].partitions

@@ -16,8 +16,9 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 
 from tests.environment import succeeded
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import kafka, kafka_admin
 from topiclake.config.kafka import KafkaSettings
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.wire_format import frame, header, identifier, record_header
 
 PLACE = {"type": "record", "name": "Place", "namespace": "t", "fields": [{"name": "zip", "type": "int"}]}
@@ -42,7 +43,7 @@ class Topic:
         self.name, self.registry = f"console-{uuid4().hex[:8]}", registry
         settings = KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers)
         kafka_admin.ensure_topic(settings, self.name, 1)
-        self.producer = Producer(kafka.client_settings(settings))
+        self.producer = Producer(kafka_client.client_settings(settings))
 
     def register(self, schema, part="value", **given):
         subject = f"{self.name}-{part}"

@@ -9,7 +9,8 @@ from confluent_kafka import Consumer
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
-from topiclake import consumer_groups, delta, ingest, kafka
+from topiclake import consumer_groups, delta, ingest
+from topiclake.kafka import client as kafka_client
 from workbench.java import require_java
 
 
@@ -78,7 +79,7 @@ def test_a_group_that_consumers_use_is_left_alone_and_the_ingest_goes_on(grouped
     schema_id = grouped.register("a")
     grouped.send("a", right(schema_id, 1))
     mine = {"group.id": grouped.group, "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
-    consumer = Consumer(kafka.client_settings(grouped.settings().kafka) | mine)
+    consumer = Consumer(kafka_client.client_settings(grouped.settings().kafka) | mine)
     try:
         consumer.subscribe([f"{grouped.name}-a"])
         assert consumer.poll(120) is not None

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tests.integration.fuzz_oracle import Text, oracle, plain, read, record
-from topiclake import avro_decoding, delta, kafka_source, micro_batch
+from topiclake import avro_decoding, delta, micro_batch
+from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.targets import Target

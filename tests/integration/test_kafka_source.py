@@ -12,18 +12,7 @@ from confluent_kafka.admin import AdminClient
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import (
-    checkpoint,
-    data_loss,
-    delta,
-    ingest,
-    kafka,
-    kafka_admin,
-    kafka_offsets,
-    kafka_source,
-    open_transactions,
-    queries,
-)
+from topiclake import checkpoint, data_loss, delta, ingest, open_transactions, queries
 from topiclake.config.load import load_settings
 from topiclake.errors import (
     ConfigError,
@@ -33,6 +22,10 @@ from topiclake.errors import (
     SubjectNotFoundError,
     TopicNotFoundError,
 )
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka import offsets as kafka_offsets
+from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -52,7 +45,7 @@ class World:
     def __init__(self, spark, folder, topic):
         self.spark, self.folder, self.topic = spark, folder, topic
         self.kafka = self.settings().kafka
-        self.admin = AdminClient(kafka.client_settings(self.kafka))
+        self.admin = AdminClient(kafka_client.client_settings(self.kafka))
         kafka_admin.ensure_topic(self.kafka, topic, 2)
         self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
         self.schema_id = self.registry.register(f"{topic}-value", ID)
@@ -75,7 +68,7 @@ class World:
 
     def publish(self, *ids, partition=0, topic=None):
         """Publish records whose time is as many seconds after New Year as their id says."""
-        producer = Producer(kafka.client_settings(self.kafka))
+        producer = Producer(kafka_client.client_settings(self.kafka))
         for one in ids:
             value = frame(self.schema_id, bytes([2 * one]))  # Avro's zigzag
             producer.produce(
@@ -89,12 +82,12 @@ class World:
 
     def recreate(self):
         """Delete the topic and create it again, empty."""
-        old = kafka_offsets.held(kafka.client_settings(self.kafka), [self.topic]).ids[self.topic]
+        old = kafka_offsets.held(kafka_client.client_settings(self.kafka), [self.topic]).ids[self.topic]
         self.admin.delete_topics([self.topic])[self.topic].result(120)
         for _ in range(100):
             try:
                 kafka_admin.ensure_topic(self.kafka, self.topic, 2)
-                found = kafka_offsets.held(kafka.client_settings(self.kafka), [self.topic])
+                found = kafka_offsets.held(kafka_client.client_settings(self.kafka), [self.topic])
                 if found.ids.get(self.topic, old) != old and len(found.offsets[self.topic]) == 2:
                     return
             except KafkaError:
@@ -312,7 +305,7 @@ def test_a_running_query_goes_past_deleted_records_and_lists_them(world, monkeyp
 def test_a_transaction_that_does_not_end_is_named_and_its_records_wait(world, monkeypatch, caplog):
     monkeypatch.setattr(open_transactions, "EVERY_SECONDS", 1)
     monkeypatch.setattr(open_transactions, "STALLED_SECONDS", 1)
-    producer = Producer(kafka.client_settings(world.kafka) | {"transactional.id": world.topic})
+    producer = Producer(kafka_client.client_settings(world.kafka) | {"transactional.id": world.topic})
     producer.init_transactions(30)
     world.publish(0)
     producer.begin_transaction()

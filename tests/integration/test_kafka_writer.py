@@ -10,9 +10,12 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import kafka, kafka_admin, kafka_source, kafka_writer
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, IngestError, KafkaError, TopicNotFoundError
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka import source as kafka_source
+from topiclake.kafka import writer as kafka_writer
 
 CONF = Path(__file__).parents[2] / "conf"
 HEADER = kafka_writer.ID_HEADER
@@ -41,7 +44,7 @@ class World:
 
     def publish(self, *records):
         """Publish keys, values and what else, without any id."""
-        producer = Producer(kafka.client_settings(self.settings.kafka))
+        producer = Producer(kafka_client.client_settings(self.settings.kafka))
         for key, value, more in records:
             producer.produce(self.source, value, key, **more)
         assert producer.flush(120) == 0

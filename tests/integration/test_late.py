@@ -14,8 +14,9 @@ from pyspark import cloudpickle
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import delta, kafka
+from topiclake import delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
+from topiclake.kafka import client as kafka_client
 from topiclake.windows import Windows, window_counts
 
 SEVERAL_STATES = "spark.sql.streaming.statefulOperator.allowMultiple"
@@ -187,7 +188,10 @@ def test_what_kafka_deletes_before_its_late_rows_are_kept_is_named_or_left_out(h
     late = Late(hits, tl.hit_windows())
     tl.ensure_topic(late.settings.kafka, hits.topic, 1)
     hits.send(*[one_hit("1969-12-31T23:00:00Z")] * 4)
-    admin, two = AdminClient(kafka.client_settings(late.settings.kafka)), TopicPartition(hits.topic, 0, 2)
+    admin, two = (
+        AdminClient(kafka_client.client_settings(late.settings.kafka)),
+        TopicPartition(hits.topic, 0, 2),
+    )
     late.before = lambda: admin.delete_records([two])[two].result(120)
     with pytest.raises(OffsetsLostError, match=f"Kafka deleted records of topic {hits.topic} that batch 0"):
         late.run()

@@ -20,9 +20,11 @@ from tests.dashboards import dashboard
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import crash_behind_batch
 from tests.waiting import wait_until
-from topiclake import batch_counts, kafka, kafka_admin
+from topiclake import batch_counts
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.monitoring.listener import monitor_queries, stop_monitoring
 from topiclake.monitoring.store import Store
 from topiclake.wire_format import frame
@@ -50,7 +52,7 @@ class Watched:
         self.file = reports_file(self.home)
 
     def send(self, *values):
-        producer = Producer(kafka.client_settings(self.settings.kafka))
+        producer = Producer(kafka_client.client_settings(self.settings.kafka))
         for value in values:
             producer.produce(self.topic, value=value, partition=0)
         assert producer.flush(120) == 0

@@ -25,7 +25,7 @@ from tests.target_schemas import with_schemas
 from topiclake import delta, fixed_schemas, micro_batch, protobuf_schema, quarantine_stream, queries, targets
 from topiclake.config.load import load_settings
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
-from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 

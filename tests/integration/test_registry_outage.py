@@ -14,7 +14,9 @@ from confluent_kafka import Producer
 from bench.drain import Mounts
 from tests.integration.crash_traffic import FIELDS, committed, record, settings_for
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import audit, avro_decoding, delta, ingest, kafka, kafka_admin
+from topiclake import audit, avro_decoding, delta, ingest
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -46,7 +48,7 @@ class Stream:
             addresses.kafka_bootstrap_servers, proxy.url, self.topic, folder, batch=100_000
         )
         self.registry = SchemaRegistry(addresses.schema_registry_url)
-        self.producer = Producer(kafka.client_settings(self.settings.kafka))
+        self.producer = Producer(kafka_client.client_settings(self.settings.kafka))
         self.sent: list[int] = []
         kafka_admin.ensure_topic(self.settings.kafka, self.topic, 3)
         self.known = self.registry.register(f"{self.topic}-value", record(NUMBER, "first"))

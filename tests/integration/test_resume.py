@@ -14,8 +14,9 @@ from delta.tables import DeltaTable
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
-from topiclake import delta, kafka, micro_batch, paused_topics, resume_table
+from topiclake import delta, micro_batch, paused_topics, resume_table
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
+from topiclake.kafka import client as kafka_client
 
 BAD = b"\1no record"
 
@@ -397,7 +398,7 @@ def test_records_that_kafka_deleted_before_they_could_be_verified(numbers):
     numbers.run()
     numbers.lose_checkpoint()
     topic = numbers.settings().pipeline.topic
-    admin = AdminClient(kafka.client_settings(numbers.settings().kafka))
+    admin = AdminClient(kafka_client.client_settings(numbers.settings().kafka))
     for done in admin.delete_records([TopicPartition(topic, one, 4) for one in (0, 1)]).values():
         done.result(120)
     # All of them are in the tables: nothing is lacking.

@@ -12,9 +12,11 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import delta, kafka, kafka_admin, replay_claims
+from topiclake import delta, replay_claims
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError, TopiclakeError
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.pipelines import taxi as taxi_pipeline
 from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS, read_trips
 from topiclake.schema_registry import SchemaRegistry
@@ -228,7 +230,7 @@ def test_an_archive_of_an_empty_topic_is_empty_and_ends_at_a_record_that_does_no
     assert archive.create_view().columns == HEADER[:17]
 
     taxi.publish(0, 10)
-    producer = Producer(kafka.client_settings(taxi.settings().kafka))
+    producer = Producer(kafka_client.client_settings(taxi.settings().kafka))
     producer.produce(taxi.topic, value=b"\0\xff\xff\xff\xffabc", partition=3)
     producer.flush()
     # Its batch is not written, and nothing moves on.

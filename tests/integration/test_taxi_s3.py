@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import kafka_admin
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import StorageError, TopiclakeError, TopicNotFoundError
+from topiclake.kafka import admin as kafka_admin
 from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS
 from workbench import processes, services
 from workbench.home import Home

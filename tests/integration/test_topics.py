@@ -14,9 +14,11 @@ from confluent_kafka.admin import AdminClient
 from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.waiting import wait_until
-from topiclake import audit, delta, ingest, kafka, kafka_admin, paused_topics, progress, topics
+from topiclake import audit, delta, ingest, paused_topics, progress, topics
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
 
@@ -50,7 +52,7 @@ class World:
         self.spark, self.folder, self.prefix = spark, folder, prefix
         self.parameters = {"topic": f"{prefix}-a,{prefix}-b", "type_widening": "true"}
         self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
-        self.admin = AdminClient(kafka.client_settings(self.settings().kafka))
+        self.admin = AdminClient(kafka_client.client_settings(self.settings().kafka))
 
     def settings(self, **more):
         given = {
@@ -71,7 +73,7 @@ class World:
         return self.registry.register(f"{self.prefix}-{name}-value", schema)
 
     def publish(self, name, schema_id, values, schema=V1):
-        producer = Producer(kafka.client_settings(self.settings().kafka))
+        producer = Producer(kafka_client.client_settings(self.settings().kafka))
         for number, value in enumerate(values):
             whole = frame(schema_id, encoded(schema, value))
             producer.produce(f"{self.prefix}-{name}", value=whole, partition=number % 2)

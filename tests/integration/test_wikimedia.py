@@ -20,11 +20,12 @@ from tests.environment import Unmounted, succeeded
 from tests.integration import killed_edits
 from tests.unit.sse_server import event_id, serving
 from tests.waiting import wait_until
-from topiclake import event_stream, kafka, restarts
+from topiclake import event_stream, restarts
 from topiclake.avro_producer import AvroRecord, produce
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
-from topiclake.kafka_writer import ID_HEADER
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka.writer import ID_HEADER
 from topiclake.pipelines import wikimedia_events
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
@@ -48,7 +49,7 @@ def messages(settings):
     """All messages of the topic, by partition and offset."""
 
     def read(topic=settings.pipeline.topic):
-        consumer = Consumer(kafka.client_settings(settings.kafka) | {"group.id": "tests"})
+        consumer = Consumer(kafka_client.client_settings(settings.kafka) | {"group.id": "tests"})
         try:
             partitions = [
                 TopicPartition(topic, n, 0) for n in consumer.list_topics(topic).topics[topic].partitions

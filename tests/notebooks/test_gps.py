@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
-from topiclake import kafka, kafka_admin, wire_format
+from topiclake import wire_format
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -32,6 +32,8 @@ from topiclake.errors import (
     TopiclakeError,
     TopicNotFoundError,
 )
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry import SchemaRegistry
 from workbench.dbutils import DBUtils
 from workbench.session import SUBMITTED_VARIABLES
@@ -86,7 +88,7 @@ class Notebooks:
         return sentence
 
     def produce(self, values: list[bytes | None], partition: int = 0) -> None:
-        producer = Producer(kafka.client_settings(self.kafka))
+        producer = Producer(kafka_client.client_settings(self.kafka))
         for value in values:
             producer.produce(self.topic, value=value, partition=partition)
         assert producer.flush(120) == 0
@@ -229,7 +231,7 @@ def test_offsets_for_each_partition_are_obeyed(cells) -> None:
     notebooks = cells.notebooks
     kafka_admin.ensure_topic(notebooks.kafka, notebooks.topic, 2)
     cells.publish()
-    in_first = Consumer(kafka.client_settings(notebooks.kafka) | {"group.id": notebooks.topic})
+    in_first = Consumer(kafka_client.client_settings(notebooks.kafka) | {"group.id": notebooks.topic})
     _, end = in_first.get_watermark_offsets(TopicPartition(notebooks.topic, 0), timeout=120)
     in_first.close()
     offsets = json.dumps({notebooks.topic: {"0": 3, "1": -1}})

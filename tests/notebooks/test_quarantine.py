@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.environment import succeeded, without_workbench
 from topiclake import delta, micro_batch
-from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.targets import Target

@@ -8,7 +8,7 @@ import fastavro
 import pytest
 from pyspark.sql import DataFrame
 
-from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.kafka.source import RECORD_SCHEMA
 
 TIMESTAMP = datetime(2026, 1, 2, 3, 4, 5, 678901)
 

@@ -16,12 +16,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.waiting import wait_until
-from topiclake import audit, kafka, replay_claims
+from topiclake import audit, replay_claims
 from topiclake.audit_report import MAX_FINDINGS, AuditReport
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError, StorageError
 from topiclake.ingest import start_ingest
+from topiclake.kafka import client as kafka_client
 from topiclake.progress import await_caught_up
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.wire_format import frame
@@ -67,7 +68,7 @@ class Lake:
         return [frame(schema_id, bytes([number % 60 * 2])) for number in range(count)]
 
     def produce(self, values: list[bytes | None], partition: int = 0, key: bytes | None = None) -> None:
-        producer = Producer(kafka.client_settings(self.settings.kafka))
+        producer = Producer(kafka_client.client_settings(self.settings.kafka))
         for value in values:
             producer.produce(self.topic, value=value, key=key, partition=partition)
         assert producer.flush(120) == 0
@@ -129,7 +130,7 @@ def new_lake(
 
 
 def create_topic(lake: Lake, partitions: int, **config: str) -> None:
-    admin = AdminClient(kafka.client_settings(lake.settings.kafka))
+    admin = AdminClient(kafka_client.client_settings(lake.settings.kafka))
     admin.create_topics([NewTopic(lake.topic, partitions, config=config)])[lake.topic].result(120)
 
 
@@ -236,7 +237,9 @@ def test_records_of_aborted_transactions_are_left_out_and_rows_of_them_named(
     make, consumer, held, aborted
 ) -> None:
     lake = make()
-    producer = Producer(kafka.client_settings(lake.settings.kafka) | {"transactional.id": f"{lake.topic}"})
+    producer = Producer(
+        kafka_client.client_settings(lake.settings.kafka) | {"transactional.id": f"{lake.topic}"}
+    )
     producer.init_transactions(30)
     for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
@@ -276,7 +279,7 @@ def await_compaction(lake: Lake) -> None:
     until = time.monotonic() + 90
     while time.monotonic() < until:
         lake.produce(lake.good(1), key=b"same")
-        consumer = Consumer(kafka.client_settings(lake.settings.kafka) | group)
+        consumer = Consumer(kafka_client.client_settings(lake.settings.kafka) | group)
         consumer.assign([TopicPartition(lake.topic, 0, 0)])
         record = consumer.poll(10)
         consumer.close()
@@ -309,7 +312,7 @@ def test_what_kafka_deleted_is_aged_out_and_cannot_be_checked(make) -> None:
 
 
 def delete_before(lake: Lake, offset: int) -> None:
-    admin = AdminClient(kafka.client_settings(lake.settings.kafka))
+    admin = AdminClient(kafka_client.client_settings(lake.settings.kafka))
     place = TopicPartition(lake.topic, 0, offset)
     admin.delete_records([place])[place].result(120)
 
@@ -534,7 +537,7 @@ def test_what_kafka_lost_is_never_compared(make, monkeypatch) -> None:
 
 
 def create_topic_again(lake: Lake) -> None:
-    admin = AdminClient(kafka.client_settings(lake.settings.kafka))
+    admin = AdminClient(kafka_client.client_settings(lake.settings.kafka))
     admin.delete_topics([lake.topic])[lake.topic].result(120)
     wait_until(lambda: lake.topic not in admin.list_topics(timeout=120).topics)
     create_topic(lake, 1)

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.environment import quiet_conf
-from topiclake import avro_decoding, delta, kafka_source, micro_batch
+from topiclake import avro_decoding, delta, micro_batch
+from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
 from topiclake.schema_registry import SchemaRegistry
 from topiclake.session import local_session

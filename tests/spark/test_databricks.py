@@ -6,12 +6,13 @@ No Databricks is here: these are the options, and that Spark's own source takes 
 import pytest
 from pyspark.sql.types import StructType
 
-from topiclake import ingest, kafka_source, targets
+from topiclake import ingest, targets
 from topiclake.avro_codec import AvroCodec
 from topiclake.checkpoint import NONE, Progress
 from topiclake.codec import Codecs
 from topiclake.config.load import load_settings
-from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.kafka import source as kafka_source
+from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.look import Look
 from topiclake.schemas import BatchSchemas
 from topiclake.storage import mount

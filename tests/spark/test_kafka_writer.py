@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 import pytest
 from pyspark.sql import functions as F
 
-from topiclake.kafka_writer import ID_HEADER, identified
+from topiclake.kafka.writer import ID_HEADER, identified
 
 RECORDS = "topic STRING, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>"
 

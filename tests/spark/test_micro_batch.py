@@ -19,7 +19,7 @@ from tests.integration.fault_proxy import FaultProxy
 from tests.target_schemas import with_schemas
 from topiclake import delta, micro_batch, observed
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
-from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout
 from topiclake.retries import Clock
 from topiclake.schema_registry import SchemaRegistry

@@ -16,7 +16,7 @@ from tests.target_schemas import with_schemas
 from topiclake import delta, micro_batch, progress, tables
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError, StorageError
-from topiclake.kafka_source import RECORD_SCHEMA
+from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout
 from topiclake.look import Look
 from topiclake.schema_registry import SchemaRegistry

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from topiclake import kafka_source
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.storage import StorageSettings
+from topiclake.kafka import source as kafka_source
 from topiclake.session import REDACTION, is_databricks, jvm_options
 from topiclake.storage import mount
 

@@ -232,7 +232,7 @@ TREE = {
     "topiclake.__init__": "from topiclake.ingest import ingest\nfrom topiclake import errors",
     "topiclake.pipelines": "from topiclake import ingest, session\nfrom topiclake.delta import append",
     "topiclake.ingest": "from topiclake import avro, kafka\nfrom topiclake.session import is_databricks",
-    "topiclake.kafka": "from topiclake.config.load import KafkaSettings\nimport pyspark.sql",
+    "topiclake.kafka.client": "from topiclake.config.load import KafkaSettings\nimport pyspark.sql",
     "topiclake.delta": "import topiclake.errors",
     "topiclake.avro": "from . import schema_registry\nfrom .wire_format import frame",
     "topiclake.schema_registry": "from topiclake.config.load import Settings",
@@ -261,13 +261,13 @@ def test_a_tree_that_keeps_the_rules_passes() -> None:
         ("topiclake.ingest", "import importlib\nimportlib.import_module('workbench')"),
         ("topiclake.__init__", "import workbench"),
         ("topiclake.ingest", "from topiclake import pipelines"),
-        ("topiclake.kafka", "from topiclake import delta"),
-        ("topiclake.kafka", "from .delta import append"),
-        ("topiclake.kafka", "from topiclake.sinks.jdbc import write"),
-        ("topiclake.kafka", "from topiclake.session import is_databricks"),
+        ("topiclake.kafka.client", "from topiclake import delta"),
+        ("topiclake.kafka.client", "from .delta import append"),
+        ("topiclake.kafka.client", "from topiclake.sinks.jdbc import write"),
+        ("topiclake.kafka.client", "from topiclake.session import is_databricks"),
         ("topiclake.sinks.jdbc", "from .. import pipelines"),
         ("topiclake.sinks.__init__", "from .. import pipelines"),
-        ("topiclake.avro", "from topiclake.kafka import read"),
+        ("topiclake.avro", "from topiclake.kafka.client import read"),
         ("topiclake.wire_format", "from topiclake import schema_registry"),
         ("topiclake.config.load", "import topiclake.session"),
         ("topiclake.errors", "from topiclake.config.load import Settings"),
@@ -302,11 +302,11 @@ def test_a_module_without_a_place_says_where_to_put_it() -> None:
     ],
 )
 def test_what_spark_connect_lacks_is_named(source: str) -> None:
-    assert len(classic_violations({"topiclake.kafka": source})) == 1
+    assert len(classic_violations({"topiclake.kafka.client": source})) == 1
 
 
 def test_public_spark_passes() -> None:
-    assert classic_violations({"topiclake.kafka": "spark.readStream.format('kafka').load()"}) == []
+    assert classic_violations({"topiclake.kafka.client": "spark.readStream.format('kafka').load()"}) == []
 
 
 @pytest.mark.parametrize(

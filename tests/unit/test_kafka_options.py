@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from topiclake import kafka, kafka_source, kafka_writer
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka import source as kafka_source
+from topiclake.kafka import writer as kafka_writer
 
 #: What a password may hold, and how it stands in quotation marks in a JAAS configuration.
 AWKWARD = {
@@ -149,12 +151,12 @@ def test_an_awkward_user_arrives_as_it_is():
 
 
 def test_a_client_of_a_plain_broker_needs_no_login():
-    found = kafka.client_settings(settings())
+    found = kafka_client.client_settings(settings())
     assert found == {"bootstrap.servers": "broker:9092", "security.protocol": "PLAINTEXT", "log_level": 0}
 
 
 def test_a_client_with_a_login_gets_user_and_password_unquoted():
-    found = kafka.client_settings(sasl(password='p"\\', ca_file="/ca.pem"))
+    found = kafka_client.client_settings(sasl(password='p"\\', ca_file="/ca.pem"))
     assert found["sasl.mechanism"] == "PLAIN"
     assert (found["sasl.username"], found["sasl.password"]) == ("me", 'p"\\')
     assert found["ssl.ca.location"] == "/ca.pem"

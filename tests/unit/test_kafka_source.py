@@ -6,14 +6,14 @@ from types import MappingProxyType
 
 import pytest
 
-from topiclake import kafka_source
 from topiclake.config.kafka import ALLOWED
 from topiclake.config.load import load_settings
 from topiclake.data_loss import require_configured
 from topiclake.errors import ConfigError, OffsetsLostError
-from topiclake.kafka_offsets import Held, require_partitions
-from topiclake.kafka_source import range_options
-from topiclake.lost_ranges import LostRange, compare, joined
+from topiclake.kafka import source as kafka_source
+from topiclake.kafka.lost_ranges import LostRange, compare, joined
+from topiclake.kafka.offsets import Held, require_partitions
+from topiclake.kafka.source import range_options
 
 BASE = """
 kafka: {bootstrap_servers: 'base:9092'}

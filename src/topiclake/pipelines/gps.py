@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from topiclake import kafka_admin
 from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, paced, produce, schema_key
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
+from topiclake.kafka import admin as kafka_admin
 from topiclake.schema_registry import SchemaRegistry
 
 GPS_SCHEMA = {

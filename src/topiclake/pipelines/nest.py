@@ -9,10 +9,11 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import kafka_admin, kafka_writer
 from topiclake.config.settings import Settings
 from topiclake.config.source import moment
 from topiclake.errors import ConfigError
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import writer as kafka_writer
 from topiclake.parameters import whole_number
 from topiclake.pipelines.nest_logs import NestLogs, location_lines
 

@@ -12,10 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake import kafka_admin, kafka_writer, wire_format
+from topiclake import wire_format
 from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import KafkaError, StorageError
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import writer as kafka_writer
 from topiclake.parameters import whole_number
 from topiclake.pipelines.taxi_trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
 from topiclake.schema_registry import SchemaRegistry

@@ -11,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from topiclake import event_stream, kafka_admin
+from topiclake import event_stream
 from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
 from topiclake.config.settings import Settings
 from topiclake.config.source import moment
 from topiclake.errors import ConfigError
+from topiclake.kafka import admin as kafka_admin
 from topiclake.parameters import whole_number
 from topiclake.pipelines.wikimedia_events import (
     RECENT_CHANGE,

@@ -9,11 +9,13 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import kafka_admin, kafka_writer, queries
+from topiclake import queries
 from topiclake.avro_derived import Timestamps
 from topiclake.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
 from topiclake.config.settings import Settings
-from topiclake.kafka_writer import Writer
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import writer as kafka_writer
+from topiclake.kafka.writer import Writer
 from topiclake.sinks.several import computed_once
 from topiclake.storage import mount
 

@@ -16,10 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import checkpoint, data_loss, declared_rows, delta, kafka_source, log_store, queries
+from topiclake import checkpoint, data_loss, declared_rows, delta, log_store, queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
+from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
 from topiclake.sinks.several import computed_once
 from topiclake.storage import mount

@@ -24,11 +24,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from topiclake import kafka_admin
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, KafkaError
-from topiclake.kafka import jvm_client_settings
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka.client import jvm_client_settings
 
 #: The header with a record's id: 32 hexadecimal digits.
 ID_HEADER = "topiclake_id"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from topiclake.kafka_offsets import Held
+from topiclake.kafka.offsets import Held
 
 _WHY = {
     "aged_out": "Kafka deleted them (retention, or DeleteRecords)",

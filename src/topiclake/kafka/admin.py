@@ -13,7 +13,7 @@ from confluent_kafka.error import KafkaError as ClientError
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import KafkaError, TopicNotFoundError
-from topiclake.kafka import HOPELESS, TIMEOUT_SECONDS, client_settings, unreachable
+from topiclake.kafka.client import HOPELESS, TIMEOUT_SECONDS, client_settings, unreachable
 
 #: Kafka's setting of a topic, and the value with which the newest record of each key stays.
 _CLEANUP, _COMPACT = "cleanup.policy", "compact"

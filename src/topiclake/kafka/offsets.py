@@ -13,11 +13,12 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, Top
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.error import KafkaError as ClientError
 
-from topiclake import kafka, kafka_admin
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
-from topiclake.kafka import TIMEOUT_SECONDS
+from topiclake.kafka import admin as kafka_admin
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka.client import TIMEOUT_SECONDS
 
 _SPECS: Any = OffsetSpec  # its methods have no types
 
@@ -53,9 +54,9 @@ def held_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, in
     """
     kafka_admin.require_topic(settings, topic)
     try:
-        return held(kafka.client_settings(settings), [topic], with_ids=False).offsets[topic]
+        return held(kafka_client.client_settings(settings), [topic], with_ids=False).offsets[topic]
     except KafkaException as error:
-        raise kafka.unreachable(settings, [error.args[0]]) from None
+        raise kafka_client.unreachable(settings, [error.args[0]]) from None
 
 
 def held_of(settings: KafkaSettings, pipeline: PipelineSettings, known: Iterable[str]) -> Held:
@@ -66,9 +67,9 @@ def held_of(settings: KafkaSettings, pipeline: PipelineSettings, known: Iterable
     """
     pattern = pipeline.topic_pattern
     try:
-        return held(kafka.client_settings(settings), {*known, *pipeline.topics}, pattern=pattern)
+        return held(kafka_client.client_settings(settings), {*known, *pipeline.topics}, pattern=pattern)
     except KafkaException as error:
-        raise kafka.unreachable(settings, [error.args[0]]) from None
+        raise kafka_client.unreachable(settings, [error.args[0]]) from None
 
 
 def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> dict[tuple[str, int], int]:
@@ -77,7 +78,7 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
     Raises:
         KafkaError: The broker cannot be reached, or refuses the login or the request.
     """
-    client, pattern = kafka.client_settings(settings), pipeline.topic_pattern
+    client, pattern = kafka_client.client_settings(settings), pipeline.topic_pattern
     try:
         # The end of all records before that of the committed ones: a transaction that commits meanwhile is
         # not open.
@@ -87,7 +88,7 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
         partitions = [TopicPartition(topic, one) for topic, one in after]
         committed = _ends(admin, partitions, _SPECS.latest(), isolation_level=_COMMITTED)
     except KafkaException as error:
-        raise kafka.unreachable(settings, [error.args[0]]) from None
+        raise kafka_client.unreachable(settings, [error.args[0]]) from None
     return {where: offset for where, offset in committed.items() if offset < after[where]}
 
 

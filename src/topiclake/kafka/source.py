@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.source import Offsets, SourceSettings
-from topiclake.kafka import jvm_client_settings
+from topiclake.kafka.client import jvm_client_settings
 
 #: topic → partition → whatever is known of it.
 Known = Mapping[str, Mapping[int, object]]

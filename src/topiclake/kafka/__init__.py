@@ -1,0 +1,1 @@
+"""Kafka: the settings of its clients and of Spark's connector, and what a broker holds."""
