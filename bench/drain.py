@@ -20,7 +20,7 @@ from bench.rounds import PROJECT
 from topiclake import ingest, progress, session
 from topiclake.config.settings import Settings
 from topiclake.layout import KAFKA_COLUMN
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
 
 #: Holds settings of Spark on top of all others, as JSON.
 CONF_VARIABLE = "BENCH_SPARK_CONF"

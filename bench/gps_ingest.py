@@ -31,13 +31,14 @@ from confluent_kafka import Producer
 from rich.table import Table
 
 from bench.rounds import PROJECT, console, in_rounds, own_services, spread
-from topiclake import avro_decoding, wire_format
+from topiclake import avro_decoding
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.pipelines import gps
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry import wire_format
+from topiclake.schema_registry.registry import SchemaRegistry
 
 SEED = 20190101
 TOPIC, THREE_IDS = "gps", "gps-three-ids"

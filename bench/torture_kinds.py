@@ -36,8 +36,8 @@ from topiclake import audit, avro_decoding, checkpoint, delta, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import frame
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 
 PARTITIONS = 2
 #: Records between two kills.

@@ -33,10 +33,10 @@ from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
 from topiclake.layout import Layout
 from topiclake.protobuf_schema import compiled
-from topiclake.registry_answers import RegisteredSchema
+from topiclake.schema_registry.answers import RegisteredSchema
+from topiclake.schema_registry.wire_format import header
 from topiclake.session import local_session
 from topiclake.value_formats import AVRO, Format, JsonSchemaFormat, ProtobufFormat
-from topiclake.wire_format import header
 
 DDL = (
     "id BIGINT NOT NULL, ip STRING NOT NULL, zip STRING NOT NULL, url STRING NOT NULL, status INT NOT NULL, "

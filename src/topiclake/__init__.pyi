@@ -39,7 +39,7 @@ from .quarantine_stream import start_quarantine
 from .quarantine_views import quarantine_reasons, quarantine_rows
 from .replay import quarantine_summary, replay_quarantine
 from .restarts import start_restarted
-from .schema_registry import SchemaRegistry
+from .schema_registry.registry import SchemaRegistry
 from .sinks.avro_topic import avro_batches, start_avro_writer, write_avro
 from .sinks.console import start_console
 from .sinks.delta_table import delta_batches

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from topiclake import avro_form, avro_reason, avro_schema
 from topiclake.avro_decoding import decoded, framed_payload
 from topiclake.codec import Codec, Registered
-from topiclake.wire_format import Part, SchemaKey, identifier
+from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier
 
 
 class AvroCodec(Codec):

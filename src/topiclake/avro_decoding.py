@@ -17,12 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from topiclake.codec import END, END_FIELD, OWN, Codec, is_decoded
-from topiclake.wire_format import (
-    HEADER_LENGTH,
-    Part,
-    SchemaKey,
-    identifier,
-)
+from topiclake.schema_registry.wire_format import HEADER_LENGTH, Part, SchemaKey, identifier
 
 
 def zigzag(number: int) -> bytes:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from topiclake import avro_decoding
 from topiclake.codec import Codec
-from topiclake.wire_format import SchemaKey, header_of, identifier, record_header
+from topiclake.schema_registry.wire_format import SchemaKey, header_of, identifier, record_header
 
 
 def named(records: DataFrame, codec: Codec, usable: Sequence[SchemaKey]) -> DataFrame:

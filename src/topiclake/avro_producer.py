@@ -15,13 +15,13 @@ import fastavro
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.error import KafkaError as ClientError
 
-from topiclake import wire_format
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, KafkaError
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka.writer import ID_HEADER
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import SchemaKey
+from topiclake.schema_registry import wire_format
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import SchemaKey
 
 #: Where a record names its schema: its id in front of the value, or its GUID in a header.
 SchemaIn = Literal["prefix", "header"]

@@ -17,8 +17,8 @@ from topiclake.avro_derived import Timestamps, derived_schema
 from topiclake.avro_encoding import Fitted
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import Part, SchemaKey, identifier, record_header
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, record_header
 
 #: In `subject`, the topic of a record.
 TOPIC = "{topic}"

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake.wire_format import (
+from topiclake.schema_registry.wire_format import (
     HEADER_LENGTH,
     Part,
     SchemaKey,

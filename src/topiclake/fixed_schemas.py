@@ -17,9 +17,9 @@ from topiclake import rows, schema_decisions
 from topiclake.codec import Codecs, Registered
 from topiclake.layout import Layout
 from topiclake.schema_decisions import Decisions
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.topic_schemas import TopicSchemas
-from topiclake.wire_format import Part, SchemaKey
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructType
 from topiclake import json_reason, json_schema, json_shape
 from topiclake.codec import END, END_FIELD, OWN, Codec, Registered
 from topiclake.json_frame import event_of, framed, is_alone
-from topiclake.wire_format import Part, SchemaKey, identifier, payload_of
+from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, payload_of
 
 _TEXT = f"{OWN}text"
 _PARSED = f"{OWN}parsed"

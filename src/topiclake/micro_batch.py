@@ -42,9 +42,9 @@ from topiclake.errors import DecodeError, IngestError
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.rows import Tally
+from topiclake.schema_registry.wire_format import SchemaKey
 from topiclake.schemas import BatchSchemas
 from topiclake.targets import LATE, Target, tell, tell_earlier, writer_name
-from topiclake.wire_format import SchemaKey
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from topiclake import protobuf_schema, protobuf_values
 from topiclake.codec import END, END_FIELD, OWN, Codec, Registered
 from topiclake.protobuf_values import Described
-from topiclake.wire_format import (
+from topiclake.schema_registry.wire_format import (
     GUID_HEADER_LENGTH,
     GUID_MAGIC_BYTE,
     HEADER_LENGTH,

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from topiclake.codec import Codec, Codecs, decode_status
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE, why_refused
 from topiclake.kafka.source import RECORD_COLUMNS, RECORD_SCHEMA
-from topiclake.wire_format import (
+from topiclake.schema_registry.wire_format import (
     GUID_HEADER_LENGTH,
     HEADER_LENGTH,
     Part,

@@ -27,11 +27,11 @@ from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_decisions import Decisions
+from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.session import require_avro_limits
 from topiclake.storage import mount
 from topiclake.storage.renewal import WriteBatch
 from topiclake.targets import Target, writer_name
-from topiclake.wire_format import Part, SchemaKey
 
 #: What is added to a checkpoint's path for that of `start_quarantine`.
 _QUARANTINE = "_quarantine"

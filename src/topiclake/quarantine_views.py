@@ -12,9 +12,9 @@ from topiclake import delta, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.quarantine import SCHEMA
+from topiclake.schema_registry.wire_format import HEADER_LENGTH
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
-from topiclake.wire_format import HEADER_LENGTH
 
 #: Why records are in quarantine (docs/architecture.md, "Every record ends in exactly one place").
 REASONS = (

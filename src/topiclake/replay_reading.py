@@ -13,9 +13,9 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.json_values import Values
 from topiclake.layout import Layout
 from topiclake.look import NO_TABLE, Look, look_at
+from topiclake.schema_registry.wire_format import schema_key
 from topiclake.schemas import BatchSchemas
 from topiclake.targets import Target
-from topiclake.wire_format import schema_key
 
 
 class Reading(Protocol):

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
 
 from topiclake import delta
-from topiclake.wire_format import Part, SchemaKey
+from topiclake.schema_registry.wire_format import Part, SchemaKey
 
 _COLUMNS = StructType(
     [

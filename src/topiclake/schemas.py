@@ -16,9 +16,9 @@ from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.look import NO_TABLE, Look, look_at
-from topiclake.schema_registry import RegisteredSchema
+from topiclake.schema_registry.registry import RegisteredSchema
+from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.topic_schemas import TopicSchemas
-from topiclake.wire_format import Part, SchemaKey
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from topiclake import avro_form, evolution, rows
 from topiclake.codec import Codecs, Registered
 from topiclake.errors import DecodeError
 from topiclake.kafka import source as kafka_source
+from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.topic_schemas import TopicSchemas
-from topiclake.wire_format import Part, SchemaKey
 
 #: What `rows.or_fail` tells of a record.
 _RECORD = re.compile(r"schema id (?P<id>-?\d+|none), reason (?P<reason>\w+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import declared_rows, fixed_schemas, wire_format
+from topiclake import declared_rows, fixed_schemas
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
@@ -14,6 +14,7 @@ from topiclake.json_values import Values
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
+from topiclake.schema_registry import wire_format
 from topiclake.session import require_avro_limits
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named

@@ -15,9 +15,9 @@ from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.layout import KEY_COLUMN, Layout
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.value_formats import AVRO, Format, format_of
-from topiclake.wire_format import Part, SchemaKey
 
 
 @dataclass(frozen=True)

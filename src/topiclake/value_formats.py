@@ -17,7 +17,7 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
 from topiclake.json_schema_codec import JsonSchemaCodec
 from topiclake.protobuf_codec import ProtobufCodec
-from topiclake.wire_format import SchemaKey
+from topiclake.schema_registry.wire_format import SchemaKey
 
 #: Says why nothing can be decoded with the reader schema that it is given, and stored; None: it can.
 Accepts = Callable[[str], str | None]

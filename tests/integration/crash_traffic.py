@@ -23,8 +23,8 @@ from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import frame
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 
 PARTITIONS = 3
 

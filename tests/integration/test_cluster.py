@@ -25,7 +25,7 @@ from tests.environment import without_workbench
 from tests.waiting import wait_until
 from tests.warm_jvm import WarmJvm
 from topiclake.pipelines.gps import Published
-from topiclake.wire_format import frame
+from topiclake.schema_registry.wire_format import frame
 from workbench import processes, services
 from workbench.home import Home
 from workbench.s3_gateway import BUCKET, S3Gateway

@@ -19,7 +19,7 @@ from tests.integration.fault_proxy import FaultProxy
 from topiclake.config.kafka import KafkaSettings
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.wire_format import frame, header, identifier, record_header
+from topiclake.schema_registry.wire_format import frame, header, identifier, record_header
 
 PLACE = {"type": "record", "name": "Place", "namespace": "t", "fields": [{"name": "zip", "type": "int"}]}
 FIRST = {

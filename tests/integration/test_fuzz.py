@@ -18,10 +18,10 @@ from tests.integration.fuzz_oracle import Text, oracle, plain, read, record
 from topiclake import avro_decoding, delta, micro_batch
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import HEADER_LENGTH, frame
 from topiclake.targets import Target
 from topiclake.topic_schemas import TopicSchemas
-from topiclake.wire_format import HEADER_LENGTH, frame
 
 SEED = 20261121
 DAMAGED, WHOLE = 10_000, 2_000

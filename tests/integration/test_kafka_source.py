@@ -26,8 +26,8 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import frame
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 
 CONF = Path(__file__).parents[2] / "conf"
 ID = '{"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]}'

@@ -27,7 +27,7 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.monitoring.listener import monitor_queries, stop_monitoring
 from topiclake.monitoring.store import Store
-from topiclake.wire_format import frame
+from topiclake.schema_registry.wire_format import frame
 from workbench.dashboard.snapshot import details, overview
 from workbench.query_watch import reports_file
 

@@ -26,8 +26,8 @@ from topiclake import delta, fixed_schemas, micro_batch, protobuf_schema, quaran
 from topiclake.config.load import load_settings
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
 from topiclake.kafka.source import RECORD_SCHEMA
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import frame
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 
 
 def json_schema(text, **given):

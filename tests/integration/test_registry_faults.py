@@ -16,8 +16,8 @@ from tests.integration.fault_proxy import FaultProxy
 from topiclake.avro_codec import AvroCodec
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import ConfigError, SchemaRegistryError, SubjectNotFoundError
-from topiclake.retries import Clock
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.retries import Clock
 
 FAULTS = [
     *("down", "hang", "trickle", "truncated", "cut", "html", "empty", "no content", "null", "other json"),
@@ -187,7 +187,9 @@ def test_each_wait_is_logged_once_and_no_secret_is_in_it(make, proxy, caplog, sc
     with pytest.raises(SchemaRegistryError, match="refuses the login") as caught:
         registry.by_id(schema_id)
     assert caught.value.fields["status"] == 401
-    told = [record.getMessage() for record in caplog.records if record.name == "topiclake.retries"]
+    told = [
+        record.getMessage() for record in caplog.records if record.name == "topiclake.schema_registry.retries"
+    ]
     assert len(told) == len(proxy.requests) - 1 >= 3
     assert all("refuses the login" in one and "next try in" in one for one in told)
     for text in (*told, str(caught.value), str(caught.value.fields), repr(registry)):

@@ -17,8 +17,8 @@ from tests.integration.fault_proxy import FaultProxy
 from topiclake import audit, avro_decoding, delta, ingest
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import frame
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 
 #: The fields of every schema here; schemas differ by what they say of themselves.
 NUMBER = FIELDS[:1]

@@ -31,7 +31,7 @@ from topiclake.ingest import start_ingest
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
 from topiclake.progress import await_caught_up
-from topiclake.schema_registry import SchemaRegistry as RegistryClient
+from topiclake.schema_registry.registry import SchemaRegistry as RegistryClient
 from topiclake.session import local_session
 from topiclake.storage.mount import mount
 from workbench import processes, services

@@ -19,7 +19,7 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.pipelines import taxi as taxi_pipeline
 from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS, read_trips
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage.access import renewed_key
 
 PROJECT = Path(__file__).parents[2]

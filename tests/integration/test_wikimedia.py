@@ -27,8 +27,8 @@ from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka.writer import ID_HEADER
 from topiclake.pipelines import wikimedia_events
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import frame
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 
 PROJECT = Path(__file__).parents[2]
 RECORDED = PROJECT / "data" / "wikimedia_recentchange.ndjson"

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
-from topiclake import wire_format
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -34,7 +33,8 @@ from topiclake.errors import (
 )
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry import wire_format
+from topiclake.schema_registry.registry import SchemaRegistry
 from workbench.dbutils import DBUtils
 from workbench.session import SUBMITTED_VARIABLES
 

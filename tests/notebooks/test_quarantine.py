@@ -17,10 +17,10 @@ from tests.environment import succeeded, without_workbench
 from topiclake import delta, micro_batch
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 from topiclake.targets import Target
 from topiclake.topic_schemas import TopicSchemas
-from topiclake.wire_format import frame
 from workbench.quarantine import print_summary
 
 PROJECT = Path(__file__).parents[2]

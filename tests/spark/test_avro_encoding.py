@@ -22,9 +22,9 @@ from topiclake.codec import Codecs
 from topiclake.errors import ConfigError
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.layout import Layout
-from topiclake.registry_answers import RegisteredSchema
+from topiclake.schema_registry.answers import RegisteredSchema
+from topiclake.schema_registry.wire_format import identifier
 from topiclake.value_formats import AVRO
-from topiclake.wire_format import identifier
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901)
 UTC = AT.replace(tzinfo=timezone.utc)

@@ -19,11 +19,11 @@ from tests.environment import quiet_conf
 from topiclake import avro_decoding, delta, micro_batch
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 from topiclake.session import local_session
 from topiclake.targets import Target
 from topiclake.topic_schemas import TopicSchemas
-from topiclake.wire_format import frame
 
 PROJECT = Path(__file__).resolve().parents[2]
 SUBJECT = "bombs-value"

@@ -17,8 +17,8 @@ from topiclake.codec import Codecs
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_schema_codec import JsonSchemaCodec
 from topiclake.layout import Layout
-from topiclake.registry_answers import RegisteredSchema
-from topiclake.wire_format import frame, identifier
+from topiclake.schema_registry.answers import RegisteredSchema
+from topiclake.schema_registry.wire_format import frame, identifier
 
 FIRST = {
     "$schema": "http://json-schema.org/draft-07/schema#",

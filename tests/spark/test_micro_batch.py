@@ -21,11 +21,11 @@ from topiclake import delta, micro_batch, observed
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout
-from topiclake.retries import Clock
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.retries import Clock
+from topiclake.schema_registry.wire_format import frame, identifier
 from topiclake.targets import Target
 from topiclake.topic_schemas import TopicSchemas
-from topiclake.wire_format import frame, identifier
 
 #: Schemas that are not Avro, by their type; `%s` is a name that makes them new.
 OTHER_TYPES = {

@@ -19,8 +19,8 @@ from topiclake import protobuf_codec, protobuf_schema, quarantine, rows
 from topiclake.codec import Codecs
 from topiclake.layout import Layout
 from topiclake.protobuf_codec import ProtobufCodec
-from topiclake.registry_answers import RegisteredSchema
-from topiclake.wire_format import frame, identifier
+from topiclake.schema_registry.answers import RegisteredSchema
+from topiclake.schema_registry.wire_format import frame, identifier
 
 PLACE = 'syntax = "proto3"; package shop; message Place { string zip = 1; repeated Place.Room rooms = 2;'
 PLACE += " message Room { int32 size = 1; } }"

@@ -10,8 +10,8 @@ from topiclake.avro_codec import AvroCodec
 from topiclake.codec import Codecs
 from topiclake.layout import Layout
 from topiclake.rows import judge
-from topiclake.schema_registry import SubjectVersion
-from topiclake.wire_format import frame
+from topiclake.schema_registry.registry import SubjectVersion
+from topiclake.schema_registry.wire_format import frame
 
 LONG = SubjectVersion("gps-value", 1, 7, "AVRO", '"long"')
 BAD = [

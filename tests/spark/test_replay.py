@@ -22,8 +22,8 @@ from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import ConfigError, IngestError
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows
-from topiclake.schema_registry import SchemaRegistry
-from topiclake.wire_format import frame
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 
 
 def record_of(*fields):

@@ -19,10 +19,10 @@ from topiclake.errors import DecodeError, StorageError
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout
 from topiclake.look import Look
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 from topiclake.targets import Target
 from topiclake.topic_schemas import TopicSchemas
-from topiclake.wire_format import frame
 
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
 V2 = json.dumps(

@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from topiclake import wire_format
+from topiclake.schema_registry import wire_format
 
 GUID = "89791762-2336-186f-9674-180ca8e24a1b"
 

@@ -18,7 +18,7 @@ from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, paced, produ
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.kafka import admin as kafka_admin
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
 
 GPS_SCHEMA = {
     "type": "record",

@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake import wire_format
 from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import KafkaError, StorageError
@@ -20,7 +19,8 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import writer as kafka_writer
 from topiclake.parameters import whole_number
 from topiclake.pipelines.taxi_trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry import wire_format
+from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage import mount
 from topiclake.storage.failures import refusal, refusals_named, secret_names
 

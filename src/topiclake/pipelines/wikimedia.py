@@ -28,7 +28,7 @@ from topiclake.pipelines.wikimedia_events import (
     read_events,
     shifted,
 )
-from topiclake.schema_registry import SchemaRegistry
+from topiclake.schema_registry.registry import SchemaRegistry
 
 _LOG = logging.getLogger(__name__)
 #: Wikimedia's own.

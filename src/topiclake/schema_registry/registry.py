@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
 
-from topiclake import registry_answers as answers
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import SchemaRegistryError, SubjectNotFoundError
-from topiclake.registry_answers import Reference, RegisteredSchema, SubjectVersion, Told, canonical
-from topiclake.registry_client import (
+from topiclake.schema_registry import answers
+from topiclake.schema_registry.answers import Reference, RegisteredSchema, SubjectVersion, Told, canonical
+from topiclake.schema_registry.client import (
     GUIDS,
     SCHEMA_NOT_FOUND,
     SUBJECT_NOT_FOUND,
@@ -22,7 +22,7 @@ from topiclake.registry_client import (
     NotFoundError,
     RegistryClient,
 )
-from topiclake.retries import MINUTE, Clock
+from topiclake.schema_registry.retries import MINUTE, Clock
 
 __all__ = ["RegisteredSchema", "SchemaRegistry", "SubjectVersion"]
 

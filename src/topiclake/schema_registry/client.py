@@ -19,7 +19,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the client's own choice of httpx
 
 from topiclake.errors import ConfigError, SchemaRegistryError
-from topiclake.retries import Budget, Clock, FaultError
+from topiclake.schema_registry.retries import Budget, Clock, FaultError
 
 Answer = TypeVar("Answer")
 #: User name and password.
