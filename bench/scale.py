@@ -33,9 +33,10 @@ from bench.drain import Mounts, batch_seconds, sums_of
 from bench.gps_ingest import verify, warm_up
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, secret, spread
 from bench.s3_calls import SETTLE_SECONDS, calls_in
-from topiclake import delta, session
+from topiclake import session
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.pipelines.taxi_trips import SAMPLE
 from workbench.home import Home

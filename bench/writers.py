@@ -26,9 +26,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.rounds import PROJECT, console, own_services, secret
-from topiclake import delta, session
+from topiclake import session
 from topiclake.config.load import load_settings
 from topiclake.config.storage import StorageSettings
+from topiclake.delta import table as delta
 from topiclake.storage import mount
 from workbench.azurite import JAVA_OPTIONS_VARIABLE
 

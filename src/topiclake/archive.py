@@ -16,8 +16,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from topiclake import checkpoint, data_loss, delta, parquet_folder, progress, queries
+from topiclake import checkpoint, data_loss, parquet_folder, progress, queries
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source

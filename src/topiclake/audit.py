@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import data_loss, delta, replay_claims, resumptions
+from topiclake import data_loss, replay_claims, resumptions
 from topiclake.audit_counts import (
     CLAIMED,
     HELD,
@@ -34,6 +34,7 @@ from topiclake.audit_range import (
 )
 from topiclake.audit_report import AuditReport, PartitionAudit, joined
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
 from topiclake.kafka.offsets import held_offsets
 from topiclake.layout import KAFKA_COLUMN

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructField, StructType, VarcharType
 
 from topiclake.codec import OWN
-from topiclake.delta import quoted
+from topiclake.delta.table import quoted
 
 #: Of rows on their way to the table: the record that they were made of.
 RECORD = f"{OWN}record"

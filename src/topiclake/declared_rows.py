@@ -8,8 +8,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import constraints, delta
+from topiclake import constraints
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
+from topiclake.delta import table as delta
 from topiclake.failure import refused_record
 from topiclake.json_values import Values
 from topiclake.kafka import source as kafka_source

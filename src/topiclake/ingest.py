@@ -18,8 +18,6 @@ from topiclake import (
     checkpoint,
     data_loss,
     declared_rows,
-    delta,
-    log_store,
     micro_batch,
     open_transactions,
     progress,
@@ -32,6 +30,8 @@ from topiclake.batch_followers import Follower, WrittenBatch
 from topiclake.checkpoint import NONE
 from topiclake.config.settings import Settings
 from topiclake.consumer_groups import GroupCommit
+from topiclake.delta import log_store
+from topiclake.delta import table as delta
 from topiclake.json_values import Values
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client

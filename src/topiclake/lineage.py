@@ -40,12 +40,13 @@ from openlineage.client.transport.http import (
     TokenProvider,
 )
 
-from topiclake import batch_counts, checkpoint, delta
+from topiclake import batch_counts, checkpoint
 from topiclake.batch_counts import TableCount
 from topiclake.batch_followers import Pause, WrittenBatch
 from topiclake.checkpoint import Offsets
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 
 PRODUCER = "urn:topiclake"

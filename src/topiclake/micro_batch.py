@@ -29,7 +29,6 @@ from topiclake import (
     batch_offsets,
     checkpoint,
     constraints,
-    delta,
     failure,
     observed,
     quarantine,
@@ -38,6 +37,7 @@ from topiclake import (
 from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
 from topiclake.codec import Codecs
+from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN

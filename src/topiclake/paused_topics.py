@@ -8,7 +8,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta
+from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 
 LEDGER_SCHEMA = (

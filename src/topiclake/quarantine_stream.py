@@ -10,18 +10,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import (
-    delta,
-    log_store,
-    quarantine,
-    queries,
-    rows,
-    schema_decisions,
-    streams,
-    targets,
-    value_batch,
-)
+from topiclake import quarantine, queries, rows, schema_decisions, streams, targets, value_batch
 from topiclake.config.settings import Settings
+from topiclake.delta import log_store
+from topiclake.delta import table as delta
 from topiclake.errors import NewSchemaError
 from topiclake.fixed_schemas import FixedSchemas
 from topiclake.json_values import Values

@@ -23,8 +23,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, log_store, replay_claims
+from topiclake import replay_claims
 from topiclake.config.settings import Settings
+from topiclake.delta import log_store
+from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
 from topiclake.replay_reading import Reading, reading

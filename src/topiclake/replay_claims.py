@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from topiclake import delta
+from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 
 #: What names a row of a quarantine: after `resume: restart` offsets come again, at another time.

@@ -18,15 +18,16 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, delta, micro_batch, replay_claims, value_batch
+from topiclake import checkpoint, data_loss, micro_batch, replay_claims, value_batch
 from topiclake.batch_offsets import OFFSETS
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
+from topiclake.delta.table_commits import Commit, Commits
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.json_values import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.paused_topics import Span
-from topiclake.table_commits import Commit, Commits
 from topiclake.targets import Target
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import constraints, delta, evolution
+from topiclake import constraints
 from topiclake.codec import (
     END_FIELD,
     OWN,
@@ -24,6 +24,8 @@ from topiclake.codec import (
     names_schema,
 )
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
+from topiclake.delta import evolution
+from topiclake.delta import table as delta
 from topiclake.failure import NOT_LISTED, refused_record
 from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key

@@ -16,7 +16,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
 
-from topiclake import delta
+from topiclake.delta import table as delta
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 
 _COLUMNS = StructType(

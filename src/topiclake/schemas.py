@@ -9,9 +9,11 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from topiclake import delta, evolution, rows
+from topiclake import rows
 from topiclake.avro_kept import KeptReaderError
 from topiclake.codec import Codec, Codecs, Registered
+from topiclake.delta import evolution
+from topiclake.delta import table as delta
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN

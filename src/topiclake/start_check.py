@@ -15,10 +15,12 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import batch_offsets, checkpoint, delta, resume_table, resumptions, table_commits, targets
+from topiclake import batch_offsets, checkpoint, resume_table, resumptions, targets
 from topiclake.checkpoint import NONE, Offsets, Progress
 from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST
+from topiclake.delta import table as delta
+from topiclake.delta import table_commits
 from topiclake.errors import ConfigError, IngestError
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka.offsets import Held

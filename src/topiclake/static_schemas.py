@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro_form, evolution, rows
+from topiclake import avro_form, rows
 from topiclake.codec import Codecs, Registered
+from topiclake.delta import evolution
 from topiclake.errors import DecodeError
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.wire_format import Part, SchemaKey

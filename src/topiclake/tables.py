@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import delta
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.paused_topics import LEDGER_SCHEMA, waiting

@@ -14,9 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import batch_counts, checkpoint, delta, quarantine
+from topiclake import batch_counts, checkpoint, quarantine
 from topiclake.batch_counts import TableCount
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
 from topiclake.look import Look
 from topiclake.schemas import BatchSchemas
 from topiclake.storage import mount

@@ -23,9 +23,10 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, delta, micro_batch, targets
+from topiclake import checkpoint, data_loss, micro_batch, targets
 from topiclake.checkpoint import Ranges
 from topiclake.config.pipeline import QUARANTINE, TOPIC
+from topiclake.delta import table as delta
 from topiclake.errors import (
     DecodeError,
     IngestError,

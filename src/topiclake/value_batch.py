@@ -15,10 +15,11 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from topiclake import batch_offsets, checkpoint, delta, observed, quarantine
+from topiclake import batch_offsets, checkpoint, observed, quarantine
 from topiclake.batch_counts import TableCount
 from topiclake.checkpoint import Ranges
 from topiclake.declared_rows import REASONS, _detail, _no_left, is_left, judge, or_fail, placed
+from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
 from topiclake.kafka import source as kafka_source

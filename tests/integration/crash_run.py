@@ -19,8 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.drain import Mounts
 from tests.environment import quiet_conf
-from topiclake import checkpoint, delta, ingest, micro_batch, progress, targets
+from topiclake import checkpoint, ingest, micro_batch, progress, targets
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
 from topiclake.session import local_session
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import delta
 from topiclake.config.load import load_settings
+from topiclake.delta import table as delta
 from topiclake.kafka.source import RECORD_SCHEMA
 
 PROJECT = Path(__file__).parents[2]

@@ -9,7 +9,8 @@ from confluent_kafka import Consumer
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
-from topiclake import consumer_groups, delta, ingest
+from topiclake import consumer_groups, ingest
+from topiclake.delta import table as delta
 from topiclake.kafka import client as kafka_client
 from workbench.java import require_java
 

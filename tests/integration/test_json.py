@@ -11,7 +11,8 @@ import pytest
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import delta, observed, targets, value_batch
+from topiclake import observed, targets, value_batch
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, IngestError
 from topiclake.json_values import Values
 

@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import checkpoint, data_loss, delta, ingest, open_transactions, queries
+from topiclake import checkpoint, data_loss, ingest, open_transactions, queries
 from topiclake.config.load import load_settings
+from topiclake.delta import table as delta
 from topiclake.errors import (
     ConfigError,
     KafkaError,

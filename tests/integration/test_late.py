@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import delta
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 from topiclake.kafka import client as kafka_client
 from topiclake.windows import Windows, window_counts

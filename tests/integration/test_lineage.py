@@ -17,10 +17,11 @@ import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, crash_behind_batch, right
 from tests.waiting import wait_until
-from topiclake import batch_counts, delta, lineage
+from topiclake import batch_counts, lineage
 from topiclake.batch_followers import Pause
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.secret import Secret
+from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 
 SPECIFICATION = Path(__file__).parent / "openlineage"

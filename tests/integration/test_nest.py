@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import delta
 from topiclake.config.load import load_settings
 from topiclake.config.secret import Secret
 from topiclake.config.webhook import WebhookSettings
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, KafkaError, NoticeError, StorageError
 from topiclake.sinks.notices import NOTICES
 from topiclake.sinks.webhook import Webhook

@@ -14,7 +14,8 @@ from delta.tables import DeltaTable
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
-from topiclake import delta, micro_batch, paused_topics, resume_table
+from topiclake import micro_batch, paused_topics, resume_table
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 from topiclake.kafka import client as kafka_client
 

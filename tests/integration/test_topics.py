@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient
 from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.waiting import wait_until
-from topiclake import audit, delta, ingest, paused_topics, progress, topics
+from topiclake import audit, ingest, paused_topics, progress, topics
 from topiclake.config.load import load_settings
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client

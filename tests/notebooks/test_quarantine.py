@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from tests.environment import succeeded, without_workbench
-from topiclake import delta, micro_batch
+from topiclake import micro_batch
+from topiclake.delta import table as delta
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout
 from topiclake.schema_registry.registry import SchemaRegistry

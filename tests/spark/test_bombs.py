@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.environment import quiet_conf
-from topiclake import avro_decoding, delta, micro_batch
+from topiclake import avro_decoding, micro_batch
+from topiclake.delta import table as delta
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
 from topiclake.schema_registry.registry import SchemaRegistry

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JError
 
-from topiclake import checkpoint, data_loss, delta, queries
+from topiclake import checkpoint, data_loss, queries
 from topiclake.checkpoint import NONE, Planned
+from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.sinks.delta_table import DeltaBatches
 

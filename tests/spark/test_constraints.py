@@ -6,7 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from topiclake import constraints, delta, value_batch
+from topiclake import constraints, value_batch
+from topiclake.delta import table as delta
 from topiclake.json_values import Values, parsed
 from topiclake.layout import Layout
 from topiclake.look import look_at

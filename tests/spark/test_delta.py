@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
-from topiclake import delta
+from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 
 

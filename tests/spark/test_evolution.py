@@ -9,7 +9,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
-from topiclake import delta, evolution
+from topiclake.delta import evolution
+from topiclake.delta import table as delta
 
 #: Old type, new type, a row in the old, a row in the new, and the old row as it is read afterwards.
 WIDENED = [

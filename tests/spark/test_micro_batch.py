@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from tests.integration.fault_proxy import FaultProxy
 from tests.target_schemas import with_schemas
-from topiclake import delta, micro_batch, observed
+from topiclake import micro_batch, observed
+from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import PySparkException
 
-from topiclake import log_store
+from topiclake.delta import log_store
 from topiclake.errors import PlatformError
 from topiclake.session import AVRO_LIMITS, jvm_options, require_avro_limits
 

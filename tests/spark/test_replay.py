@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from tests.waiting import wait_until
-from topiclake import automatic_replay, delta, micro_batch, replay, replay_claims, targets
+from topiclake import automatic_replay, micro_batch, replay, replay_claims, targets
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError
 from topiclake.quarantine_views import quarantine_reasons, quarantine_rows
 from topiclake.schema_registry.registry import SchemaRegistry

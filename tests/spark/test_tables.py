@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from tests.target_schemas import with_schemas
-from topiclake import delta, micro_batch, progress, tables
+from topiclake import micro_batch, progress, tables
 from topiclake.config.load import load_settings
+from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, StorageError
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.layout import Layout

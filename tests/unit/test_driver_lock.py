@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from topiclake import driver_lock, log_store
+from topiclake.delta import driver_lock, log_store
 from topiclake.errors import PlatformError
 
 FIRST = """\

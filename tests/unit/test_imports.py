@@ -230,10 +230,10 @@ def test_notebooks_only_tell_the_story() -> None:
 
 TREE = {
     "topiclake.__init__": "from topiclake.ingest import ingest\nfrom topiclake import errors",
-    "topiclake.pipelines": "from topiclake import ingest, session\nfrom topiclake.delta import append",
+    "topiclake.pipelines": "from topiclake import ingest, session\nfrom topiclake.delta.table import append",
     "topiclake.ingest": "from topiclake import avro, kafka\nfrom topiclake.session import is_databricks",
     "topiclake.kafka.client": "from topiclake.config.load import KafkaSettings\nimport pyspark.sql",
-    "topiclake.delta": "import topiclake.errors",
+    "topiclake.delta.table": "import topiclake.errors",
     "topiclake.avro": "from . import schema_registry\nfrom .wire_format import frame",
     "topiclake.schema_registry.registry": "from topiclake.config.load import Settings",
     "topiclake.schema_registry.wire_format": "import pyspark",
@@ -272,7 +272,7 @@ def test_a_tree_that_keeps_the_rules_passes() -> None:
         ("topiclake.config.load", "import topiclake.session"),
         ("topiclake.errors", "from topiclake.config.load import Settings"),
         ("topiclake.session", "from topiclake.avro import decode"),
-        ("topiclake.delta", "from topiclake import ingest_gps"),
+        ("topiclake.delta.table", "from topiclake import ingest_gps"),
         ("workbench.runner", "from topiclake.ingest import ingest"),
         ("workbench.runner", "from topiclake import kafka"),
         ("workbench.runner", "import topiclake"),

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from topiclake import log_store
 from topiclake.config.storage import StorageSettings
+from topiclake.delta import log_store
 from topiclake.errors import PlatformError, StorageError
 from topiclake.storage import mount
 from topiclake.storage.access import hadoop_settings

@@ -8,8 +8,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, tables
+from topiclake import tables
 from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
 from topiclake.deserializers import deserializer
 from topiclake.errors import StorageError
 

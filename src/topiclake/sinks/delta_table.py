@@ -13,8 +13,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, log_store, queries
+from topiclake import queries
 from topiclake.config.settings import Settings
+from topiclake.delta import log_store
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.storage import mount
 

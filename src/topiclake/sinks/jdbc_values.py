@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from topiclake.delta import quoted
+from topiclake.delta.table import quoted
 from topiclake.sinks.jdbc_tables import Shape
 
 #: A row that is longer as JSON goes into the quarantine with its values cut.

@@ -16,8 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import checkpoint, data_loss, declared_rows, delta, log_store, queries
+from topiclake import checkpoint, data_loss, declared_rows, queries
 from topiclake.config.settings import Settings
+from topiclake.delta import log_store
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.json_values import Values
 from topiclake.kafka import source as kafka_source

@@ -18,8 +18,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import delta, log_store, queries
+from topiclake import queries
 from topiclake.config.settings import Settings
+from topiclake.delta import log_store
+from topiclake.delta import table as delta
 from topiclake.sinks.webhook import Webhook, message
 from topiclake.storage import mount
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from topiclake import driver_lock
+from topiclake.delta import driver_lock
 from topiclake.errors import PlatformError
 from topiclake.session import is_databricks
 
