@@ -29,9 +29,9 @@ import topiclake as tl
 from bench.drain import start_spark
 from bench.gps_ingest import cpu_seconds
 from bench.rounds import PROJECT, console, in_rounds, own_services, spread
-from topiclake import progress
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
+from topiclake.streaming import progress
 
 TOPIC, WARM_UP = "isp-hits", "isp-hits-warm-up"
 WARM_UP_RECORDS, ROWS = 200_000, 1_000_000

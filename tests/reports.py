@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 
 import psutil
 
-from topiclake.batch_counts import TableCount
 from topiclake.monitoring.lag import Lag
 from topiclake.monitoring.reports import BatchReport, PartitionReport, read_report
 from topiclake.monitoring.store import Run, Store
+from topiclake.streaming.batch_counts import TableCount
 
 LAGS = {PartitionReport("gps", 0, 4, 9): Lag(5, 2.5), PartitionReport("gps", 1, 8, 9): Lag(1, 0.5)}
 COUNTS = [TableCount("/gps", 7), TableCount("/gps_quarantine", 3, {"bad_magic": 2, "too_short": 1})]

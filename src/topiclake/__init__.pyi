@@ -2,7 +2,6 @@ from .archive import start_archive
 from .audit import audit_ingest
 from .avro_records import propose_schemas
 from .config.load import load_settings
-from .data_loss import lost_offsets
 from .deserializers import deserializer
 from .ingest import start_ingest
 from .kafka.admin import ensure_topic
@@ -34,11 +33,9 @@ from .pipelines.nest_report import sightings_chart, sightings_report
 from .pipelines.taxi import publish_trips
 from .pipelines.wikimedia import publish_live_edits, publish_recorded_edits
 from .pipelines.wikimedia_edits import edit_counts, edits_per_window, wikimedia_edits
-from .progress import await_caught_up, keep_running
 from .quarantine_stream import start_quarantine
 from .quarantine_views import quarantine_reasons, quarantine_rows
 from .replay import quarantine_summary, replay_quarantine
-from .restarts import start_restarted
 from .schema_registry.registry import SchemaRegistry
 from .sinks.avro_topic import avro_batches, start_avro_writer, write_avro
 from .sinks.console import start_console
@@ -50,11 +47,14 @@ from .sinks.memory import start_memory
 from .sinks.notices import notice_batches
 from .sinks.several import start_sinks
 from .sinks.topic import start_topic_writer, topic_batches
-from .state import set_state
 from .storage.mount import mount
+from .streaming.lost_offsets import lost_offsets
+from .streaming.progress import await_caught_up, keep_running
+from .streaming.restarts import start_restarted
+from .streaming.state import set_state
+from .streaming.windows import Windows, window_counts
 from .streams import decode_values, read_records, read_values
 from .tables import create_view, paused_topics, summarize, table_history, table_path
-from .windows import Windows, window_counts
 
 __all__ = [
     "SchemaRegistry",

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from topiclake import checkpoint, data_loss, parquet_folder, progress, queries
+from topiclake import parquet_folder
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
@@ -28,6 +28,7 @@ from topiclake.static_schemas import StaticSchemas
 from topiclake.storage import mount
 from topiclake.storage.access import renewed_key
 from topiclake.storage.failures import refusals_named
+from topiclake.streaming import checkpoint, lost_offsets, progress, queries
 from topiclake.topic_schemas import TopicSchemas
 
 
@@ -151,7 +152,7 @@ class Archive:
             except DecodeError as error:
                 self._learn(error)
             else:
-                find = partial(data_loss.explained, self.spark, self.settings, self.checkpoint)
+                find = partial(lost_offsets.explained, self.spark, self.settings, self.checkpoint)
                 progress.explain_losses(query, find)
                 return query
 
@@ -202,10 +203,10 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
     parquet_folder.require_own(spark, settings.storage, table, checkpoint_path, key="table_path")
     with refusals_named(settings.storage, checkpoint_path):
         position = checkpoint.position(spark, checkpoint_path)
-        new_ids = data_loss.require_or_keep(spark, settings, checkpoint_path, position)
+        new_ids = lost_offsets.require_or_keep(spark, settings, checkpoint_path, position)
     # At once, where a person waits; a running stream waits for a registry that is away.
     schemas.plain_keys()
     known = StaticSchemas(spark, schemas.waiting(settings.schema_registry))
     with refusals_named(settings.storage, checkpoint_path):
-        data_loss.keep_ids(spark, new_ids, checkpoint_path)
+        lost_offsets.keep_ids(spark, new_ids, checkpoint_path)
     return Archive(spark, settings, dbutils, table, checkpoint_path, known)

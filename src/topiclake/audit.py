@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import data_loss, replay_claims, resumptions
+from topiclake import replay_claims
 from topiclake.audit_counts import (
     CLAIMED,
     HELD,
@@ -40,6 +40,7 @@ from topiclake.kafka.offsets import held_offsets
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
+from topiclake.streaming import lost_offsets, resumptions
 
 
 def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> AuditReport:  # noqa: ANN401
@@ -112,7 +113,9 @@ def _audit_topic(
     policy = Policy(
         skips_tombstones=pipeline.tombstones == "skip", compacted=is_compacted(settings.kafka, topic)
     )
-    with data_loss.losses_named(f"records of topic {topic} while they were audited", "the audit once more"):
+    with lost_offsets.losses_named(
+        f"records of topic {topic} while they were audited", "the audit once more"
+    ):
         places = [_held_places(spark, settings, ranges), *landed]
         report = _report(topic, ranges, _in_ranges(spark, ranges, places), policy)
         if settings.kafka.isolation_level == "read_committed" and report.has_rows_without_record:

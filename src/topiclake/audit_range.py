@@ -10,13 +10,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, paused_topics, resumptions
+from topiclake import paused_topics
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.client import TIMEOUT_SECONDS
+from topiclake.streaming import checkpoint, resumptions
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from confluent_kafka.error import KafkaError as ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from topiclake import paused_topics
-from topiclake.batch_followers import Pause, WrittenBatch
-from topiclake.checkpoint import Offsets
 from topiclake.errors import KafkaError
 from topiclake.kafka.client import TIMEOUT_SECONDS
+from topiclake.streaming.batch_hooks import Pause, WrittenBatch
+from topiclake.streaming.checkpoint import Offsets
 
 _COMING = (
     ClientError.NOT_COORDINATOR,

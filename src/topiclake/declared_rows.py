@@ -11,11 +11,11 @@ from pyspark.sql.types import StructType
 from topiclake import constraints
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.delta import table as delta
-from topiclake.failure import refused_record
 from topiclake.json_values import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
 from topiclake.look import NO_TABLE, Look
+from topiclake.streaming.failure import refused_record
 
 #: Why a value is no row; see `json_values`.
 REASONS = ("tombstone", "undecodable", REFUSED_BY_TABLE)

@@ -12,22 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from topiclake import (
-    automatic_replay,
-    batch_followers,
-    checkpoint,
-    data_loss,
-    declared_rows,
-    micro_batch,
-    open_transactions,
-    progress,
-    queries,
-    targets,
-    topics,
-    value_batch,
-)
-from topiclake.batch_followers import Follower, WrittenBatch
-from topiclake.checkpoint import NONE
+from topiclake import automatic_replay, declared_rows, micro_batch, targets, topics, value_batch
 from topiclake.config.settings import Settings
 from topiclake.consumer_groups import GroupCommit
 from topiclake.delta import log_store
@@ -43,6 +28,9 @@ from topiclake.start_check import StartCheck
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.storage.renewal import WriteBatch
+from topiclake.streaming import batch_hooks, checkpoint, lost_offsets, open_transactions, progress, queries
+from topiclake.streaming.batch_hooks import Follower, WrittenBatch
+from topiclake.streaming.checkpoint import NONE
 from topiclake.targets import Target
 from topiclake.topics import Topics
 
@@ -78,10 +66,10 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     try:
         query = _start(spark, settings, dbutils, to, followers)
     except BaseException:
-        batch_followers.close(followers)
+        batch_hooks.close(followers)
         raise
     if followers:
-        batch_followers.close_with(query, followers)
+        batch_hooks.close_with(query, followers)
     return query
 
 
@@ -97,12 +85,12 @@ def _start(
         before = checkpoint.progress(spark, to.checkpoint)
     known = before.position or {}
     if several is not None:
-        waits, seen = settings.pipeline.wait_for_topic, data_loss.seen_topics(spark, to.checkpoint)
+        waits, seen = settings.pipeline.wait_for_topic, lost_offsets.seen_topics(spark, to.checkpoint)
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen)
     settings = StartCheck(spark, settings, to, before, several, _reader(settings)).run()
     # Before the table is made: the checkpoint may lie elsewhere.
     with refusals_named(settings.storage, to.checkpoint):
-        new_ids = dict(data_loss.require_or_keep(spark, settings, to.checkpoint, before.position))
+        new_ids = dict(lost_offsets.require_or_keep(spark, settings, to.checkpoint, before.position))
     is_new = bool(new_ids) and before.position is None
     for follower in followers:
         follower.begin()
@@ -113,11 +101,11 @@ def _start(
     if followers:
         if settings.pipeline.has_table_for_each:
             _follow_resumed(spark, to, followers)
-        write_batch = batch_followers.followed(write_batch, followers, to.checkpoint, to.start)
+        write_batch = batch_hooks.followed(write_batch, followers, to.checkpoint, to.start)
     if several is None and not settings.pipeline.fail_on_data_loss:
         client = kafka_client.client_settings(settings.kafka)
-        watch = data_loss.Watch(settings.name, to.checkpoint, to.start, client)
-        write_batch = partial(data_loss.write_watched, watch, write_batch)
+        watch = lost_offsets.Watch(settings.name, to.checkpoint, to.start, client)
+        write_batch = partial(lost_offsets.write_watched, watch, write_batch)
     records = kafka_source.read_topic(
         spark,
         settings.kafka,
@@ -135,7 +123,7 @@ def _start(
         location=to.checkpoint,
         started_as=to.start,
     )
-    progress.explain_losses(query, partial(data_loss.explained, spark, settings, to.checkpoint))
+    progress.explain_losses(query, partial(lost_offsets.explained, spark, settings, to.checkpoint))
     open_transactions.watch(query, settings.kafka, settings.pipeline)
     automatic_replay.watch(query, spark, settings, dbutils)
     return query
@@ -144,7 +132,7 @@ def _start(
 def _keep_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:
     """Keep ids in the checkpoint, once."""
     with refusals_named(settings.storage, path):
-        data_loss.keep_ids(spark, new_ids, path)
+        lost_offsets.keep_ids(spark, new_ids, path)
     new_ids.clear()
 
 
@@ -152,7 +140,7 @@ def _follow_resumed(spark: SparkSession, to: Target, followers: Sequence[Followe
     """Follow what was written at the start: all that is done, also of topics that were paused."""
     done = checkpoint.last_committed(spark, to.checkpoint)
     if done != NONE:
-        batch_followers.follow(followers, to.start, WrittenBatch(spark, to.checkpoint, done))
+        batch_hooks.follow(followers, to.start, WrittenBatch(spark, to.checkpoint, done))
 
 
 def _followers(settings: Settings, dbutils: Any) -> list[Follower]:  # noqa: ANN401

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import data_loss
 from topiclake.config.settings import Settings
 from topiclake.config.source import LATEST
 from topiclake.errors import ConfigError
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
+from topiclake.streaming import lost_offsets
 
 
 def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -44,7 +44,7 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
     kafka_admin.require_topics(settings.kafka, pipeline)
     held = kafka_offsets.held_of(settings.kafka, pipeline, [])
     kafka_offsets.require_partitions(pipeline, held)
-    data_loss.require_configured(settings, held)
+    lost_offsets.require_configured(settings, held)
     options = kafka_source.of_batch(pipeline) | kafka_source.range_options(settings.kafka)
     return spark.read.format("kafka").options(**options).load()
 

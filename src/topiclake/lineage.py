@@ -40,14 +40,14 @@ from openlineage.client.transport.http import (
     TokenProvider,
 )
 
-from topiclake import batch_counts, checkpoint
-from topiclake.batch_counts import TableCount
-from topiclake.batch_followers import Pause, WrittenBatch
-from topiclake.checkpoint import Offsets
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
+from topiclake.streaming import batch_counts, checkpoint
+from topiclake.streaming.batch_counts import TableCount
+from topiclake.streaming.batch_hooks import Pause, WrittenBatch
+from topiclake.streaming.checkpoint import Offsets
 
 PRODUCER = "urn:topiclake"
 _BY: dict[str, Any] = {"producer": PRODUCER}

@@ -23,19 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import (
-    avro_form,
-    batch_counts,
-    batch_offsets,
-    checkpoint,
-    constraints,
-    failure,
-    observed,
-    quarantine,
-    rows,
-)
-from topiclake.batch_counts import TableCount
-from topiclake.checkpoint import Ranges
+from topiclake import avro_form, constraints, quarantine, rows
 from topiclake.codec import Codecs
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError
@@ -44,6 +32,9 @@ from topiclake.layout import KAFKA_COLUMN
 from topiclake.rows import Tally
 from topiclake.schema_registry.wire_format import SchemaKey
 from topiclake.schemas import BatchSchemas
+from topiclake.streaming import batch_counts, batch_offsets, checkpoint, failure, observation
+from topiclake.streaming.batch_counts import TableCount
+from topiclake.streaming.checkpoint import Ranges
 from topiclake.targets import LATE, Target, tell, tell_earlier, writer_name
 
 _log = logging.getLogger(__name__)
@@ -181,7 +172,7 @@ def _write_known(
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not _is_committed(batch, told, attempt):
         return None
-    counted = observed.counts(f"batch {batch.number} is in {batch.target.table}", told, written)
+    counted = observation.counts(f"batch {batch.number} is in {batch.target.table}", told, written)
     if counted is None:
         return None
     rows_written = int(counted["rows"])
@@ -191,7 +182,7 @@ def _write_known(
 
 def _is_committed(batch: Batch, told: Observation, attempt: str) -> bool:
     # To ask the table are two calls on an object store.
-    return observed.is_told_soon(told) or delta.is_committed(batch.spark, batch.target.table, attempt)
+    return observation.is_told_soon(told) or delta.is_committed(batch.spark, batch.target.table, attempt)
 
 
 def _finish(batch: Batch, codecs: Codecs) -> None:

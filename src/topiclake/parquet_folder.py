@@ -7,11 +7,11 @@ import re
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from topiclake import checkpoint
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.storage.failures import refusals_named
+from topiclake.streaming import checkpoint
 
 
 def require_own(

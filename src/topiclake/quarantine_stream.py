@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import quarantine, queries, rows, schema_decisions, streams, targets, value_batch
+from topiclake import quarantine, rows, schema_decisions, streams, targets, value_batch
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
@@ -23,6 +23,7 @@ from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.session import require_avro_limits
 from topiclake.storage import mount
 from topiclake.storage.renewal import WriteBatch
+from topiclake.streaming import queries
 from topiclake.targets import Target, writer_name
 
 #: What is added to a checkpoint's path for that of `start_quarantine`.

@@ -18,8 +18,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, micro_batch, replay_claims, value_batch
-from topiclake.batch_offsets import OFFSETS
+from topiclake import micro_batch, replay_claims, value_batch
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.delta.table_commits import Commit, Commits
@@ -28,6 +27,8 @@ from topiclake.json_values import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.paused_topics import Span
+from topiclake.streaming import checkpoint, lost_offsets
+from topiclake.streaming.batch_offsets import OFFSETS
 from topiclake.targets import Target
 
 
@@ -220,7 +221,7 @@ def write_missing(
     # A join by names puts them first.
     records = records.select(*read.columns)
     what = f"records of topic {content.topic} that are in neither table"
-    with data_loss.losses_named(what, "fail_on_data_loss=false, which continues without them"):
+    with lost_offsets.losses_named(what, "fail_on_data_loss=false, which continues without them"):
         if not records.isEmpty():
             _write(spark, settings, content, records, spans)
 

@@ -26,9 +26,9 @@ from topiclake.codec import (
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
-from topiclake.failure import NOT_LISTED, refused_record
 from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
+from topiclake.streaming.failure import NOT_LISTED, refused_record
 
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
 PLACE = f"{OWN}place"

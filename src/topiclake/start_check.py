@@ -15,8 +15,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import batch_offsets, checkpoint, resume_table, resumptions, targets
-from topiclake.checkpoint import NONE, Offsets, Progress
+from topiclake import resume_table, targets
 from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST
 from topiclake.delta import table as delta
@@ -28,6 +27,8 @@ from topiclake.layout import KAFKA_COLUMN
 from topiclake.paused_topics import Span, mark_all_resumed, paused_spans
 from topiclake.resume_table import Resumption, TableContent
 from topiclake.storage.failures import refusals_named
+from topiclake.streaming import batch_offsets, checkpoint, resumptions
+from topiclake.streaming.checkpoint import NONE, Offsets, Progress
 from topiclake.targets import Target
 from topiclake.topics import Topics
 

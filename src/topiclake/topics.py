@@ -23,8 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import checkpoint, data_loss, micro_batch, targets
-from topiclake.checkpoint import Ranges
+from topiclake import micro_batch, targets
 from topiclake.config.pipeline import QUARANTINE, TOPIC
 from topiclake.delta import table as delta
 from topiclake.errors import (
@@ -34,11 +33,13 @@ from topiclake.errors import (
     StorageError,
     SubjectNotFoundError,
 )
-from topiclake.failure import FAILFAST
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange
 from topiclake.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused
+from topiclake.streaming import checkpoint, lost_offsets
+from topiclake.streaming.checkpoint import Ranges
+from topiclake.streaming.failure import FAILFAST
 from topiclake.targets import Target
 
 #: Seconds between two tries to resume a topic while the query runs.
@@ -134,10 +135,10 @@ def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
 def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, LostRange]:
     """Return by topic what Kafka has lost of a batch; it is noted where the topic is not paused for it."""
     of_pipeline = {topic: found for topic, found in ranges.items() if re.fullmatch(topics.reads, topic)}
-    found = data_loss.lost_of_batch(topics.client, of_pipeline)
+    found = lost_offsets.lost_of_batch(topics.client, of_pipeline)
     is_kept = topics.fail_on_data_loss
     noted = [one for one in found if not is_kept or not _not_empty(ranges[one.topic])]
-    data_loss.keep(spark, topics.template.pipeline, topics.template.checkpoint, noted)
+    lost_offsets.keep(spark, topics.template.pipeline, topics.template.checkpoint, noted)
     return {one.topic: one for one in found}
 
 

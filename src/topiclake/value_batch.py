@@ -15,15 +15,16 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from topiclake import batch_offsets, checkpoint, observed, quarantine
-from topiclake.batch_counts import TableCount
-from topiclake.checkpoint import Ranges
+from topiclake import quarantine
 from topiclake.declared_rows import REASONS, _detail, _no_left, is_left, judge, or_fail, placed
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.json_values import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.look import NO_TABLE, Look, look_at
+from topiclake.streaming import batch_offsets, checkpoint, observation
+from topiclake.streaming.batch_counts import TableCount
+from topiclake.streaming.checkpoint import Ranges
 from topiclake.targets import Target, tell, tell_earlier, writer_name
 
 
@@ -101,9 +102,9 @@ def _write(
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = (
-        had_written or observed.is_told_soon(told) or delta.is_committed(spark, target.table, attempt)
+        had_written or observation.is_told_soon(told) or delta.is_committed(spark, target.table, attempt)
     )
-    found = observed.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
+    found = observation.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
     if found is None:
         commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
         batch_offsets.require_same(

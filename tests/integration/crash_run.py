@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.drain import Mounts
 from tests.environment import quiet_conf
-from topiclake import checkpoint, ingest, micro_batch, progress, targets
+from topiclake import ingest, micro_batch, targets
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.session import local_session
+from topiclake.streaming import checkpoint, progress
 
 PROJECT = Path(__file__).resolve().parents[2]
 #: Every place at which a batch can be cut in two: around its three commits, and before Spark's commit file.

@@ -23,11 +23,11 @@ from pyspark.sql import functions as F
 
 from tests.environment import Unmounted, quiet_conf
 from tests.integration.databases import PASSWORD, USER, Server
-from topiclake import progress
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
 from topiclake.sinks import jdbc, jdbc_connection
+from topiclake.streaming import progress
 
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180

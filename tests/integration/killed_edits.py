@@ -12,9 +12,9 @@ from pathlib import Path
 import topiclake as tl
 from tests.environment import Unmounted, quiet_conf
 from tests.waiting import wait_until
-from topiclake import queries
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
+from topiclake.streaming import queries
 
 PROJECT = Path(__file__).resolve().parents[2]
 

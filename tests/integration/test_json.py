@@ -11,10 +11,11 @@ import pytest
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import observed, targets, value_batch
+from topiclake import targets, value_batch
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, IngestError
 from topiclake.json_values import Values
+from topiclake.streaming import observation
 
 RIGHT = b'{"ip":"192.0.2.1","hittime":"2026-01-02T03:04:05Z"}'
 CUT = b'{"ip":"192.0.2.1","is'
@@ -167,7 +168,7 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
     value_batch.write(anew, values, session.createDataFrame([], records.schema), 1)
     # A listener tells the counts: of a bus that drops what it cannot hold, and that anybody may clear.
     session._jsparkSession.listenerManager().clear()
-    monkeypatch.setattr(observed, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
     value_batch.write(anew, values, session.createDataFrame(records.collect(), records.schema), 2)
     assert f"batch 2 is in {to.table}, but Spark does not tell its counts" in caplog.text
 

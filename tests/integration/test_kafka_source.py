@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import checkpoint, data_loss, ingest, open_transactions, queries
+from topiclake import ingest
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import (
@@ -29,6 +29,7 @@ from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.streaming import checkpoint, lost_offsets, open_transactions, queries
 
 CONF = Path(__file__).parents[2] / "conf"
 ID = '{"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]}'
@@ -127,7 +128,9 @@ class World:
         settings = self.settings(**given)
         path = settings.pipeline.checkpoint_path
         position = checkpoint.position(self.spark, path)
-        data_loss.keep_ids(self.spark, data_loss.require_or_keep(self.spark, settings, path, position), path)
+        lost_offsets.keep_ids(
+            self.spark, lost_offsets.require_or_keep(self.spark, settings, path, position), path
+        )
         return self.drain(**given)
 
     def rows(self):
@@ -264,7 +267,7 @@ def test_deleted_records_are_told_at_the_start_and_gone_past_when_that_is_allowe
     assert "(2 records)" in raised.value.cause
     assert "fail_on_data_loss=false" in raised.value.remedy
     assert world.lost() == [(0, 3, 5, 2, "aged_out")]
-    with caplog.at_level(logging.WARNING, "topiclake.data_loss"):
+    with caplog.at_level(logging.WARNING, "topiclake.streaming.lost_offsets"):
         assert world.stream(fail_on_data_loss="false") == [0, 1, 2, 5, 6]
     assert "partition 0: offsets 3 to before 5 (2 records)" in caplog.text
     assert world.lost() == [(0, 3, 5, 2, "aged_out")], "the checkpoint has gone on, and the list stays"

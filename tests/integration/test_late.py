@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 from topiclake.kafka import client as kafka_client
-from topiclake.windows import Windows, window_counts
+from topiclake.streaming.windows import Windows, window_counts
 
 SEVERAL_STATES = "spark.sql.streaming.statefulOperator.allowMultiple"
 START = datetime(2026, 1, 2, 3, tzinfo=timezone.utc)

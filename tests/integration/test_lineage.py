@@ -17,12 +17,13 @@ import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, crash_behind_batch, right
 from tests.waiting import wait_until
-from topiclake import batch_counts, lineage
-from topiclake.batch_followers import Pause
+from topiclake import lineage
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.secret import Secret
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
+from topiclake.streaming import batch_counts
+from topiclake.streaming.batch_hooks import Pause
 
 SPECIFICATION = Path(__file__).parent / "openlineage"
 API_KEY = "Sesam-123"
@@ -223,7 +224,7 @@ def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, s
     assert [one["run"]["facets"]["topiclake_batch"]["batchId"] for one in valid(server.taken)] == [0, 1, 2]
     path, authorization, _, _ = server.asked[-1]
     assert (path, authorization) == ("/api/v1/lineage", f"Bearer {API_KEY}")
-    warned = [one.getMessage() for one in caplog.records if one.name == "topiclake.batch_followers"]
+    warned = [one.getMessage() for one in caplog.records if one.name == "topiclake.streaming.batch_hooks"]
     assert len(warned) == 1
     assert f"telling its lineage to {server.url} failed" in warned[0]
     assert API_KEY not in caplog.text

@@ -20,7 +20,6 @@ from tests.dashboards import dashboard
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import crash_behind_batch
 from tests.waiting import wait_until
-from topiclake import batch_counts
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError
 from topiclake.kafka import admin as kafka_admin
@@ -28,6 +27,7 @@ from topiclake.kafka import client as kafka_client
 from topiclake.monitoring.listener import monitor_queries, stop_monitoring
 from topiclake.monitoring.store import Store
 from topiclake.schema_registry.wire_format import frame
+from topiclake.streaming import batch_counts
 from workbench.dashboard.snapshot import details, overview
 from workbench.query_watch import reports_file
 

@@ -22,13 +22,14 @@ from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.hits_topic import PROJECT
 from tests.target_schemas import with_schemas
-from topiclake import fixed_schemas, micro_batch, protobuf_schema, quarantine_stream, queries, targets
+from topiclake import fixed_schemas, micro_batch, protobuf_schema, quarantine_stream, targets
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.streaming import queries
 
 
 def json_schema(text, **given):

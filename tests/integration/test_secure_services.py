@@ -30,10 +30,10 @@ from topiclake.errors import KafkaError, SchemaRegistryError
 from topiclake.ingest import start_ingest
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
-from topiclake.progress import await_caught_up
 from topiclake.schema_registry.registry import SchemaRegistry as RegistryClient
 from topiclake.session import local_session
 from topiclake.storage.mount import mount
+from topiclake.streaming.progress import await_caught_up
 from workbench import processes, services
 from workbench.certificates import Certificate, make_certificate
 from workbench.dbutils import DBUtils

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration import killed_sinks
-from topiclake import checkpoint
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, KafkaError, PlatformError, StorageError
 from topiclake.sinks import files
+from topiclake.streaming import checkpoint
 
 DAYS = ("2026-01-02", "2026-01-03")
 

@@ -33,12 +33,12 @@ from tests.environment import succeeded
 from tests.integration.skewed_clock import SkewedClock
 from tests.waiting import wait_until
 from tests.warm_jvm import WarmJvm
-from topiclake import checkpoint
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
+from topiclake.streaming import checkpoint
 from workbench import ports, services
 from workbench.azure_sas import API_VERSION
 from workbench.azurite import CONTAINER, HOST, Azurite

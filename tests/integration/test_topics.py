@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.waiting import wait_until
-from topiclake import audit, ingest, paused_topics, progress, topics
+from topiclake import audit, ingest, paused_topics, topics
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
@@ -22,6 +22,7 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.streaming import progress
 
 CONF = Path(__file__).parents[2] / "conf"
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})

@@ -20,7 +20,7 @@ from tests.environment import Unmounted, succeeded
 from tests.integration import killed_edits
 from tests.unit.sse_server import event_id, serving
 from tests.waiting import wait_until
-from topiclake import event_stream, restarts
+from topiclake import event_stream
 from topiclake.avro_producer import AvroRecord, produce
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
@@ -29,6 +29,7 @@ from topiclake.kafka.writer import ID_HEADER
 from topiclake.pipelines import wikimedia_events
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.streaming import restarts
 
 PROJECT = Path(__file__).parents[2]
 RECORDED = PROJECT / "data" / "wikimedia_recentchange.ndjson"

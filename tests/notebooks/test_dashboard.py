@@ -19,9 +19,9 @@ from tests.dashboards import dashboard
 from tests.delta_logs import added, made, write_log, write_quarantine
 from tests.environment import without_workbench
 from tests.waiting import wait_until
-from topiclake.batch_counts import TableCount
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store
+from topiclake.streaming.batch_counts import TableCount
 from workbench import processes
 from workbench.dashboard.beside import dashboard_beside
 from workbench.dashboard.delta_log import SMALL_FILES

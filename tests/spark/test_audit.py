@@ -23,9 +23,9 @@ from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError, StorageError
 from topiclake.ingest import start_ingest
 from topiclake.kafka import client as kafka_client
-from topiclake.progress import await_caught_up
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.streaming.progress import await_caught_up
 
 SCHEMA = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
 #: Partition 0 has more than three blocks of 64 offsets, partition 1 only bad records, partition 2 none.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JError
 
-from topiclake import checkpoint, data_loss, queries
-from topiclake.checkpoint import NONE, Planned
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.sinks.delta_table import DeltaBatches
+from topiclake.streaming import checkpoint, lost_offsets, queries
+from topiclake.streaming.checkpoint import NONE, Planned
 
 FIRST, ANEW = "qX3a0Zl7Qk6n1hYb2cV9Lg", "u0Pp5m1TRXmW8d3Zs7JrKA"
 METADATA = '{"batchWatermarkMs":1500,"batchTimestampMs":9,"conf":{}}'
@@ -78,10 +78,10 @@ def test_the_id_of_a_query_is_read_once_a_start_and_anew_by_the_next_one(spark, 
 
 def test_ids_that_cannot_be_kept_are_right_where_a_start_beside_this_one_has_kept_them(spark, tmp_path):
     path = tmp_path.as_uri()
-    data_loss.keep_ids(spark, {"gps": FIRST}, path)
+    lost_offsets.keep_ids(spark, {"gps": FIRST}, path)
     # In the way of each further job that writes there.
     (tmp_path / "topiclake/topics/_temporary").write_text("")
-    data_loss.keep_ids(spark, {"gps": FIRST}, path)
+    lost_offsets.keep_ids(spark, {"gps": FIRST}, path)
     for new in ({"gps": ANEW}, {"gps": FIRST, "hits": ANEW}):
         with pytest.raises(Py4JError):
-            data_loss.keep_ids(spark, new, path)
+            lost_offsets.keep_ids(spark, new, path)

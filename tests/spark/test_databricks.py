@@ -8,7 +8,6 @@ from pyspark.sql.types import StructType
 
 from topiclake import ingest, targets
 from topiclake.avro_codec import AvroCodec
-from topiclake.checkpoint import NONE, Progress
 from topiclake.codec import Codecs
 from topiclake.config.load import load_settings
 from topiclake.kafka import source as kafka_source
@@ -16,6 +15,7 @@ from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.look import Look
 from topiclake.schemas import BatchSchemas
 from topiclake.storage import mount
+from topiclake.streaming.checkpoint import NONE, Progress
 
 CONF = """
 kafka:

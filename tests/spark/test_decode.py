@@ -15,12 +15,12 @@ from topiclake import avro_decoding
 from topiclake.avro_codec import AvroCodec
 from topiclake.codec import Codecs, decode_status, is_decoded
 from topiclake.errors import DecodeError
-from topiclake.failure import query_failure
 from topiclake.layout import Layout
 from topiclake.rows import flat, judge, or_fail, placed
 from topiclake.schema_registry import wire_format
 from topiclake.schema_registry.registry import SubjectVersion
 from topiclake.schema_registry.wire_format import frame
+from topiclake.streaming.failure import query_failure
 
 
 def version(schema_id, schema, number=1):

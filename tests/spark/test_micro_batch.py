@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from tests.integration.fault_proxy import FaultProxy
 from tests.target_schemas import with_schemas
-from topiclake import micro_batch, observed
+from topiclake import micro_batch
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.kafka.source import RECORD_SCHEMA
@@ -25,6 +25,7 @@ from topiclake.layout import Layout
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.retries import Clock
 from topiclake.schema_registry.wire_format import frame, identifier
+from topiclake.streaming import observation
 from topiclake.targets import Target
 from topiclake.topic_schemas import TopicSchemas
 
@@ -549,7 +550,7 @@ def test_counts_that_spark_loses_stop_nothing(spark, target, mixed, monkeypatch,
     records = session.createDataFrame(mixed.collect(), mixed.schema)
     micro_batch.write(target, records, 0)
     session._jsparkSession.listenerManager().clear()
-    monkeypatch.setattr(observed, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
     micro_batch.write(target, records, 1)
     assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
     assert f"batch 1 is in {target.table}, but Spark does not tell its counts" in caplog.text

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 from topiclake.config.load import load_settings
-from topiclake.windows import Windows, window_counts
+from topiclake.streaming.windows import Windows, window_counts
 
 CONF = Path(__file__).parents[2] / "conf"
 ENVIRONMENT = {

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from tests.target_schemas import with_schemas
-from topiclake import micro_batch, progress, tables
+from topiclake import micro_batch, tables
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, StorageError
@@ -22,6 +22,7 @@ from topiclake.layout import Layout
 from topiclake.look import Look
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.streaming import progress
 from topiclake.targets import Target
 from topiclake.topic_schemas import TopicSchemas
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.waiting import wait_until
-from topiclake.windows import Windows, window_counts
+from topiclake.streaming.windows import Windows, window_counts
 
 SECONDS = {"length": "2 seconds", "slide": "2 seconds", "watermark": "1 second"}
 

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from topiclake import batch_offsets
 from topiclake.errors import IngestError
+from topiclake.streaming import batch_offsets
 
 PLACES = {"table": "/t", "checkpoint": "/c"}
 require_same = partial(batch_offsets.require_same, batch_id=3, **PLACES)

@@ -8,12 +8,12 @@ import pytest
 
 from topiclake.config.kafka import ALLOWED
 from topiclake.config.load import load_settings
-from topiclake.data_loss import require_configured
 from topiclake.errors import ConfigError, OffsetsLostError
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange, compare, joined
 from topiclake.kafka.offsets import Held, require_partitions
 from topiclake.kafka.source import range_options
+from topiclake.streaming.lost_offsets import require_configured
 
 BASE = """
 kafka: {bootstrap_servers: 'base:9092'}

@@ -16,11 +16,11 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from topiclake import batch_counts
-from topiclake.batch_counts import TableCount
 from topiclake.monitoring.lag import Lag, lag, thinned
 from topiclake.monitoring.reports import PartitionReport, read_report
 from topiclake.monitoring.store import Run, Store
+from topiclake.streaming import batch_counts
+from topiclake.streaming.batch_counts import TableCount
 from workbench.dashboard.metrics import NAME, PARTITIONS, exposition
 from workbench.dashboard.snapshot import details, is_alive, overview
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topiclake.open_transactions import STALLED_SECONDS, Stalls
+from topiclake.streaming.open_transactions import STALLED_SECONDS, Stalls
 
 FIRST, NEXT, OTHER = {("gps", 0): 5}, {("gps", 0): 9}, {("gps", 1): 3}
 

@@ -5,7 +5,6 @@ The texts about lost data and the Java stack are not from a run: they are writte
 
 import pytest
 
-from topiclake import progress
 from topiclake.errors import (
     ConfigError,
     DecodeError,
@@ -15,7 +14,8 @@ from topiclake.errors import (
     SchemaRegistryError,
     StorageError,
 )
-from topiclake.failure import NOT_LISTED, query_failure
+from topiclake.streaming import progress
+from topiclake.streaming.failure import NOT_LISTED, query_failure
 
 TRACEBACK = """\
 [STREAM_FAILED] Query [id = 4b90d631-9e4c-4a3a-a676-ef32a6a2aea5, runId = 003d3cb5-e621-4e50] \

@@ -22,11 +22,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from topiclake import batch_counts
-from topiclake.failure import query_failure
 from topiclake.monitoring.lag import Head, lag, thinned
 from topiclake.monitoring.reports import BatchReport, read_report
 from topiclake.monitoring.store import Run, Store
+from topiclake.streaming import batch_counts
+from topiclake.streaming.failure import query_failure
 
 KEEP_SECONDS = 30.0
 FORGET_SECONDS = 3600.0

@@ -12,10 +12,10 @@ from datetime import datetime, timezone
 
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import progress
-from topiclake.failure import query_failure
 from topiclake.monitoring.charts import BatchPoint, duration_text, html_charts, rate_text
 from topiclake.monitoring.reports import BatchReport, read_report
+from topiclake.streaming import progress
+from topiclake.streaming.failure import query_failure
 
 REFRESH_SECONDS = 0.5
 MAX_POINTS = 100

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from topiclake.batch_counts import TableCount
 from topiclake.monitoring.lag import Head, Lag
 from topiclake.monitoring.reports import BatchReport, PartitionReport
+from topiclake.streaming.batch_counts import TableCount
 
 BUSY_SECONDS = 30.0
 _OF_QUERIES = ("batches", "totals", "partitions", "tables", "commits", "reasons", "reason_batches")

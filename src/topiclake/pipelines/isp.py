@@ -16,7 +16,7 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import writer as kafka_writer
 from topiclake.made_rows import drawn
 from topiclake.parameters import whole_number
-from topiclake.windows import Windows, not_ahead, window_counts
+from topiclake.streaming.windows import Windows, not_ahead, window_counts
 
 #: City, state, zip code; made-up hits come from these.
 _PLACES = (

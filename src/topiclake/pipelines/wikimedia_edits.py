@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.windows import Windows, window_counts
+from topiclake.streaming.windows import Windows, window_counts
 
 #: Edits of the last minute, every half minute; who asked for them.
 EDIT_WINDOWS = Windows(

@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import queries
 from topiclake.avro_derived import Timestamps
 from topiclake.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
 from topiclake.config.settings import Settings
@@ -18,6 +17,7 @@ from topiclake.kafka import writer as kafka_writer
 from topiclake.kafka.writer import Writer
 from topiclake.sinks.several import computed_once
 from topiclake.storage import mount
+from topiclake.streaming import queries
 
 
 @dataclass(frozen=True)

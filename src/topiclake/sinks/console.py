@@ -7,9 +7,9 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import queries
 from topiclake.errors import ConfigError
 from topiclake.sinks.several import computed_once
+from topiclake.streaming import queries
 
 #: As many as `DataFrame.show` has.
 MOST_ROWS = 20

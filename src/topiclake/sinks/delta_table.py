@@ -13,12 +13,12 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import queries
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.storage import mount
+from topiclake.streaming import queries
 
 _MODES = ("append", "merge", "replace")
 #: Delta's settings for what its commands commit; writers have options of these names.

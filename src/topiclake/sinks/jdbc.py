@@ -17,13 +17,13 @@ from pyspark.sql.streaming import StreamingQuery
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects import mysql, postgresql
 
-from topiclake import checkpoint, queries
 from topiclake.config.settings import Settings
 from topiclake.sinks import jdbc_checks, jdbc_errors, jdbc_tables
 from topiclake.sinks.jdbc_connection import Database, transaction
 from topiclake.sinks.jdbc_rows import Writing
 from topiclake.sinks.jdbc_tables import Shape
 from topiclake.storage import mount
+from topiclake.streaming import checkpoint, queries
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import checkpoint, data_loss, declared_rows, queries
+from topiclake import declared_rows
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
@@ -27,7 +27,8 @@ from topiclake.layout import Layout
 from topiclake.sinks.several import computed_once
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
-from topiclake.windows import LATE_COLUMN, Windows, late_rows
+from topiclake.streaming import checkpoint, lost_offsets, queries
+from topiclake.streaming.windows import LATE_COLUMN, Windows, late_rows
 
 #: Where this is set, as it is by default since Spark 3.5, a batch takes for late what the batch before it
 #: took for past; else what it takes for past itself (Spark's WatermarkPropagator).
@@ -81,7 +82,7 @@ class LateBatches(queries.QuerySink):
             self._read(spark, ranges), self.windows, watermark_ms=past.watermark_ms, batch_id=batch_id
         )
         what = f"records of topic {self.topic} that batch {batch_id} of pipeline {self.pipeline} has read"
-        losses = data_loss.losses_named(
+        losses = lost_offsets.losses_named(
             f"{what}, before its late rows were kept",
             "fail_on_data_loss=false, which keeps those of them that are left",
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import queries
 from topiclake.errors import ConfigError
 from topiclake.sinks.names import require_name
+from topiclake.streaming import queries
 
 #: A driver holds so many rows of some columns with ease.
 MOST_ROWS = 100_000

@@ -18,12 +18,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import queries
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.sinks.webhook import Webhook, message
 from topiclake.storage import mount
+from topiclake.streaming import queries
 
 #: Columns of the table; `id` is the same when a notice is sent again.
 NOTICES = (

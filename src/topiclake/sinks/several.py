@@ -11,11 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, IngestError, TopiclakeError
 from topiclake.storage import mount
 from topiclake.storage.renewal import WriteBatch
+from topiclake.streaming import queries
 
 _AGAIN = "mend the sink and start again: the batch is repeated, and sinks that have it already skip it"
 

@@ -9,12 +9,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import queries
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.kafka import writer as kafka_writer
 from topiclake.kafka.writer import Writer
 from topiclake.storage import mount
+from topiclake.streaming import queries
 
 
 @dataclass(frozen=True)

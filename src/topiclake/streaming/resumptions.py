@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import checkpoint_notes
+from topiclake.streaming import checkpoint_notes
 
 _FIRSTS = "topic STRING, partition INT, first BIGINT, begin BIGINT, noted_at TIMESTAMP"
 _NOTES = "resumed"

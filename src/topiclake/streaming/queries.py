@@ -11,12 +11,12 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from topiclake import checkpoint, progress
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, IngestError
 from topiclake.storage import renewal
 from topiclake.storage.failures import refusals_named
 from topiclake.storage.renewal import WriteBatch
+from topiclake.streaming import checkpoint, progress
 
 OUTPUT_MODES = ("append", "update", "complete")
 #: What the NullPointerException says.

@@ -12,7 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from topiclake import errors
 from topiclake.errors import OffsetsLostError, TopiclakeError
-from topiclake.failure import query_failure
+from topiclake.streaming.failure import query_failure
 
 _Call = TypeVar("_Call")
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import progress
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import KafkaError
 from topiclake.kafka import offsets as kafka_offsets
+from topiclake.streaming import progress
 
 _LOG = logging.getLogger(__name__)
 #: After how long a transaction is named, and how often Kafka is asked (s). A broker ends those that its own

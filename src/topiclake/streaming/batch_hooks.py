@@ -18,9 +18,9 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import checkpoint
-from topiclake.checkpoint import Offsets
 from topiclake.storage.renewal import WriteBatch
+from topiclake.streaming import checkpoint
+from topiclake.streaming.checkpoint import Offsets
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from topiclake.checkpoint import Offsets, Ranges
 from topiclake.errors import IngestError
+from topiclake.streaming.checkpoint import Offsets, Ranges
 
 #: Their key in a commit.
 OFFSETS = "offsets"

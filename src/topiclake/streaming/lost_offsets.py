@@ -21,8 +21,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import checkpoint, checkpoint_notes
-from topiclake.checkpoint import Offsets, Ranges
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, OffsetsLostError
@@ -31,6 +29,8 @@ from topiclake.kafka.lost_ranges import LostRange, compare, joined
 from topiclake.kafka.offsets import Held
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
+from topiclake.streaming import checkpoint, checkpoint_notes
+from topiclake.streaming.checkpoint import Offsets, Ranges
 
 _LOST = (
     "topic STRING, partition INT, first BIGINT, after BIGINT, why STRING, topic_id STRING, found_at TIMESTAMP"

@@ -14,7 +14,6 @@ from threading import Condition, Thread
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import progress, queries
 from topiclake.errors import (
     IngestError,
     KafkaError,
@@ -23,7 +22,8 @@ from topiclake.errors import (
     StorageError,
     TopiclakeError,
 )
-from topiclake.failure import query_failure
+from topiclake.streaming import progress, queries
+from topiclake.streaming.failure import query_failure
 
 _LOG = logging.getLogger(__name__)
 #: Between two tries while a service is away (s): twice as long each time, up to the second.
