@@ -31,9 +31,9 @@ from confluent_kafka import Producer
 from rich.table import Table
 
 from bench.rounds import PROJECT, console, in_rounds, own_services, spread
-from topiclake import avro_decoding
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
+from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.pipelines import gps

@@ -27,16 +27,16 @@ from rich.table import Table
 
 from bench.rounds import PROJECT, Run, console, in_rounds, spread
 from topiclake import declared_rows, fixed_schemas
-from topiclake.avro_derived import derived_schema
-from topiclake.codec import Codecs
 from topiclake.fixed_schemas import FixedSchemas
-from topiclake.json_values import Values
+from topiclake.formats.avro.schema_of_columns import derived_schema
+from topiclake.formats.codec import Codecs
+from topiclake.formats.declared import Values
+from topiclake.formats.protobuf.schema import compiled
+from topiclake.formats.registered import AVRO, Format, JsonSchemaFormat, ProtobufFormat
 from topiclake.layout import Layout
-from topiclake.protobuf_schema import compiled
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import header
 from topiclake.session import local_session
-from topiclake.value_formats import AVRO, Format, JsonSchemaFormat, ProtobufFormat
 
 DDL = (
     "id BIGINT NOT NULL, ip STRING NOT NULL, zip STRING NOT NULL, url STRING NOT NULL, status INT NOT NULL, "

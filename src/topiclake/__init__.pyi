@@ -2,7 +2,7 @@ from .archive import start_archive
 from .audit import audit_ingest
 from .avro_records import propose_schemas
 from .config.load import load_settings
-from .deserializers import deserializer
+from .formats.deserializers import deserializer
 from .ingest import start_ingest
 from .kafka.admin import ensure_topic
 from .kafka.writer import drop_duplicates, write_topic

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake import avro_encoding
-from topiclake.avro_derived import Timestamps, derived_schema
-from topiclake.avro_encoding import Fitted
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
+from topiclake.formats.avro import encoding as avro_encoding
+from topiclake.formats.avro.encoding import Fitted
+from topiclake.formats.avro.schema_of_columns import Timestamps, derived_schema
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, record_header
 

@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructField, StructType, VarcharType
 
-from topiclake.codec import OWN
 from topiclake.delta.table import quoted
+from topiclake.formats.codec import OWN
 
 #: Of rows on their way to the table: the record that they were made of.
 RECORD = f"{OWN}record"

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from topiclake import constraints
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.delta import table as delta
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
 from topiclake.look import NO_TABLE, Look

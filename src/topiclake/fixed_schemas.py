@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from topiclake import rows, schema_decisions
-from topiclake.codec import Codecs, Registered
+from topiclake.formats.codec import Codecs, Registered
 from topiclake.layout import Layout
 from topiclake.schema_decisions import Decisions
 from topiclake.schema_registry.registry import SchemaRegistry

@@ -17,7 +17,7 @@ from topiclake.config.settings import Settings
 from topiclake.consumer_groups import GroupCommit
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source

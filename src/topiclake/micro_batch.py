@@ -23,10 +23,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import avro_form, constraints, quarantine, rows
-from topiclake.codec import Codecs
+from topiclake import constraints, quarantine, rows
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError
+from topiclake.formats.avro import plain as avro_plain
+from topiclake.formats.codec import Codecs
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.rows import Tally
@@ -162,7 +163,7 @@ def _write_known(
     told, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.schemas.layout
     # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
     # each row once more.
-    named = avro_form.named(batch.records.observe(told, rows.count(layout)), codecs.value, plain)
+    named = avro_plain.named(batch.records.observe(told, rows.count(layout)), codecs.value, plain)
     judged = rows.judge(named, codecs, layout)
     if batch.target.mode == "FAILFAST":
         judged = rows.or_fail(judged, codecs, layout)
@@ -264,9 +265,9 @@ def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
 
 
 def _left(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
-    judged = rows.judge(avro_form.named(records, codecs.value, plain), codecs, batch.target.schemas.layout)
+    judged = rows.judge(avro_plain.named(records, codecs.value, plain), codecs, batch.target.schemas.layout)
     left = judged.where(rows.is_left(codecs, batch.target.schemas.layout))
-    return avro_form.unnamed(left.select(*kafka_source.RECORD_COLUMNS), plain)
+    return avro_plain.unnamed(left.select(*kafka_source.RECORD_COLUMNS), plain)
 
 
 def _settle(
@@ -275,7 +276,7 @@ def _settle(
     """Write commits 2 and 3: records of `rest` are in no table yet."""
     schemas, layout = batch.start.schemas, batch.target.schemas.layout
     plain_before = schemas.plain(known)
-    tally = rows.tally(avro_form.named(rest, known.value, plain_before), known, layout)
+    tally = rows.tally(avro_plain.named(rest, known.value, plain_before), known, layout)
     if not tally.reasons:
         return
     if "undecodable" in tally.reasons:
@@ -286,7 +287,7 @@ def _settle(
     unknown = schemas.look_up(tally.late)
     codecs = schemas.current(batch.spark)
     plain = schemas.plain(codecs)
-    judged, writer = rows.judge(avro_form.named(rest, codecs.value, plain), codecs, layout), None
+    judged, writer = rows.judge(avro_plain.named(rest, codecs.value, plain), codecs, layout), None
     # A driver that knows more would take some of them for rows: commit 2 decides, also where it is empty.
     # FAILFAST rejects no record, and the next start tries them again.
     is_open = batch.target.mode == "PERMISSIVE" and tally.is_open(codecs)
@@ -314,7 +315,7 @@ def _settle(
         raise _first_of(bad)
     batch.append(
         quarantine.quarantined(
-            avro_form.unnamed(bad, plain), pipeline=batch.target.pipeline, batch_id=batch.number
+            avro_plain.unnamed(bad, plain), pipeline=batch.target.pipeline, batch_id=batch.number
         ),
         batch.target.quarantine,
     )

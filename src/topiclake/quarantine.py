@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.codec import Codec, Codecs, decode_status
 from topiclake.constraints import REFUSED, REFUSED_BY_TABLE, why_refused
+from topiclake.formats.codec import Codec, Codecs, decode_status
 from topiclake.kafka.source import RECORD_COLUMNS, RECORD_SCHEMA
 from topiclake.schema_registry.wire_format import (
     GUID_HEADER_LENGTH,

@@ -16,7 +16,7 @@ from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import NewSchemaError
 from topiclake.fixed_schemas import FixedSchemas
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_decisions import Decisions
 from topiclake.schema_registry.wire_format import Part, SchemaKey

@@ -7,10 +7,11 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import avro_form, declared_rows, rows
-from topiclake.codec import Codecs
+from topiclake import declared_rows, rows
 from topiclake.config.pipeline import PipelineSettings
-from topiclake.json_values import Values
+from topiclake.formats.avro import plain as avro_plain
+from topiclake.formats.codec import Codecs
+from topiclake.formats.declared import Values
 from topiclake.layout import Layout
 from topiclake.look import NO_TABLE, Look, look_at
 from topiclake.schema_registry.wire_format import schema_key
@@ -52,7 +53,7 @@ class _Registered:
 
     def named(self, records: DataFrame) -> DataFrame:
         codecs = self.schemas.current(self.spark)
-        return avro_form.named(records, codecs.value, self.schemas.plain(codecs))
+        return avro_plain.named(records, codecs.value, self.schemas.plain(codecs))
 
     def right(self, records: DataFrame) -> DataFrame:
         codecs = self._learn(records)

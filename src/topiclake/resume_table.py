@@ -23,7 +23,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.delta.table_commits import Commit, Commits
 from topiclake.errors import IngestError, OffsetsLostError
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.paused_topics import Span

@@ -12,7 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from topiclake import constraints
-from topiclake.codec import (
+from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
+from topiclake.delta import evolution
+from topiclake.delta import table as delta
+from topiclake.formats.codec import (
     END_FIELD,
     OWN,
     Codec,
@@ -23,9 +26,6 @@ from topiclake.codec import (
     is_known_schema,
     names_schema,
 )
-from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
-from topiclake.delta import evolution
-from topiclake.delta import table as delta
 from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 from topiclake.streaming.failure import NOT_LISTED, refused_record

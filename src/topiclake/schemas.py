@@ -10,11 +10,11 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from topiclake import rows
-from topiclake.avro_kept import KeptReaderError
-from topiclake.codec import Codec, Codecs, Registered
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, SubjectNotFoundError
+from topiclake.formats.avro.kept_reader import KeptReaderError
+from topiclake.formats.codec import Codec, Codecs, Registered
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import KAFKA_COLUMN
 from topiclake.look import NO_TABLE, Look, look_at

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import avro_form, rows
-from topiclake.codec import Codecs, Registered
+from topiclake import rows
 from topiclake.delta import evolution
 from topiclake.errors import DecodeError
+from topiclake.formats.avro import plain as avro_plain
+from topiclake.formats.codec import Codecs, Registered
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.topic_schemas import TopicSchemas
@@ -47,7 +48,7 @@ class StaticSchemas:
     def rows(self, records: DataFrame) -> DataFrame:
         """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
         plain = self.of.usable_plain_keys(self.codecs)
-        records = avro_form.named(records, self.codecs.value, plain)
+        records = avro_plain.named(records, self.codecs.value, plain)
         judged = rows.judge(records, self.codecs, self.of.layout)
         judged = rows.or_fail(judged, self.codecs, self.of.layout, is_static=True)
         return rows.placed(rows.flat(judged, self.codecs, self.of.layout))

@@ -10,7 +10,7 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from topiclake.fixed_schemas import FixedSchemas
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout

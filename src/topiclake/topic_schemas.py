@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import codec, value_formats
-from topiclake.codec import OWN, Codecs
 from topiclake.config.pipeline import TOPIC
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, SubjectNotFoundError
+from topiclake.formats import codec
+from topiclake.formats import registered as registered_formats
+from topiclake.formats.codec import OWN, Codecs
+from topiclake.formats.registered import AVRO, Format, format_of
 from topiclake.layout import KEY_COLUMN, Layout
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey
-from topiclake.value_formats import AVRO, Format, format_of
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class TopicSchemas:
         if part == "key":
             return of_columns(StructType().add(KEY_COLUMN, event))
         is_row = of.is_row(reader)
-        columns = value_formats.columns(event, is_row=is_row)
+        columns = registered_formats.columns(event, is_row=is_row)
         taken = [
             name for name in columns.names if name in self.layout.columns or name.lower().startswith(OWN)
         ]

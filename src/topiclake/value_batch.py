@@ -19,7 +19,7 @@ from topiclake import quarantine
 from topiclake.declared_rows import REASONS, _detail, _no_left, is_left, judge, or_fail, placed
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.look import NO_TABLE, Look, look_at
 from topiclake.streaming import batch_offsets, checkpoint, observation

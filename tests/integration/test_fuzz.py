@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tests.integration.fuzz_oracle import Text, oracle, plain, read, record
-from topiclake import avro_decoding, micro_batch
+from topiclake import micro_batch
 from topiclake.delta import table as delta
+from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
 from topiclake.schema_registry.registry import SchemaRegistry

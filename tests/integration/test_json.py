@@ -14,7 +14,7 @@ from tests.environment import Unmounted
 from topiclake import targets, value_batch
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, IngestError
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.streaming import observation
 
 RIGHT = b'{"ip":"192.0.2.1","hittime":"2026-01-02T03:04:05Z"}'

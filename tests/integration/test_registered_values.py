@@ -22,10 +22,11 @@ from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.hits_topic import PROJECT
 from tests.target_schemas import with_schemas
-from topiclake import fixed_schemas, micro_batch, protobuf_schema, quarantine_stream, targets
+from topiclake import fixed_schemas, micro_batch, quarantine_stream, targets
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
+from topiclake.formats.protobuf import schema as protobuf_schema
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame

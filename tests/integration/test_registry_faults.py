@@ -13,9 +13,9 @@ import fastavro
 import pytest
 
 from tests.integration.fault_proxy import FaultProxy
-from topiclake.avro_codec import AvroCodec
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import ConfigError, SchemaRegistryError, SubjectNotFoundError
+from topiclake.formats.avro.codec import AvroCodec
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.retries import Clock
 

@@ -14,8 +14,9 @@ from confluent_kafka import Producer
 from bench.drain import Mounts
 from tests.integration.crash_traffic import FIELDS, committed, record, settings_for
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import audit, avro_decoding, ingest
+from topiclake import audit, ingest
 from topiclake.delta import table as delta
+from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry

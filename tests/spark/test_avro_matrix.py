@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.plain_values import plain
-from topiclake.avro_decoding import END_BYTES, framed
-from topiclake.avro_schema import resolves
-from topiclake.codec import END, END_FIELD
+from topiclake.formats.avro.decoding import END_BYTES, framed
+from topiclake.formats.avro.reader_schema import resolves
+from topiclake.formats.codec import END, END_FIELD
 
 
 def record(*fields, name="n.R", **rest):

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.plain_values import plain
-from topiclake.avro_decoding import END_BYTES, framed, zigzag
-from topiclake.avro_schema import inline, unite
-from topiclake.codec import END, END_FIELD
+from topiclake.formats.avro.decoding import END_BYTES, framed, zigzag
+from topiclake.formats.avro.reader_schema import inline, unite
+from topiclake.formats.codec import END, END_FIELD
 
 DOCS = Path(__file__).parents[2] / "docs" / "avro.md"
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.environment import quiet_conf
-from topiclake import avro_decoding, micro_batch
+from topiclake import micro_batch
 from topiclake.delta import table as delta
+from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
 from topiclake.schema_registry.registry import SchemaRegistry

@@ -8,7 +8,7 @@ import pytest
 
 from topiclake import constraints, value_batch
 from topiclake.delta import table as delta
-from topiclake.json_values import Values, parsed
+from topiclake.formats.declared import Values, parsed
 from topiclake.layout import Layout
 from topiclake.look import look_at
 from topiclake.targets import Target

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from topiclake import ingest, targets
-from topiclake.avro_codec import AvroCodec
-from topiclake.codec import Codecs
 from topiclake.config.load import load_settings
+from topiclake.formats.avro.codec import AvroCodec
+from topiclake.formats.codec import Codecs
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.look import Look

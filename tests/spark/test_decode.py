@@ -11,10 +11,10 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake import avro_decoding
-from topiclake.avro_codec import AvroCodec
-from topiclake.codec import Codecs, decode_status, is_decoded
 from topiclake.errors import DecodeError
+from topiclake.formats.avro import decoding as avro_decoding
+from topiclake.formats.avro.codec import AvroCodec
+from topiclake.formats.codec import Codecs, decode_status, is_decoded
 from topiclake.layout import Layout
 from topiclake.rows import flat, judge, or_fail, placed
 from topiclake.schema_registry import wire_format

@@ -9,9 +9,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from tests.spark import user_deserializer
-from topiclake import deserializers
 from topiclake.errors import ConfigError
-from topiclake.json_values import Values, parsed
+from topiclake.formats import deserializers
+from topiclake.formats.declared import Values, parsed
 
 NAME = "tests.spark.user_deserializer:semicolons"
 DDL = "id INT NOT NULL, name STRING, score DOUBLE"

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.spark.plain_values import plain
-from topiclake import fixed_schemas, json_schema_codec, quarantine, rows
-from topiclake.codec import Codecs
+from topiclake import fixed_schemas, quarantine, rows
 from topiclake.fixed_schemas import FixedSchemas
-from topiclake.json_schema_codec import JsonSchemaCodec
+from topiclake.formats.codec import Codecs
+from topiclake.formats.json import codec as json_codec
+from topiclake.formats.json.codec import JsonSchemaCodec
 from topiclake.layout import Layout
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import frame, identifier
@@ -170,7 +171,7 @@ def test_each_value_is_what_its_schema_says_or_the_reason_why_not(kafka_records)
     for (reason, detail), (value, why) in zip(found[len(RIGHT) :], WRONG.items(), strict=False):
         assert (reason, why in detail) == ("undecodable", True), (value, detail)
     assert found[-1] == ("tombstone", "the value is null")
-    assert json_schema_codec.event_type(codec.reader).simpleString() == columns_of(COLUMNS)
+    assert json_codec.event_type(codec.reader).simpleString() == columns_of(COLUMNS)
 
 
 def columns_of(ddl):
@@ -236,7 +237,7 @@ def test_versions_are_united_by_name_and_each_value_is_checked_by_its_own(kafka_
         version(2, ["f"], a=double, b=text, c=text, d=text, e={"type": "array", "items": double}, f=text),
         version(3, A=long),
     )
-    assert json_schema_codec.event_type(codec.reader).simpleString() == columns_of(
+    assert json_codec.event_type(codec.reader).simpleString() == columns_of(
         "a DOUBLE, b STRING, c STRING, d STRING, e ARRAY<DOUBLE>, f STRING"
     )
     found = read(

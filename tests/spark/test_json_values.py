@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from topiclake.errors import ConfigError
-from topiclake.json_values import Values, parsed
+from topiclake.formats.declared import Values, parsed
 
 DDL = (
     "id INT NOT NULL, name STRING, speed DOUBLE, seen TIMESTAMP, tags ARRAY<INT>, active BOOLEAN, "

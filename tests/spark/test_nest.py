@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.pipelines import nest, nest_report
 from topiclake.pipelines.nest_locations import read_locations
 from topiclake.pipelines.nest_logs import NestLogs

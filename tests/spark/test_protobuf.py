@@ -15,10 +15,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.spark.plain_values import plain
-from topiclake import protobuf_codec, protobuf_schema, quarantine, rows
-from topiclake.codec import Codecs
+from topiclake import quarantine, rows
+from topiclake.formats.codec import Codecs
+from topiclake.formats.protobuf import codec as protobuf_codec
+from topiclake.formats.protobuf import schema as protobuf_schema
+from topiclake.formats.protobuf.codec import ProtobufCodec
 from topiclake.layout import Layout
-from topiclake.protobuf_codec import ProtobufCodec
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import frame, identifier
 

@@ -6,8 +6,8 @@ from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from topiclake import quarantine
-from topiclake.avro_codec import AvroCodec
-from topiclake.codec import Codecs
+from topiclake.formats.avro.codec import AvroCodec
+from topiclake.formats.codec import Codecs
 from topiclake.layout import Layout
 from topiclake.rows import judge
 from topiclake.schema_registry.registry import SubjectVersion

@@ -7,8 +7,9 @@ import random
 import fastavro
 import pytest
 
-from topiclake import avro_decoding, avro_schema
-from topiclake.codec import END, END_FIELD
+from topiclake.formats.avro import decoding as avro_decoding
+from topiclake.formats.avro import reader_schema
+from topiclake.formats.codec import END, END_FIELD
 
 EXTREMES = [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**31, 2**62, -(2**62), 2**63 - 1, -(2**63)]
 RECORD = {"type": "record", "name": "E", "namespace": "n", "fields": [{"name": "a", "type": "long"}]}
@@ -113,4 +114,4 @@ def test_names_inside_a_framed_schema_mean_what_they_meant(namespace):
     ],
 )
 def test_only_a_record_has_fields_that_become_columns(schema, expected):
-    assert avro_schema.is_record(json.dumps(schema)) is expected
+    assert reader_schema.is_record(json.dumps(schema)) is expected

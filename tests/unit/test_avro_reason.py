@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from topiclake.avro_reason import has_free_items
+from topiclake.formats.avro.diagnosis import has_free_items
 
 EMPTY = {"type": "record", "name": "Empty", "fields": []}
 NOTHING = {

@@ -11,10 +11,10 @@ from datetime import date
 import fastavro
 import pytest
 
-from topiclake import avro_schema
-from topiclake.avro_kept import KeptReaderError
-from topiclake.avro_names import SchemaRefusedError, definitions
-from topiclake.avro_schema import inline, is_record, resolves, unite
+from topiclake.formats.avro import reader_schema
+from topiclake.formats.avro.kept_reader import KeptReaderError
+from topiclake.formats.avro.reader_schema import inline, is_record, resolves, unite
+from topiclake.formats.avro.schema_json import SchemaRefusedError, definitions
 
 
 def record(*fields, name="io.test.Order", **rest):
@@ -353,7 +353,7 @@ def test_any_garbage_is_told_and_never_raised():
 
 
 def test_no_versions_make_no_reader():
-    assert united() == avro_schema.United(None, {}, {}, None)
+    assert united() == reader_schema.United(None, {}, {}, None)
 
 
 # Fields

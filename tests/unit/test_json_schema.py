@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from topiclake.json_schema import shape
+from topiclake.formats.json.schema import shape
 
 
 def kinds(properties, references=None, **more):

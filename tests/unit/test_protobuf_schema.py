@@ -5,7 +5,7 @@ import json
 import pytest
 from google.protobuf import descriptor_pb2
 
-from topiclake import protobuf_schema
+from topiclake.formats.protobuf import schema as protobuf_schema
 
 MAIN = 'syntax = "proto3"; import "common.proto"; message M { Common common = 1; }'
 COMMON = 'syntax = "proto3"; message Common { int32 id = 1; }'

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from topiclake import tables
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
-from topiclake.deserializers import deserializer
 from topiclake.errors import StorageError
+from topiclake.formats.deserializers import deserializer
 
 
 @deserializer

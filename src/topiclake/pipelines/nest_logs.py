@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake.config.pipeline import PipelineSettings
-from topiclake.json_values import parsed
+from topiclake.formats.declared import parsed
 from topiclake.made_rows import drawn
 
 #: Zip code, city, time zone. A home is in one of them, every second one in the first.

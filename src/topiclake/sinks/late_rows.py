@@ -21,7 +21,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
-from topiclake.json_values import Values
+from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
 from topiclake.layout import Layout
 from topiclake.sinks.several import computed_once

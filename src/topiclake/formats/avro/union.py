@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from topiclake.avro_names import Json, SchemaRefusedError
-from topiclake.avro_tree import MISSING, NULL, Field, Node, child, place, split
+from topiclake.formats.avro.schema_json import Json, SchemaRefusedError
+from topiclake.formats.avro.schema_tree import MISSING, NULL, Field, Node, child, place, split
 
 #: Avro's promotions, and no others: each type may be read as those behind it.
 WIDER = ("int", "long", "float", "double")

@@ -13,8 +13,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from topiclake import avro_decoding
-from topiclake.codec import Codec
+from topiclake.formats.avro import decoding as avro_decoding
+from topiclake.formats.codec import Codec
 from topiclake.schema_registry.wire_format import SchemaKey, header_of, identifier, record_header
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from topiclake.avro_names import Json
-from topiclake.avro_tree import MISSING, Node, split
+from topiclake.formats.avro.schema_json import Json
+from topiclake.formats.avro.schema_tree import MISSING, Node, split
 
 RANGES = {"int": 2**31, "long": 2**63}
 JSON_TYPES: dict[str, tuple[type, ...]] = {

@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 
-from topiclake.avro_names import (
+from topiclake.formats.avro.schema_json import (
     MAX_DEPTH,
     PRIMITIVES,
     Json,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from topiclake.avro_names import PRIMITIVES, Json
-from topiclake.avro_tree import Node, Parser
-from topiclake.avro_union import Column
+from topiclake.formats.avro.schema_json import PRIMITIVES, Json
+from topiclake.formats.avro.schema_tree import Node, Parser
+from topiclake.formats.avro.union import Column
 
 
 class KeptReaderError(Exception):

@@ -9,14 +9,16 @@ from typing import ClassVar, Protocol
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
-from topiclake import avro_event, json_schema_codec, protobuf_codec
-from topiclake.avro_codec import AvroCodec
-from topiclake.avro_schema import is_record
-from topiclake.codec import Codec, Registered
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
-from topiclake.json_schema_codec import JsonSchemaCodec
-from topiclake.protobuf_codec import ProtobufCodec
+from topiclake.formats.avro import spark_type
+from topiclake.formats.avro.codec import AvroCodec
+from topiclake.formats.avro.reader_schema import is_record
+from topiclake.formats.codec import Codec, Registered
+from topiclake.formats.json import codec as json_codec
+from topiclake.formats.json.codec import JsonSchemaCodec
+from topiclake.formats.protobuf import codec as protobuf_codec
+from topiclake.formats.protobuf.codec import ProtobufCodec
 from topiclake.schema_registry.wire_format import SchemaKey
 
 #: Says why nothing can be decoded with the reader schema that it is given, and stored; None: it can.
@@ -60,7 +62,7 @@ class AvroFormat:
 
     def event_type(self, spark: SparkSession, reader: str) -> DataType:
         """Return the type of what is decoded; raises as `Format.event_type` says."""
-        return avro_event.event_type(spark, reader)
+        return spark_type.event_type(spark, reader)
 
     def is_row(self, reader: str) -> bool:
         """Tell whether it is a record."""
@@ -81,7 +83,7 @@ class JsonSchemaFormat:
 
     def event_type(self, spark: SparkSession, reader: str) -> DataType:
         """Return the type of what is decoded."""
-        return json_schema_codec.event_type(reader)
+        return json_codec.event_type(reader)
 
     def is_row(self, reader: str) -> bool:
         """Values are objects."""

@@ -13,9 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from topiclake import protobuf_schema, protobuf_values
-from topiclake.codec import END, END_FIELD, OWN, Codec, Registered
-from topiclake.protobuf_values import Described
+from topiclake.formats.codec import END, END_FIELD, OWN, Codec, Registered
+from topiclake.formats.protobuf import decoding as protobuf_decoding
+from topiclake.formats.protobuf import schema as protobuf_schema
+from topiclake.formats.protobuf.decoding import Described
 from topiclake.schema_registry.wire_format import (
     GUID_HEADER_LENGTH,
     GUID_MAGIC_BYTE,
@@ -107,7 +108,7 @@ class ProtobufCodec(Codec):
         return F.coalesce(made["error"], F.lit("a value does not fit the type of its column"))
 
     def _made(self, schema: Column, message: Column) -> Column:
-        return protobuf_values.as_json(message, schema, dict(self._described()))
+        return protobuf_decoding.as_json(message, schema, dict(self._described()))
 
     def _described(self) -> Iterator[tuple[bytes, Described]]:
         for key, text in self.writers.items():

@@ -14,11 +14,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from topiclake import deserializers, json_reason
-from topiclake.codec import OWN
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
-from topiclake.json_frame import FRAME, event_of, framed, is_alone
+from topiclake.formats import deserializers
+from topiclake.formats.codec import OWN
+from topiclake.formats.json import diagnosis as json_diagnosis
+from topiclake.formats.json.frame import FRAME, event_of, framed, is_alone
 
 _FRAMED = f"{OWN}framed"
 _MADE = f"{OWN}made"
@@ -123,10 +124,10 @@ class Values:
         asked = F.when(F.col("reason") == "undecodable", F.col("value"))
         schema = F.lit(self.columns.json())
         if self.deserializer is None:
-            why = json_reason.reason(asked, schema)
+            why = json_diagnosis.reason(asked, schema)
         else:
             made = self._made(asked)
-            why = F.coalesce(made["error"], json_reason.reason(made["text"].cast("binary"), schema))
+            why = F.coalesce(made["error"], json_diagnosis.reason(made["text"].cast("binary"), schema))
         return F.when(F.col("reason") == "tombstone", "the value is null").otherwise(why)
 
     def _made(self, value: Column) -> Column:

@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
-from topiclake.codec import OWN
+from topiclake.formats.codec import OWN
 
 _CORRUPT = f"{OWN}corrupt"
 #: Of this process: what a producer cannot know. It is parsed with each value, so it is short.

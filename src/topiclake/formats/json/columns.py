@@ -1,4 +1,4 @@
-"""What shapes (`topiclake.json_schema`) mean in Spark: how values are parsed, checked, and made columns.
+"""What the types of `topiclake.formats.json.schema` mean in Spark: how values are parsed, checked, and columns.
 
 `from_json` takes any JSON for a STRING. So what must be a JSON string is parsed as VARIANT, which tells; and
 a time stays text until it is known to have its zone, since without one it would take the session's.
@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from topiclake.json_schema import ANY, TEXT, Shape
+from topiclake.formats.json.schema import ANY, TEXT, Shape
 
 #: Leaves that are JSON strings.
 _TEXTS: dict[str, DataType] = {TEXT: StringType(), "date-time": TimestampType(), "full-date": DateType()}

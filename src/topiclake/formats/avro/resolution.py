@@ -5,8 +5,8 @@ https://avro.apache.org/docs/1.12.0/specification/#schema-resolution, as Java's 
 
 from __future__ import annotations
 
-from topiclake.avro_names import SchemaRefusedError
-from topiclake.avro_tree import MISSING, Field, Node, Parser, child, place
+from topiclake.formats.avro.schema_json import SchemaRefusedError
+from topiclake.formats.avro.schema_tree import MISSING, Field, Node, Parser, child, place
 
 PROMOTIONS = {
     ("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double"),

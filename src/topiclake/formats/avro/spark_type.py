@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
-from topiclake.avro_decoding import framed
-from topiclake.avro_schema import is_record
-from topiclake.codec import ImpossibleSchemaError
+from topiclake.formats.avro.decoding import framed
+from topiclake.formats.avro.reader_schema import is_record
+from topiclake.formats.codec import ImpossibleSchemaError
 
 #: More than a record of Kafka holds; a few bytes of a schema that claims 1 GiB would end the JVM.
 FIXED_LIMIT = 16 * 1024 * 1024

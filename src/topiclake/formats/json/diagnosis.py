@@ -11,7 +11,7 @@ def reason(value: Column, schema: Column) -> Column:
 
     Args:
         value: What the record holds.
-        schema: The wanted type, as `StructType.json()` or `topiclake.json_schema` has it, STRING.
+        schema: The wanted type, as `StructType.json()` or `topiclake.formats.json.schema` has it, STRING.
 
     Returns:
         A STRING; runs Python, a row at a time.

@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake.codec import END, END_FIELD, OWN, Codec, is_decoded
+from topiclake.formats.codec import END, END_FIELD, OWN, Codec, is_decoded
 from topiclake.schema_registry.wire_format import HEADER_LENGTH, Part, SchemaKey, identifier
 
 

@@ -15,9 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from topiclake import json_reason, json_schema, json_shape
-from topiclake.codec import END, END_FIELD, OWN, Codec, Registered
-from topiclake.json_frame import event_of, framed, is_alone
+from topiclake.formats.codec import END, END_FIELD, OWN, Codec, Registered
+from topiclake.formats.json import columns as json_columns
+from topiclake.formats.json import diagnosis as json_diagnosis
+from topiclake.formats.json import schema as json_schema
+from topiclake.formats.json.frame import event_of, framed, is_alone
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, payload_of
 
 _TEXT = f"{OWN}text"
@@ -44,7 +46,7 @@ class JsonSchemaCodec(Codec):
                 continue
             try:
                 shape = json_schema.shape(each.schema, dict(each.references))
-                candidate = json_shape.united(reader or shape, shape)
+                candidate = json_columns.united(reader or shape, shape)
                 why = accepts(json.dumps(candidate)) if candidate != json_schema.ANY else _CASE
             except (ValueError, RecursionError) as error:
                 why = str(error)
@@ -66,7 +68,7 @@ class JsonSchemaCodec(Codec):
         text = payload.cast("string")
         parsed = {
             f"{_PARSED}_{number}": F.when(
-                named == F.lit(identifier(key)), framed(text, cast(StructType, json_shape.parsed(shape)))
+                named == F.lit(identifier(key)), framed(text, cast(StructType, json_columns.parsed(shape)))
             )
             for number, (key, shape) in enumerate(self._shapes())
         }
@@ -78,7 +80,7 @@ class JsonSchemaCodec(Codec):
     def reason(self, payload: Column, schema: Column) -> Column:
         """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
         shapes = [(schema == F.lit(identifier(key)), F.lit(shape)) for key, shape in self.writers.items()]
-        return json_reason.reason(payload, _first_of(shapes) if shapes else F.lit(None).cast("string"))
+        return json_diagnosis.reason(payload, _first_of(shapes) if shapes else F.lit(None).cast("string"))
 
     def _shapes(self) -> list[tuple[SchemaKey, Any]]:
         return [(key, json.loads(shape)) for key, shape in self.writers.items()]
@@ -99,7 +101,7 @@ _CASE = "its properties and those of earlier versions differ in the case of thei
 
 def event_type(reader: str) -> DataType:
     """Return the type of what is decoded to the shape `reader`."""
-    return json_shape.columns(json.loads(reader))
+    return json_columns.columns(json.loads(reader))
 
 
 def _first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
@@ -109,7 +111,7 @@ def _first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
 
 def _row(parsed: Column, shape: Any, reader: Any) -> Column:  # noqa: ANN401
     event = event_of(parsed)
-    right = is_alone(parsed) & F.col(_TEXT) & json_shape.holds(shape, event)
-    fields = json_shape.converted(shape, reader, event)
+    right = is_alone(parsed) & F.col(_TEXT) & json_columns.holds(shape, event)
+    fields = json_columns.converted(shape, reader, event)
     names = [each["name"] for each in reader["fields"]]
     return F.struct(*(fields[name].alias(name) for name in names), F.when(right, F.lit(END)).alias(END_FIELD))

@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
 
-from topiclake import avro_form, avro_reason, avro_schema
-from topiclake.avro_decoding import decoded, framed_payload
-from topiclake.codec import Codec, Registered
+from topiclake.formats.avro import diagnosis as avro_diagnosis
+from topiclake.formats.avro import plain as avro_plain
+from topiclake.formats.avro import reader_schema
+from topiclake.formats.avro.decoding import decoded, framed_payload
+from topiclake.formats.codec import Codec, Registered
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier
 
 
@@ -30,7 +32,7 @@ class AvroCodec(Codec):
         `accepts` says why a reader schema is not possible, or None.
         """
         usable = {key: _inlined(each) for key, each in schemas.items() if each.schema_type == "AVRO"}
-        united = avro_schema.unite(usable, accepts, kept)
+        united = reader_schema.unite(usable, accepts, kept)
         incompatible = {key: ("incompatible_schema", why) for key, why in united.incompatible.items()}
         refused = cls.of_other_types(schemas) | incompatible
         return cls(united.reader, united.writers, refused, united.kept)
@@ -38,7 +40,7 @@ class AvroCodec(Codec):
     @property
     def is_row(self) -> bool:
         """Whether it decodes records, whose fields are columns."""
-        return self.reader is not None and avro_schema.is_record(self.reader)
+        return self.reader is not None and reader_schema.is_record(self.reader)
 
     def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Decode `part` of records, as `Codec.judge` says; adds `<part>_framed BINARY`, too."""
@@ -48,15 +50,15 @@ class AvroCodec(Codec):
     def reason(self, payload: Column, schema: Column) -> Column:
         """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
         writers = {identifier(key): text for key, text in self.writers.items()}
-        return avro_reason.reason(payload, schema, writers)
+        return avro_diagnosis.reason(payload, schema, writers)
 
     def mismatch(self, *, tries: bool = True) -> Column:
         """Say which form of Avro a value has, where it is the other one, as `Codec.mismatch` says."""
-        return avro_form.mismatch(self, tries=tries)
+        return avro_plain.mismatch(self, tries=tries)
 
 
 def _inlined(registered: Registered) -> str:
     """Return a schema with what it refers to inside it."""
     if not registered.references:
         return registered.schema
-    return avro_schema.inline(registered.schema, [text for _, text in registered.references])
+    return reader_schema.inline(registered.schema, [text for _, text in registered.references])

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from topiclake import avro_kept
-from topiclake.avro_default import fitted
-from topiclake.avro_names import Json, SchemaRefusedError, inline
-from topiclake.avro_resolution import resolves
-from topiclake.avro_tree import MISSING, Node, Parser, split
-from topiclake.avro_union import Column, Union
+from topiclake.formats.avro import kept_reader
+from topiclake.formats.avro.defaults import fitted
+from topiclake.formats.avro.resolution import resolves
+from topiclake.formats.avro.schema_json import Json, SchemaRefusedError, inline
+from topiclake.formats.avro.schema_tree import MISSING, Node, Parser, split
+from topiclake.formats.avro.union import Column, Union
 
 __all__ = ["United", "inline", "is_record", "resolves", "unite"]
 
@@ -63,7 +63,7 @@ def unite(
         KeptReaderError: `kept` was not made here.
     """
     parser, union = Parser(), Union()
-    tree = None if kept is None else avro_kept.loads(kept, parser)
+    tree = None if kept is None else kept_reader.loads(kept, parser)
     versions: dict[K, Node] = {}
     incompatible: dict[K, str] = {}
     for key, schema in schemas.items():
@@ -81,7 +81,7 @@ def unite(
     names: dict[int, str] = {}
     reader = _reader(tree, names, union)
     writers = {key: json.dumps(_writer_type(each, names, union.links)) for key, each in versions.items()}
-    return United(reader, writers, incompatible, avro_kept.dumps(tree))
+    return United(reader, writers, incompatible, kept_reader.dumps(tree))
 
 
 def is_record(reader: str) -> bool:

@@ -1,0 +1,1 @@
+"""What the bytes of a value mean: from bytes to columns, and from columns to bytes."""

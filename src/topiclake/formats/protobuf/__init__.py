@@ -1,0 +1,1 @@
+"""Protobuf with a schema of the registry."""
