@@ -19,8 +19,8 @@ from bench.gps_ingest import SIDES, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
 from topiclake import ingest, session
 from topiclake.config.settings import Settings
-from topiclake.layout import KAFKA_COLUMN
 from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import progress
 
 #: Holds settings of Spark on top of all others, as JSON.

@@ -26,17 +26,17 @@ from pyspark.sql.types import StructType
 from rich.table import Table
 
 from bench.rounds import PROJECT, Run, console, in_rounds, spread
-from topiclake import declared_rows, fixed_schemas
-from topiclake.fixed_schemas import FixedSchemas
 from topiclake.formats.avro.schema_of_columns import derived_schema
 from topiclake.formats.codec import Codecs
 from topiclake.formats.declared import Values
 from topiclake.formats.protobuf.schema import compiled
 from topiclake.formats.registered import AVRO, Format, JsonSchemaFormat, ProtobufFormat
-from topiclake.layout import Layout
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import header
 from topiclake.session import local_session
+from topiclake.sources import declared_rows, fixed_schemas
+from topiclake.sources.fixed_schemas import FixedSchemas
+from topiclake.sources.layout import Layout
 
 DDL = (
     "id BIGINT NOT NULL, ip STRING NOT NULL, zip STRING NOT NULL, url STRING NOT NULL, status INT NOT NULL, "

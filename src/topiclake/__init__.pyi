@@ -6,7 +6,6 @@ from .formats.deserializers import deserializer
 from .ingest import start_ingest
 from .kafka.admin import ensure_topic
 from .kafka.writer import drop_duplicates, write_topic
-from .kafka_batch import read_batch, read_compacted
 from .monitoring.listener import monitor_queries, stop_monitoring
 from .monitoring.shown import show_progress
 from .pipelines.gps import counts_per_device, last_positions, publish_tracks
@@ -47,13 +46,14 @@ from .sinks.memory import start_memory
 from .sinks.notices import notice_batches
 from .sinks.several import start_sinks
 from .sinks.topic import start_topic_writer, topic_batches
+from .sources.batch import read_batch, read_compacted
+from .sources.streams import decode_values, read_records, read_values
 from .storage.mount import mount
 from .streaming.lost_offsets import lost_offsets
 from .streaming.progress import await_caught_up, keep_running
 from .streaming.restarts import start_restarted
 from .streaming.state import set_state
 from .streaming.windows import Windows, window_counts
-from .streams import decode_values, read_records, read_values
 from .tables import create_view, paused_topics, summarize, table_history, table_path
 
 __all__ = [

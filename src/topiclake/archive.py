@@ -22,14 +22,14 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
-from topiclake.layout import KAFKA_COLUMN
 from topiclake.session import require_avro_limits
-from topiclake.static_schemas import StaticSchemas
+from topiclake.sources.layout import KAFKA_COLUMN
+from topiclake.sources.static_schemas import StaticSchemas
+from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
 from topiclake.storage.access import renewed_key
 from topiclake.storage.failures import refusals_named
 from topiclake.streaming import checkpoint, lost_offsets, progress, queries
-from topiclake.topic_schemas import TopicSchemas
 
 
 @dataclass(frozen=True)

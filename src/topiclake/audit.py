@@ -37,7 +37,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
 from topiclake.kafka.offsets import held_offsets
-from topiclake.layout import KAFKA_COLUMN
+from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.streaming import lost_offsets, resumptions

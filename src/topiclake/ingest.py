@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from topiclake import automatic_replay, declared_rows, micro_batch, targets, topics, value_batch
+from topiclake import automatic_replay, micro_batch, targets, topics, value_batch
 from topiclake.config.settings import Settings
 from topiclake.consumer_groups import GroupCommit
 from topiclake.delta import log_store
@@ -21,9 +21,10 @@ from topiclake.formats.declared import Values
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
-from topiclake.look import Look, look_at
 from topiclake.schemas import BeforeTable
 from topiclake.session import require_avro_limits
+from topiclake.sources import declared_rows
+from topiclake.sources.table_snapshot import Look, look_at
 from topiclake.start_check import StartCheck
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named

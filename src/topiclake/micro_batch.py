@@ -23,16 +23,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import constraints, quarantine, rows
+from topiclake import quarantine
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
 from topiclake.kafka import source as kafka_source
-from topiclake.layout import KAFKA_COLUMN
-from topiclake.rows import Tally
 from topiclake.schema_registry.wire_format import SchemaKey
 from topiclake.schemas import BatchSchemas
+from topiclake.sources import constraints, registered_rows
+from topiclake.sources.layout import KAFKA_COLUMN
+from topiclake.sources.registered_rows import Tally
 from topiclake.streaming import batch_counts, batch_offsets, checkpoint, failure, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
@@ -163,11 +164,13 @@ def _write_known(
     told, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.schemas.layout
     # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
     # each row once more.
-    named = avro_plain.named(batch.records.observe(told, rows.count(layout)), codecs.value, plain)
-    judged = rows.judge(named, codecs, layout)
+    named = avro_plain.named(batch.records.observe(told, registered_rows.count(layout)), codecs.value, plain)
+    judged = registered_rows.judge(named, codecs, layout)
     if batch.target.mode == "FAILFAST":
-        judged = rows.or_fail(judged, codecs, layout)
-    found = rows.placed(rows.flat(judged, codecs, layout)).observe(written, F.count("*").alias("rows"))
+        judged = registered_rows.or_fail(judged, codecs, layout)
+    found = registered_rows.placed(registered_rows.flat(judged, codecs, layout)).observe(
+        written, F.count("*").alias("rows")
+    )
     kept = {"attempt": attempt, batch_offsets.OFFSETS: batch.offsets}
     batch.append(found, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
@@ -265,8 +268,10 @@ def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
 
 
 def _left(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
-    judged = rows.judge(avro_plain.named(records, codecs.value, plain), codecs, batch.target.schemas.layout)
-    left = judged.where(rows.is_left(codecs, batch.target.schemas.layout))
+    judged = registered_rows.judge(
+        avro_plain.named(records, codecs.value, plain), codecs, batch.target.schemas.layout
+    )
+    left = judged.where(registered_rows.is_left(codecs, batch.target.schemas.layout))
     return avro_plain.unnamed(left.select(*kafka_source.RECORD_COLUMNS), plain)
 
 
@@ -276,7 +281,7 @@ def _settle(
     """Write commits 2 and 3: records of `rest` are in no table yet."""
     schemas, layout = batch.start.schemas, batch.target.schemas.layout
     plain_before = schemas.plain(known)
-    tally = rows.tally(avro_plain.named(rest, known.value, plain_before), known, layout)
+    tally = registered_rows.tally(avro_plain.named(rest, known.value, plain_before), known, layout)
     if not tally.reasons:
         return
     if "undecodable" in tally.reasons:
@@ -287,11 +292,11 @@ def _settle(
     unknown = schemas.look_up(tally.late)
     codecs = schemas.current(batch.spark)
     plain = schemas.plain(codecs)
-    judged, writer = rows.judge(avro_plain.named(rest, codecs.value, plain), codecs, layout), None
+    judged, writer = registered_rows.judge(avro_plain.named(rest, codecs.value, plain), codecs, layout), None
     # A driver that knows more would take some of them for rows: commit 2 decides, also where it is empty.
     # FAILFAST rejects no record, and the next start tries them again.
     is_open = batch.target.mode == "PERMISSIVE" and tally.is_open(codecs)
-    found = rows.placed(rows.flat(judged, codecs, layout))
+    found = registered_rows.placed(registered_rows.flat(judged, codecs, layout))
     if not is_late_written and (is_open or ((is_repeated or codecs is not known) and not found.isEmpty())):
         written, attempt, writer = Observation(), uuid4().hex, batch.start.writer + LATE
         pinned = _pinned(batch, codecs, plain) | {"attempt": attempt}
@@ -303,7 +308,7 @@ def _settle(
             _settle(batch, rest, codecs, is_repeated=True, is_late_written=True)
             return
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
-    left = F.lit(True) if is_late_written else rows.is_left(codecs, layout)
+    left = F.lit(True) if is_late_written else registered_rows.is_left(codecs, layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
     bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
     # With the schemas of commit 1 the counts are those of `bad`: to look again would read Kafka again.

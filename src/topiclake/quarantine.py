@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.constraints import REFUSED, REFUSED_BY_TABLE, why_refused
 from topiclake.formats.codec import Codec, Codecs, decode_status
 from topiclake.kafka.source import RECORD_COLUMNS, RECORD_SCHEMA
 from topiclake.schema_registry.wire_format import (
@@ -21,6 +20,7 @@ from topiclake.schema_registry.wire_format import (
     record_header,
     schema_id_of,
 )
+from topiclake.sources.constraints import REFUSED, REFUSED_BY_TABLE, why_refused
 
 SCHEMA = (
     f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, pipeline STRING, batch_id BIGINT, "

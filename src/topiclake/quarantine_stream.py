@@ -10,17 +10,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import quarantine, rows, schema_decisions, streams, targets, value_batch
+from topiclake import quarantine, targets, value_batch
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import NewSchemaError
-from topiclake.fixed_schemas import FixedSchemas
 from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
-from topiclake.schema_decisions import Decisions
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.session import require_avro_limits
+from topiclake.sources import registered_rows, schema_decisions, streams
+from topiclake.sources.fixed_schemas import FixedSchemas
+from topiclake.sources.schema_decisions import Decisions
 from topiclake.storage import mount
 from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import queries
@@ -86,10 +87,10 @@ def write_registered(
         SchemaRegistryError: The registry cannot be used; nothing is written.
     """
     spark, codecs, layout = records.sparkSession, fixed.codecs, target.schemas.layout
-    left = rows.judge(records, codecs, layout).where(rows.is_left(codecs, layout))
+    left = registered_rows.judge(records, codecs, layout).where(registered_rows.is_left(codecs, layout))
     decisions, kafka_records = fixed.decisions, records.select(*kafka_source.RECORD_COLUMNS)
     while True:
-        tally = rows.tally(kafka_records, codecs, layout, decisions.unknown)
+        tally = registered_rows.tally(kafka_records, codecs, layout, decisions.unknown)
         if not tally.reasons.keys() - {"ok"}:
             return
         if not any(tally.late.values()):

@@ -7,15 +7,15 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from topiclake import declared_rows, rows
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
 from topiclake.formats.declared import Values
-from topiclake.layout import Layout
-from topiclake.look import NO_TABLE, Look, look_at
 from topiclake.schema_registry.wire_format import schema_key
 from topiclake.schemas import BatchSchemas
+from topiclake.sources import declared_rows, registered_rows
+from topiclake.sources.layout import Layout
+from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
 from topiclake.targets import Target
 
 
@@ -57,7 +57,9 @@ class _Registered:
 
     def right(self, records: DataFrame) -> DataFrame:
         codecs = self._learn(records)
-        return rows.judge(records, codecs, self.target.schemas.layout).where(rows.is_right(codecs))
+        return registered_rows.judge(records, codecs, self.target.schemas.layout).where(
+            registered_rows.is_right(codecs)
+        )
 
     def lost(self, records: DataFrame) -> list[str]:
         # Claimed by another replay, rows may name schemas that this one has not learnt.
@@ -67,8 +69,8 @@ class _Registered:
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
         codecs = self.schemas.current(self.spark)
         layout = self.target.schemas.layout
-        flat = rows.flat(rows.judge(records, codecs, layout), codecs, layout)
-        return rows.placed(flat), {"schemas": codecs.keys}
+        flat = registered_rows.flat(registered_rows.judge(records, codecs, layout), codecs, layout)
+        return registered_rows.placed(flat), {"schemas": codecs.keys}
 
     def forget(self) -> None:
         self.schemas.forget()
@@ -76,14 +78,14 @@ class _Registered:
     def _learn(self, records: DataFrame) -> Codecs:
         """Return the schemas of today, with those that the records name."""
         known = self.schemas.current(self.spark)
-        late = rows.tally(records, known, self.target.schemas.layout).late
+        late = registered_rows.tally(records, known, self.target.schemas.layout).late
         self.schemas.look_up(late)
         return self.schemas.current(self.spark)
 
 
 def _wrong(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
     """Return the schemas of records that are not right, in words; at most ten."""
-    wrong = rows.judge(claimed, codecs, layout).where(~rows.is_right(codecs))
+    wrong = registered_rows.judge(claimed, codecs, layout).where(~registered_rows.is_right(codecs))
     found = wrong.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
     named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in codecs.parts}
     return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)

@@ -25,8 +25,8 @@ from topiclake.delta.table_commits import Commit, Commits
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
-from topiclake.layout import KAFKA_COLUMN
 from topiclake.paused_topics import Span
+from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.batch_offsets import OFFSETS
 from topiclake.targets import Target

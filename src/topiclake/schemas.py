@@ -9,18 +9,18 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from topiclake import rows
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.formats.avro.kept_reader import KeptReaderError
 from topiclake.formats.codec import Codec, Codecs, Registered
 from topiclake.kafka import source as kafka_source
-from topiclake.layout import KAFKA_COLUMN
-from topiclake.look import NO_TABLE, Look, look_at
 from topiclake.schema_registry.registry import RegisteredSchema
 from topiclake.schema_registry.wire_format import Part, SchemaKey
-from topiclake.topic_schemas import TopicSchemas
+from topiclake.sources import registered_rows
+from topiclake.sources.layout import KAFKA_COLUMN
+from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
+from topiclake.sources.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class BatchSchemas:
             ) from None
 
     def _prepare_table(self, spark: SparkSession, codecs: Codecs, look: Look) -> None:
-        wanted = rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
+        wanted = registered_rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
         if not wanted.fields:
             raise IngestError(
                 f"no schema is known yet (subjects: {', '.join(self.of.subjects['value']) or 'none'}), and "

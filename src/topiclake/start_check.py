@@ -23,9 +23,9 @@ from topiclake.delta import table_commits
 from topiclake.errors import ConfigError, IngestError
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka.offsets import Held
-from topiclake.layout import KAFKA_COLUMN
 from topiclake.paused_topics import Span, mark_all_resumed, paused_spans
 from topiclake.resume_table import Resumption, TableContent
+from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage.failures import refusals_named
 from topiclake.streaming import batch_offsets, checkpoint, resumptions
 from topiclake.streaming.checkpoint import NONE, Offsets, Progress

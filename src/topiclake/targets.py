@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 from topiclake import quarantine
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
-from topiclake.look import Look
 from topiclake.schemas import BatchSchemas
+from topiclake.sources.table_snapshot import Look
+from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
 from topiclake.streaming import batch_counts, checkpoint
 from topiclake.streaming.batch_counts import TableCount
-from topiclake.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
 

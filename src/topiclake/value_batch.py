@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from topiclake import quarantine
-from topiclake.declared_rows import REASONS, _detail, _no_left, is_left, judge, or_fail, placed
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
-from topiclake.look import NO_TABLE, Look, look_at
+from topiclake.sources.declared_rows import REASONS, _detail, _no_left, is_left, judge, or_fail, placed
+from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
 from topiclake.streaming import batch_offsets, checkpoint, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges

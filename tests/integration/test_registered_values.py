@@ -22,7 +22,7 @@ from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.hits_topic import PROJECT
 from tests.target_schemas import with_schemas
-from topiclake import fixed_schemas, micro_batch, quarantine_stream, targets
+from topiclake import micro_batch, quarantine_stream, targets
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
@@ -30,6 +30,7 @@ from topiclake.formats.protobuf import schema as protobuf_schema
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.sources import fixed_schemas
 from topiclake.streaming import queries
 
 

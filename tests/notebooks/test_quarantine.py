@@ -17,11 +17,11 @@ from tests.environment import succeeded, without_workbench
 from topiclake import micro_batch
 from topiclake.delta import table as delta
 from topiclake.kafka.source import RECORD_SCHEMA
-from topiclake.layout import Layout
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.sources.layout import Layout
+from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.targets import Target
-from topiclake.topic_schemas import TopicSchemas
 from workbench.quarantine import print_summary
 
 PROJECT = Path(__file__).parents[2]

@@ -14,17 +14,17 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake import fixed_schemas
 from topiclake.avro_records import AvroRecords
 from topiclake.errors import ConfigError
-from topiclake.fixed_schemas import FixedSchemas
 from topiclake.formats.avro.encoding import fitted
 from topiclake.formats.avro.schema_of_columns import derived_schema
 from topiclake.formats.codec import Codecs
 from topiclake.formats.registered import AVRO
-from topiclake.layout import Layout
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import identifier
+from topiclake.sources import fixed_schemas
+from topiclake.sources.fixed_schemas import FixedSchemas
+from topiclake.sources.layout import Layout
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901)
 UTC = AT.replace(tzinfo=timezone.utc)

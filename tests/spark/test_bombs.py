@@ -20,12 +20,12 @@ from topiclake import micro_batch
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.kafka import source as kafka_source
-from topiclake.layout import Layout
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.session import local_session
+from topiclake.sources.layout import Layout
+from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.targets import Target
-from topiclake.topic_schemas import TopicSchemas
 
 PROJECT = Path(__file__).resolve().parents[2]
 SUBJECT = "bombs-value"

@@ -6,13 +6,14 @@ from uuid import uuid4
 
 import pytest
 
-from topiclake import constraints, value_batch
+from topiclake import value_batch
 from topiclake.delta import table as delta
 from topiclake.formats.declared import Values, parsed
-from topiclake.layout import Layout
-from topiclake.look import look_at
+from topiclake.sources import constraints
+from topiclake.sources.layout import Layout
+from topiclake.sources.table_snapshot import look_at
+from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.targets import Target
-from topiclake.topic_schemas import TopicSchemas
 
 TABLE = """
     id INT NOT NULL, name CHAR(3), note VARCHAR(2), amount INT, `odd.name` INT,

@@ -12,8 +12,8 @@ from topiclake.formats.avro.codec import AvroCodec
 from topiclake.formats.codec import Codecs
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.source import RECORD_SCHEMA
-from topiclake.look import Look
 from topiclake.schemas import BatchSchemas
+from topiclake.sources.table_snapshot import Look
 from topiclake.storage import mount
 from topiclake.streaming.checkpoint import NONE, Progress
 

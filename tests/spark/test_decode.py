@@ -15,11 +15,11 @@ from topiclake.errors import DecodeError
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.formats.avro.codec import AvroCodec
 from topiclake.formats.codec import Codecs, decode_status, is_decoded
-from topiclake.layout import Layout
-from topiclake.rows import flat, judge, or_fail, placed
 from topiclake.schema_registry import wire_format
 from topiclake.schema_registry.registry import SubjectVersion
 from topiclake.schema_registry.wire_format import frame
+from topiclake.sources.layout import Layout
+from topiclake.sources.registered_rows import flat, judge, or_fail, placed
 from topiclake.streaming.failure import query_failure
 
 

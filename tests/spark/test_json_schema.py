@@ -12,14 +12,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.spark.plain_values import plain
-from topiclake import fixed_schemas, quarantine, rows
-from topiclake.fixed_schemas import FixedSchemas
+from topiclake import quarantine
 from topiclake.formats.codec import Codecs
 from topiclake.formats.json import codec as json_codec
 from topiclake.formats.json.codec import JsonSchemaCodec
-from topiclake.layout import Layout
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import frame, identifier
+from topiclake.sources import fixed_schemas, registered_rows
+from topiclake.sources.fixed_schemas import FixedSchemas
+from topiclake.sources.layout import Layout
 
 FIRST = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -150,9 +151,9 @@ def codec_of(*schemas):
 
 def read(codec, records, unknown=()):
     """Return what the table gets of each record, or reason and detail, in their order."""
-    judged = rows.judge(records, Codecs(codec), Layout())
-    right = rows.placed(rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
-    left = judged.where(rows.is_left(Codecs(codec), Layout()))
+    judged = registered_rows.judge(records, Codecs(codec), Layout())
+    right = registered_rows.placed(registered_rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
+    left = judged.where(registered_rows.is_left(Codecs(codec), Layout()))
     bad = quarantine.explained(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
     found = {row["_kafka"]["offset"]: without_nulls(row) for row in right.collect()}
     found |= {row["offset"]: (row["reason"], row["detail"]) for row in bad.collect()}
@@ -273,8 +274,8 @@ def test_versions_are_united_by_name_and_each_value_is_checked_by_its_own(kafka_
 
 def test_a_filter_above_reads_each_value_once(kafka_records):
     codecs = Codecs(codec_of(registered(1, FIRST)))
-    judged = rows.judge(kafka_records([frame(1, b'{"id":1,"name":"a"}')]), codecs, Layout())
-    placed = rows.placed(rows.flat(judged, codecs, Layout())).where("id > 0")
+    judged = registered_rows.judge(kafka_records([frame(1, b'{"id":1,"name":"a"}')]), codecs, Layout())
+    placed = registered_rows.placed(registered_rows.flat(judged, codecs, Layout())).where("id > 0")
     plan = placed._jdf.queryExecution().executedPlan().toString()
     assert plan.count("from_json") == 1
 

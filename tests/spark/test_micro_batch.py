@@ -21,13 +21,13 @@ from topiclake import micro_batch
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.kafka.source import RECORD_SCHEMA
-from topiclake.layout import Layout
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.retries import Clock
 from topiclake.schema_registry.wire_format import frame, identifier
+from topiclake.sources.layout import Layout
+from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.streaming import observation
 from topiclake.targets import Target
-from topiclake.topic_schemas import TopicSchemas
 
 #: Schemas that are not Avro, by their type; `%s` is a name that makes them new.
 OTHER_TYPES = {

@@ -15,14 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.spark.plain_values import plain
-from topiclake import quarantine, rows
+from topiclake import quarantine
 from topiclake.formats.codec import Codecs
 from topiclake.formats.protobuf import codec as protobuf_codec
 from topiclake.formats.protobuf import schema as protobuf_schema
 from topiclake.formats.protobuf.codec import ProtobufCodec
-from topiclake.layout import Layout
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import frame, identifier
+from topiclake.sources import registered_rows
+from topiclake.sources.layout import Layout
 
 PLACE = 'syntax = "proto3"; package shop; message Place { string zip = 1; repeated Place.Room rooms = 2;'
 PLACE += " message Room { int32 size = 1; } }"
@@ -97,9 +98,9 @@ def message(name, schema=ALL, references=REFERENCES):
 
 
 def read(codec, records, unknown=()):
-    judged = rows.judge(records, Codecs(codec), Layout())
-    right = rows.placed(rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
-    left = judged.where(rows.is_left(Codecs(codec), Layout()))
+    judged = registered_rows.judge(records, Codecs(codec), Layout())
+    right = registered_rows.placed(registered_rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
+    left = judged.where(registered_rows.is_left(Codecs(codec), Layout()))
     bad = quarantine.explained(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
     found = {row["_kafka"]["offset"]: without_nulls(row) for row in right.collect()}
     found |= {row["offset"]: (row["reason"], row["detail"]) for row in bad.collect()}

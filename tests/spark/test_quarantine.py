@@ -8,10 +8,10 @@ from pyspark.testing import assertDataFrameEqual
 from topiclake import quarantine
 from topiclake.formats.avro.codec import AvroCodec
 from topiclake.formats.codec import Codecs
-from topiclake.layout import Layout
-from topiclake.rows import judge
 from topiclake.schema_registry.registry import SubjectVersion
 from topiclake.schema_registry.wire_format import frame
+from topiclake.sources.layout import Layout
+from topiclake.sources.registered_rows import judge
 
 LONG = SubjectVersion("gps-value", 1, 7, "AVRO", '"long"')
 BAD = [

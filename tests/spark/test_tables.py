@@ -18,13 +18,13 @@ from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, StorageError
 from topiclake.kafka.source import RECORD_SCHEMA
-from topiclake.layout import Layout
-from topiclake.look import Look
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from topiclake.sources.layout import Layout
+from topiclake.sources.table_snapshot import Look
+from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.streaming import progress
 from topiclake.targets import Target
-from topiclake.topic_schemas import TopicSchemas
 
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
 V2 = json.dumps(

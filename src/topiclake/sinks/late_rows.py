@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import declared_rows
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
-from topiclake.layout import Layout
 from topiclake.sinks.several import computed_once
+from topiclake.sources import declared_rows
+from topiclake.sources.layout import Layout
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.streaming import checkpoint, lost_offsets, queries

@@ -8,13 +8,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import constraints
-from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.delta import table as delta
 from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
-from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
-from topiclake.look import NO_TABLE, Look
+from topiclake.sources import constraints
+from topiclake.sources.constraints import REFUSED, REFUSED_BY_TABLE
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
+from topiclake.sources.table_snapshot import NO_TABLE, Look
 from topiclake.streaming.failure import refused_record
 
 #: Why a value is no row; see `json_values`.

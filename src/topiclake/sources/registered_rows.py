@@ -11,8 +11,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake import constraints
-from topiclake.constraints import REFUSED, REFUSED_BY_TABLE
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
 from topiclake.formats.codec import (
@@ -26,8 +24,10 @@ from topiclake.formats.codec import (
     is_known_schema,
     names_schema,
 )
-from topiclake.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
+from topiclake.sources import constraints
+from topiclake.sources.constraints import REFUSED, REFUSED_BY_TABLE
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.streaming.failure import NOT_LISTED, refused_record
 
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.

@@ -16,9 +16,9 @@ from topiclake.formats import codec
 from topiclake.formats import registered as registered_formats
 from topiclake.formats.codec import OWN, Codecs
 from topiclake.formats.registered import AVRO, Format, format_of
-from topiclake.layout import KEY_COLUMN, Layout
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey
+from topiclake.sources.layout import KEY_COLUMN, Layout
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import rows, schema_decisions
 from topiclake.formats.codec import Codecs, Registered
-from topiclake.layout import Layout
-from topiclake.schema_decisions import Decisions
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey
-from topiclake.topic_schemas import TopicSchemas
+from topiclake.sources import registered_rows, schema_decisions
+from topiclake.sources.layout import Layout
+from topiclake.sources.schema_decisions import Decisions
+from topiclake.sources.topic_schemas import TopicSchemas
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ def right(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) ->
     In mode FAILFAST it raises at each record that is not right.
     """
     codecs = fixed.codecs
-    judged = rows.or_start_again(rows.judge(records, codecs, layout), codecs, fixed.decisions.unknown)
+    judged = registered_rows.or_start_again(
+        registered_rows.judge(records, codecs, layout), codecs, fixed.decisions.unknown
+    )
     if mode == "FAILFAST":
-        judged = rows.or_fail(judged, codecs, layout, is_static=True)
-    return rows.placed(rows.flat(judged, codecs, layout))
+        judged = registered_rows.or_fail(judged, codecs, layout, is_static=True)
+    return registered_rows.placed(registered_rows.flat(judged, codecs, layout))

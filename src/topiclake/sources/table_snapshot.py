@@ -10,9 +10,9 @@ from functools import cached_property
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import constraints
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
+from topiclake.sources import constraints
 
 #: Seconds in which a look at a table's columns is as good as another one.
 _FRESH = 30

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import declared_rows, fixed_schemas
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
-from topiclake.fixed_schemas import FixedSchemas
 from topiclake.formats.declared import Values
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
-from topiclake.layout import Layout
 from topiclake.schema_registry import wire_format
 from topiclake.session import require_avro_limits
+from topiclake.sources import declared_rows, fixed_schemas
+from topiclake.sources.fixed_schemas import FixedSchemas
+from topiclake.sources.layout import Layout
+from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
-from topiclake.topic_schemas import TopicSchemas
 
 
 def read_records(spark: SparkSession, settings: Settings) -> DataFrame:

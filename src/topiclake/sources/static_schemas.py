@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake import rows
 from topiclake.delta import evolution
 from topiclake.errors import DecodeError
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs, Registered
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.wire_format import Part, SchemaKey
-from topiclake.topic_schemas import TopicSchemas
+from topiclake.sources import registered_rows
+from topiclake.sources.topic_schemas import TopicSchemas
 
 #: What `rows.or_fail` tells of a record.
 _RECORD = re.compile(r"schema id (?P<id>-?\d+|none), reason (?P<reason>\w+)")
@@ -49,13 +49,13 @@ class StaticSchemas:
         """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
         plain = self.of.usable_plain_keys(self.codecs)
         records = avro_plain.named(records, self.codecs.value, plain)
-        judged = rows.judge(records, self.codecs, self.of.layout)
-        judged = rows.or_fail(judged, self.codecs, self.of.layout, is_static=True)
-        return rows.placed(rows.flat(judged, self.codecs, self.of.layout))
+        judged = registered_rows.judge(records, self.codecs, self.of.layout)
+        judged = registered_rows.or_fail(judged, self.codecs, self.of.layout, is_static=True)
+        return registered_rows.placed(registered_rows.flat(judged, self.codecs, self.of.layout))
 
     def columns(self) -> StructType:
         """Return the columns of `rows`."""
-        return rows.columns(self.spark, self.codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
+        return registered_rows.columns(self.spark, self.codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
 
     def learn(self, error: DecodeError) -> None:
         """Learn the schema that a record lacked; whoever calls it again and again learns each only once.
