@@ -7,7 +7,7 @@ from .ingest import start_ingest
 from .kafka.admin import ensure_topic
 from .kafka.writer import drop_duplicates, write_topic
 from .monitoring.listener import monitor_queries, stop_monitoring
-from .monitoring.shown import show_progress
+from .monitoring.notebook import show_progress
 from .pipelines.gps import counts_per_device, last_positions, publish_tracks
 from .pipelines.gps_map import track_map
 from .pipelines.isp import (

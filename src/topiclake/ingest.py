@@ -150,7 +150,7 @@ def _followers(settings: Settings, dbutils: Any) -> list[Follower]:  # noqa: ANN
     found: list[Follower] = []
     if settings.lineage is not None:
         # Its client is not needed otherwise, and takes a moment.
-        from topiclake.lineage import prepared
+        from topiclake.monitoring.lineage import prepared
 
         found.append(prepared(settings, settings.lineage))
     if pipeline.consumer_group is not None:

@@ -17,11 +17,11 @@ import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, crash_behind_batch, right
 from tests.waiting import wait_until
-from topiclake import lineage
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.secret import Secret
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
+from topiclake.monitoring import lineage
 from topiclake.streaming import batch_counts
 from topiclake.streaming.batch_hooks import Pause
 
