@@ -17,8 +17,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bench.gps_ingest import SIDES, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
-from topiclake import ingest, session
+from topiclake import session
 from topiclake.config.settings import Settings
+from topiclake.ingest import start as ingest
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import progress

@@ -25,7 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 from bench.drain import Mounts, start_spark
 from bench.gps_ingest import TOPIC, load, preload
 from bench.rounds import console, own_services
-from topiclake import ingest
+from topiclake.ingest import start as ingest
 from topiclake.monitoring.listener import monitor_queries, stop_monitoring
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Store

@@ -32,10 +32,11 @@ from bench.rounds import console, own_services
 from bench.torture import MOST_SECONDS, start_spark
 from tests.integration.crash_run import Ingest
 from tests.integration.crash_traffic import settings_for
-from topiclake import audit, replay_claims
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
+from topiclake.ingest.audit import audit
+from topiclake.ingest.quarantine import replay_claims
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry

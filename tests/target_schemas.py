@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from topiclake.targets import Target
+from topiclake.ingest.targets import Target
 
 
 def with_schemas(target: Target, **changes: Any) -> Target:

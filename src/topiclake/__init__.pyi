@@ -1,9 +1,13 @@
 from .archive import start_archive
-from .audit import audit_ingest
 from .avro_records import propose_schemas
 from .config.load import load_settings
 from .formats.deserializers import deserializer
-from .ingest import start_ingest
+from .ingest.audit.audit import audit_ingest
+from .ingest.quarantine.replay import quarantine_summary, replay_quarantine
+from .ingest.quarantine.stream import start_quarantine
+from .ingest.quarantine.views import quarantine_reasons, quarantine_rows
+from .ingest.start import start_ingest
+from .ingest.tables import create_view, paused_topics, summarize, table_history, table_path
 from .kafka.admin import ensure_topic
 from .kafka.writer import drop_duplicates, write_topic
 from .monitoring.listener import monitor_queries, stop_monitoring
@@ -32,9 +36,6 @@ from .pipelines.nest_report import sightings_chart, sightings_report
 from .pipelines.taxi import publish_trips
 from .pipelines.wikimedia import publish_live_edits, publish_recorded_edits
 from .pipelines.wikimedia_edits import edit_counts, edits_per_window, wikimedia_edits
-from .quarantine_stream import start_quarantine
-from .quarantine_views import quarantine_reasons, quarantine_rows
-from .replay import quarantine_summary, replay_quarantine
 from .schema_registry.registry import SchemaRegistry
 from .sinks.avro_topic import avro_batches, start_avro_writer, write_avro
 from .sinks.console import start_console
@@ -54,7 +55,6 @@ from .streaming.progress import await_caught_up, keep_running
 from .streaming.restarts import start_restarted
 from .streaming.state import set_state
 from .streaming.windows import Windows, window_counts
-from .tables import create_view, paused_topics, summarize, table_history, table_path
 
 __all__ = [
     "SchemaRegistry",

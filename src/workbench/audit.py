@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: What the notebook tells: `topiclake.audit_report.AuditReport`.
+#: What the notebook tells: `topiclake.ingest.audit.report.AuditReport`.
 KEYS = frozenset({"ok", "partitions", "findings"})
 #: What must be 0 in each partition.
 FAULTS = ("missing", "doubled", "in_both", "aborted", "unknown")

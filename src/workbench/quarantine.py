@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: What the notebook tells: `topiclake.replay.quarantine_summary`.
+#: What the notebook tells: `topiclake.ingest.quarantine.replay.quarantine_summary`.
 KEYS = frozenset({"path", "reasons", "rows", "replay"})
 _REASONS = ("reason", "schema_id", "waiting", "replayed", "first", "last", "example")
 _ROWS = ("partition", "offset", "key", "reason", "schema_id", "length", "first_bytes", "detail")

@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.drain import Mounts
 from tests.environment import quiet_conf
-from topiclake import ingest, micro_batch, targets
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
+from topiclake.ingest import registered_batch, targets
+from topiclake.ingest import start as ingest
 from topiclake.session import local_session
 from topiclake.streaming import checkpoint, progress
 
@@ -111,7 +112,7 @@ class Ingest:
 
 def watch(step: str) -> None:
     """Say when a batch begins, and have the whole group killed when one comes to `step`."""
-    append, write = delta.append_once, micro_batch.write
+    append, write = delta.append_once, registered_batch.write
 
     def append_once(
         rows: DataFrame, path: str, *, writer: str, batch_id: int, commit: dict[str, object]
@@ -128,7 +129,7 @@ def watch(step: str) -> None:
         write(target, records, batch_id, **given)
         _around(step, "Spark's commit file", lambda: None)
 
-    delta.append_once, micro_batch.write = append_once, write_batch  # type: ignore[assignment]
+    delta.append_once, registered_batch.write = append_once, write_batch  # type: ignore[assignment]
 
 
 def _around(step: str, commit: str, act: Callable[[], None]) -> None:

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.drain import Mounts
-from topiclake import audit
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
@@ -23,6 +22,7 @@ from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
+from topiclake.ingest.audit import audit
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry

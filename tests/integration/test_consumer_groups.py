@@ -9,8 +9,9 @@ from confluent_kafka import Consumer
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
-from topiclake import consumer_groups, ingest
 from topiclake.delta import table as delta
+from topiclake.ingest import consumer_group
+from topiclake.ingest import start as ingest
 from topiclake.kafka import client as kafka_client
 from workbench.java import require_java
 
@@ -95,9 +96,9 @@ def test_a_group_that_consumers_use_is_left_alone_and_the_ingest_goes_on(grouped
 @pytest.mark.thorough("real waiting for a broker that is away")
 def test_batches_are_written_while_the_group_cannot_be_and_it_is_told_once(grouped, monkeypatch, caplog):
     schema_id = grouped.register("a")
-    monkeypatch.setattr(consumer_groups, "TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(consumer_group, "TIMEOUT_SECONDS", 1)
     nobody = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
-    made = consumer_groups.GroupCommit
+    made = consumer_group.GroupCommit
     monkeypatch.setattr(ingest, "GroupCommit", lambda group, _, ledger: made(group, nobody, ledger))
     query = tl.start_ingest(grouped.spark, grouped.settings(trigger="1 second"), Unmounted())
     for n in range(2):
@@ -110,5 +111,5 @@ def test_batches_are_written_while_the_group_cannot_be_and_it_is_told_once(group
 
 def test_offsets_are_held_back_where_records_wait():
     end = {"a": {0: 5, 1: 7}, "b": {0: 3}}
-    assert consumer_groups.held_back(end, {}) == end
-    assert consumer_groups.held_back(end, {"a": {1: 4}, "c": {0: 1}}) == {"a": {0: 5, 1: 4}, "b": {0: 3}}
+    assert consumer_group.held_back(end, {}) == end
+    assert consumer_group.held_back(end, {"a": {1: 4}, "c": {0: 1}}) == {"a": {0: 5, 1: 4}, "b": {0: 3}}

@@ -15,15 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tests.integration.fuzz_oracle import Text, oracle, plain, read, record
-from topiclake import micro_batch
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
+from topiclake.ingest import registered_batch
+from topiclake.ingest.targets import Target
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import HEADER_LENGTH, frame
 from topiclake.sources.layout import Layout
 from topiclake.sources.topic_schemas import TopicSchemas
-from topiclake.targets import Target
 
 SEED = 20261121
 DAMAGED, WHOLE = 10_000, 2_000
@@ -347,7 +347,7 @@ def test_damaged_records_come_out_as_fastavro_reads_them(embedded, spark, tmp_pa
         target = target_in(folder, registry, subject)
         when = datetime(2026, 1, 1)
         rows = [("fuzz", 0, offset, when, None, value, []) for offset, value in enumerate(sent)]
-        micro_batch.write(target, spark.createDataFrame(rows, kafka_source.RECORD_SCHEMA), 0)
+        registered_batch.write(target, spark.createDataFrame(rows, kafka_source.RECORD_SCHEMA), 0)
 
         differences, kept, thrown = check(spark, target, schemas, sent)
 

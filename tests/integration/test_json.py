@@ -11,10 +11,10 @@ import pytest
 
 import topiclake as tl
 from tests.environment import Unmounted
-from topiclake import targets, value_batch
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, IngestError
 from topiclake.formats.declared import Values
+from topiclake.ingest import declared_batch, targets
 from topiclake.streaming import observation
 
 RIGHT = b'{"ip":"192.0.2.1","hittime":"2026-01-02T03:04:05Z"}'
@@ -146,9 +146,9 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
 ):
     (to, values), records = begun, hits.records(RIGHT, *BAD, RIGHT)
     with monkeypatch.context() as patched:
-        patched.setattr(value_batch, "write_left", lambda *_: 1 / 0)
+        patched.setattr(declared_batch, "write_left", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            value_batch.write(to, values, records, 0, read_again={"isp": {0: (0, 5)}})
+            declared_batch.write(to, values, records, 0, read_again={"isp": {0: (0, 5)}})
     mended = Values.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
     # A time without a zone is read in the session's.
     other_zone = hits.spark.newSession()
@@ -156,20 +156,20 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
     elsewhere = other_zone.createDataFrame([], records.schema)
     for changed, given in ((mended, records), (values, elsewhere)):
         with pytest.raises(IngestError) as raised:
-            value_batch.write(another_start(to), changed, given, 0)
+            declared_batch.write(another_start(to), changed, given, 0)
         assert raised.value.fields == {"pipeline": "isp", "batch_id": 0, "reason": "values_changed"}
     with pytest.raises(IngestError) as raised:
-        value_batch.write(another_start(to), values, records, 0, read_again={"isp": {0: (0, 4)}})
+        declared_batch.write(another_start(to), values, records, 0, read_again={"isp": {0: (0, 4)}})
     assert raised.value.fields["reason"] == "offsets_changed"
     assert hits.quarantined() == Counter()
 
     anew, session = another_start(to), hits.spark.newSession()
-    value_batch.write(anew, values, records, 0)
-    value_batch.write(anew, values, session.createDataFrame([], records.schema), 1)
+    declared_batch.write(anew, values, records, 0)
+    declared_batch.write(anew, values, session.createDataFrame([], records.schema), 1)
     # A listener tells the counts: of a bus that drops what it cannot hold, and that anybody may clear.
     session._jsparkSession.listenerManager().clear()
     monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
-    value_batch.write(anew, values, session.createDataFrame(records.collect(), records.schema), 2)
+    declared_batch.write(anew, values, session.createDataFrame(records.collect(), records.schema), 2)
     assert f"batch 2 is in {to.table}, but Spark does not tell its counts" in caplog.text
 
     assert delta.read(hits.spark, to.table).count() == 2 + 0 + 2
@@ -179,12 +179,12 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
 @pytest.mark.thorough("the other side of the same commit")
 def test_batches_that_were_whole_before_a_crash_are_not_written_again(hits, begun):
     (to, values), records = begun, hits.records(RIGHT, *BAD, RIGHT)
-    value_batch.write(to, values, records, 0)
-    value_batch.write(to, values, hits.records(RIGHT), 1)
+    declared_batch.write(to, values, records, 0)
+    declared_batch.write(to, values, hits.records(RIGHT), 1)
     anew = another_start(to)
-    value_batch.write(anew, values, records, 0)
-    value_batch.write(anew, values, hits.records(RIGHT), 1)
-    value_batch.write(anew, values, hits.records(RIGHT), 2)
+    declared_batch.write(anew, values, records, 0)
+    declared_batch.write(anew, values, hits.records(RIGHT), 1)
+    declared_batch.write(anew, values, hits.records(RIGHT), 2)
     assert delta.read(hits.spark, to.table).count() == 4
     assert hits.quarantined() == REASONS
 

@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import ingest
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import (
@@ -23,6 +22,7 @@ from topiclake.errors import (
     SubjectNotFoundError,
     TopicNotFoundError,
 )
+from topiclake.ingest import start as ingest
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import offsets as kafka_offsets

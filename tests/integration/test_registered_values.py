@@ -22,11 +22,12 @@ from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.hits_topic import PROJECT
 from tests.target_schemas import with_schemas
-from topiclake import micro_batch, quarantine_stream, targets
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
 from topiclake.formats.protobuf import schema as protobuf_schema
+from topiclake.ingest import registered_batch, targets
+from topiclake.ingest.quarantine import stream as quarantine_stream
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
@@ -284,20 +285,20 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
         with_schemas(to, registry=SchemaRegistry(f"http://127.0.0.1:{free_port}", patience=0)), start="away"
     )
     with pytest.raises(SchemaRegistryError):
-        micro_batch.write(away, records, 0)
+        registered_batch.write(away, records, 0)
     decided = f"{tmp_path}/decided"
     fixed = fixed_schemas.schemas_of_today(connected, to.schemas, decided)
     with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
         quarantine_stream.write_registered(to, fixed, to.checkpoint, records, 0)
     with monkeypatch.context() as patched:
-        patched.setattr(micro_batch, "_settle", lambda *_: 1 / 0)
+        patched.setattr(registered_batch, "_settle", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            micro_batch.write(to, records, 0)
+            registered_batch.write(to, records, 0)
     assert topic.quarantined() == Counter()
     # With what is a version now, the second record would be one of commit 1, and lost.
     topic.registry.register_schema(f"{topic.topic}-value", wider)
     for _ in range(2):
-        micro_batch.write(targets.target(topic.settings(), Unmounted()), records, 0)
+        registered_batch.write(targets.target(topic.settings(), Unmounted()), records, 0)
         table = delta.read(connected, to.table).select("a", "b").orderBy("a").collect()
         assert table == [(1, None), (2, 3)]
         assert topic.quarantined() == Counter(undecodable=1, unknown_schema_id=1, tombstone=1)

@@ -14,9 +14,10 @@ from confluent_kafka import Producer
 from bench.drain import Mounts
 from tests.integration.crash_traffic import FIELDS, committed, record, settings_for
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import audit, ingest
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
+from topiclake.ingest import start as ingest
+from topiclake.ingest.audit import audit
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry

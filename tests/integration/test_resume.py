@@ -14,9 +14,9 @@ from delta.tables import DeltaTable
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
-from topiclake import micro_batch, paused_topics, resume_table
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
+from topiclake.ingest import paused_topics, registered_batch, resume_table
 from topiclake.kafka import client as kafka_client
 
 BAD = b"\1no record"
@@ -240,7 +240,7 @@ def test_two_starts_at_once_write_what_is_missing_once(numbers, monkeypatch):
     def twice(spark, settings, content, records, spans):
         # The second start finds what the first one has made of the table, and not yet of the quarantine.
         with monkeypatch.context() as patched:
-            patched.setattr(micro_batch, "_settle", lambda *_, **__: 1 / 0)
+            patched.setattr(registered_batch, "_settle", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 written(spark, settings, content, records, spans)
         written(spark, settings, content, records, spans)

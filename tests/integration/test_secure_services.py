@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
 from tests.integration.fault_proxy import FaultProxy
-from topiclake import targets
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, SchemaRegistryError
-from topiclake.ingest import start_ingest
+from topiclake.ingest import targets
+from topiclake.ingest.start import start_ingest
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry as RegistryClient

@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.environment import Unmounted
 from tests.waiting import wait_until
-from topiclake import replay_claims
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError, TopiclakeError
+from topiclake.ingest.quarantine import replay_claims
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.pipelines import taxi as taxi_pipeline

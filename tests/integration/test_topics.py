@@ -14,10 +14,12 @@ from confluent_kafka.admin import AdminClient
 from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.waiting import wait_until
-from topiclake import audit, ingest, paused_topics, topics
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
+from topiclake.ingest import multi_topic, paused_topics
+from topiclake.ingest import start as ingest
+from topiclake.ingest.audit import audit
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry
@@ -226,8 +228,8 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     # With no time and one offset at once, a batch of the query writes one range of those that were missed.
     with monkeypatch.context() as patched:
         patched.setattr(paused_topics, "AT_ONCE", 1)
-        patched.setattr(topics, "RESUME_SECONDS", 0.0)
-        patched.setattr(topics, "resume", lambda *_: None)
+        patched.setattr(multi_topic, "RESUME_SECONDS", 0.0)
+        patched.setattr(multi_topic, "resume", lambda *_: None)
         world.run()
     assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [10, 11, 12])
     assert {row["batch_id"] for row in world.paused()["b"]} == {1, 2}
@@ -284,14 +286,14 @@ def test_a_topic_that_is_deleted_while_a_batch_of_it_runs_is_paused_alone(world,
     of_a = world.create("a", "b")
     world.publish("a", of_a, ids(1))
     world.publish("b", of_a, ids(10, 11))
-    write = topics.write
+    write = multi_topic.write
 
     def deletes_first(*given):
         world.delete("b")
         write(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(topics, "write", deletes_first)
+        patched.setattr(multi_topic, "write", deletes_first)
         world.run()
     assert world.rows("a") == [1]
     assert list(world.paused()) == ["b"]
@@ -361,7 +363,7 @@ def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_
     world.register("b")
     for number in range(4):
         world.publish("a", of_a, ids(number))
-    marks, marked = [], topics.mark_resumed
+    marks, marked = [], multi_topic.mark_resumed
 
     def fails_once(*given):
         marks.append(given)
@@ -370,8 +372,8 @@ def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_
         marked(*given)
 
     made = ingest._topics
-    monkeypatch.setattr(topics, "resume", lambda *_: None)
-    monkeypatch.setattr(topics, "mark_resumed", fails_once)
+    monkeypatch.setattr(multi_topic, "resume", lambda *_: None)
+    monkeypatch.setattr(multi_topic, "mark_resumed", fails_once)
     monkeypatch.setattr(ingest, "_topics", lambda *given: replace(made(*given), retry_seconds=0.0))
 
     world.run(max_offsets_per_trigger="2")
@@ -390,7 +392,7 @@ def test_a_batch_that_was_paused_and_then_written_is_not_written_again(world, mo
         commit.unlink()
     world.register("b")
     with monkeypatch.context() as patched:
-        patched.setattr(topics, "resume", lambda *_: None)
+        patched.setattr(multi_topic, "resume", lambda *_: None)
         world.run()
     assert (world.rows("b"), world.paused()) == ([1, 2], {})
     world.publish("b", of_a, ids(3))
@@ -451,7 +453,7 @@ def test_a_crash_between_a_resumed_range_and_its_mark_doubles_nothing(world, mon
     world.register("b")
     world.publish("a", of_a, ids(1))
     with monkeypatch.context() as broken:
-        broken.setattr(topics, "mark_resumed", lambda *_: (_ for _ in ()).throw(KeyError("crash")))
+        broken.setattr(multi_topic, "mark_resumed", lambda *_: (_ for _ in ()).throw(KeyError("crash")))
         world.publish("b", of_a, ids(3))
         world.run()
     assert (world.rows("b"), {row["batch_id"] for row in world.paused()["b"]}) == ([1, 2], {0, 1})

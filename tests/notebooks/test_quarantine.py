@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from tests.environment import succeeded, without_workbench
-from topiclake import micro_batch
 from topiclake.delta import table as delta
+from topiclake.ingest import registered_batch
+from topiclake.ingest.targets import Target
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.sources.layout import Layout
 from topiclake.sources.topic_schemas import TopicSchemas
-from topiclake.targets import Target
 from workbench.quarantine import print_summary
 
 PROJECT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def table(embedded, spark, request, tmp_path) -> str:
     )
     values = [frame(later, b"\x0e"), b"{json}"]
     records = [(topic, 0, offset, None, b"key", value, None) for offset, value in enumerate(values)]
-    micro_batch.write(target, spark.createDataFrame(records, RECORD_SCHEMA), 0)
+    registered_batch.write(target, spark.createDataFrame(records, RECORD_SCHEMA), 0)
     found = registry.register(f"{topic}-elsewhere", SCHEMA.replace('"E"', f'"E", "doc": "{topic}"'))
     assert found == later
     return path

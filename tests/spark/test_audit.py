@@ -16,12 +16,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.waiting import wait_until
-from topiclake import audit, replay_claims
-from topiclake.audit_report import MAX_FINDINGS, AuditReport
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError, StorageError
-from topiclake.ingest import start_ingest
+from topiclake.ingest.audit import audit
+from topiclake.ingest.audit.report import MAX_FINDINGS, AuditReport
+from topiclake.ingest.quarantine import replay_claims
+from topiclake.ingest.start import start_ingest
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame

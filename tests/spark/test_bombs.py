@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 
 from tests.environment import quiet_conf
-from topiclake import micro_batch
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
+from topiclake.ingest import registered_batch
+from topiclake.ingest.targets import Target
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.session import local_session
 from topiclake.sources.layout import Layout
 from topiclake.sources.topic_schemas import TopicSchemas
-from topiclake.targets import Target
 
 PROJECT = Path(__file__).resolve().parents[2]
 SUBJECT = "bombs-value"
@@ -188,7 +188,7 @@ def main(registry_url, folder):
         quarantine=f"{folder}/table_quarantine",
         checkpoint=str(checkpoint),
     )
-    micro_batch.write(target, records, 0)
+    registered_batch.write(target, records, 0)
     bad = delta.read(spark, target.quarantine).selectExpr("cast(key AS STRING)", "reason", "detail").collect()
     assert len(bad) == len({row["key"] for row in bad}), "a neighbour is in quarantine"
     kept = [row["of"] for row in delta.read(spark, target.table).select("of").collect()]

@@ -6,14 +6,14 @@ from uuid import uuid4
 
 import pytest
 
-from topiclake import value_batch
 from topiclake.delta import table as delta
 from topiclake.formats.declared import Values, parsed
+from topiclake.ingest import declared_batch
+from topiclake.ingest.targets import Target
 from topiclake.sources import constraints
 from topiclake.sources.layout import Layout
 from topiclake.sources.table_snapshot import look_at
 from topiclake.sources.topic_schemas import TopicSchemas
-from topiclake.targets import Target
 
 TABLE = """
     id INT NOT NULL, name CHAR(3), note VARCHAR(2), amount INT, `odd.name` INT,
@@ -129,11 +129,11 @@ def test_values_that_a_constraint_refuses_are_in_quarantine_and_the_query_goes_o
     spark, kafka_records, tmp_path, monkeypatch
 ):
     values, target = Values("json", parsed("id INT")), target_in(tmp_path)
-    value_batch.write(target, values, kafka_records([hit(1), hit(-1)]), 0)
+    declared_batch.write(target, values, kafka_records([hit(1), hit(-1)]), 0)
     assert in_table(spark, target) == [-1, 1]
     alter(spark, target, "ADD CONSTRAINT positive CHECK (id > -2)")
     # While the query runs, which learns it from its next write.
-    value_batch.write(target, values, kafka_records([hit(2), hit(-2), b"{"]), 1)
+    declared_batch.write(target, values, kafka_records([hit(2), hit(-2), b"{"]), 1)
     assert in_table(spark, target) == [-1, 1, 2]
     refused = "refused_by_table", "the table demands CHECK positive"
     assert [row[:3] for row in in_quarantine(spark, target)] == [
@@ -143,7 +143,7 @@ def test_values_that_a_constraint_refuses_are_in_quarantine_and_the_query_goes_o
     assert in_quarantine(spark, target)[0][3] == refused[1]
 
     with pytest.raises(Exception, match=f"{refused[0]}: {refused[1]}"):
-        value_batch.write(target_in(tmp_path, mode="FAILFAST"), values, kafka_records([hit(-2)]), 2)
+        declared_batch.write(target_in(tmp_path, mode="FAILFAST"), values, kafka_records([hit(-2)]), 2)
     assert in_table(spark, target) == [-1, 1, 2]
 
     # A batch that was cut off is finished by the constraints that it was begun with.
@@ -157,8 +157,8 @@ def test_values_that_a_constraint_refuses_are_in_quarantine_and_the_query_goes_o
     with monkeypatch.context() as patch:
         patch.setattr(delta, "append_once", dying)
         with pytest.raises(CrashError):
-            value_batch.write(target, values, kafka_records([hit(3), hit(-3)]), 2)
+            declared_batch.write(target, values, kafka_records([hit(3), hit(-3)]), 2)
     alter(spark, target, "DROP CONSTRAINT positive")
-    value_batch.write(target_in(tmp_path), values, kafka_records([hit(3), hit(-3)]), 2)
+    declared_batch.write(target_in(tmp_path), values, kafka_records([hit(3), hit(-3)]), 2)
     assert in_table(spark, target) == [-1, 1, 2, 3]
     assert in_quarantine(spark, target)[2:] == [(2, 1, *refused)]

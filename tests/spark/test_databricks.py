@@ -6,13 +6,14 @@ No Databricks is here: these are the options, and that Spark's own source takes 
 import pytest
 from pyspark.sql.types import StructType
 
-from topiclake import ingest, targets
 from topiclake.config.load import load_settings
 from topiclake.formats.avro.codec import AvroCodec
 from topiclake.formats.codec import Codecs
+from topiclake.ingest import start as ingest
+from topiclake.ingest import targets
+from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.source import RECORD_SCHEMA
-from topiclake.schemas import BatchSchemas
 from topiclake.sources.table_snapshot import Look
 from topiclake.storage import mount
 from topiclake.streaming.checkpoint import NONE, Progress

@@ -17,9 +17,10 @@ from pyspark.sql.types import StructType
 
 from tests.integration.fault_proxy import FaultProxy
 from tests.target_schemas import with_schemas
-from topiclake import micro_batch
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
+from topiclake.ingest import registered_batch
+from topiclake.ingest.targets import Target
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.retries import Clock
@@ -27,7 +28,6 @@ from topiclake.schema_registry.wire_format import frame, identifier
 from topiclake.sources.layout import Layout
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.streaming import observation
-from topiclake.targets import Target
 
 #: Schemas that are not Avro, by their type; `%s` is a name that makes them new.
 OTHER_TYPES = {
@@ -171,7 +171,7 @@ def test_mixed_versions_land_in_one_commit_and_other_schemas_are_quarantined(
         ),
         *(frame(number, b"\0") for number, _ in kinds),
     ]
-    micro_batch.write(target, kafka_records(values), 0)
+    registered_batch.write(target, kafka_records(values), 0)
     assert table(spark, target, "id", "note") == [(-3, "-"), (1, "-"), (2**40, "n")]
     assert commits(spark, target) == 1
     commit = delta.commit_of(spark, target.table, writer="11111111-aaaa", batch_id=0)
@@ -196,10 +196,10 @@ def test_a_batch_of_other_offsets_is_not_taken_for_the_one_that_the_table_has(
     schema = event(("id", "int"))
     number = register(f"{topic}-value", schema)
     values = [frame(number, avro_bytes(schema, {"id": id})) for id in range(3)]
-    micro_batch.write(target, kafka_records(values[:2]), 0, read_again={topic: {3: (0, 2)}})
-    micro_batch.write(restarted(target), kafka_records(values[:2]), 0, read_again={topic: {3: (0, 2)}})
+    registered_batch.write(target, kafka_records(values[:2]), 0, read_again={topic: {3: (0, 2)}})
+    registered_batch.write(restarted(target), kafka_records(values[:2]), 0, read_again={topic: {3: (0, 2)}})
     with pytest.raises(IngestError) as raised:
-        micro_batch.write(restarted(target), kafka_records(values), 0, read_again={topic: {3: (0, 3)}})
+        registered_batch.write(restarted(target), kafka_records(values), 0, read_again={topic: {3: (0, 3)}})
     fields = raised.value.fields
     assert (fields["reason"], fields["offsets"]) == ("offsets_changed", {topic: {"3": [0, 3]}})
     assert table(spark, target, "id") == [(0,), (1,)]
@@ -223,7 +223,7 @@ def test_a_new_version_between_batches_adds_its_column_and_widens_the_others(
     new = event(("id", "long"), ("note", ["null", "string"], None), ("inner", inner[1]))
     first = register(f"{topic}-value", old)
     one = frame(first, avro_bytes(old, {"id": 1, "gone": "g", "inner": {"x": 1}}))
-    micro_batch.write(target, kafka_records([one]), 0)
+    registered_batch.write(target, kafka_records([one]), 0)
 
     second = register(f"{topic}-value", new)
     clock[0] += 2
@@ -231,7 +231,7 @@ def test_a_new_version_between_batches_adds_its_column_and_widens_the_others(
         frame(second, avro_bytes(new, {"id": 2**40, "note": "n", "inner": {"x": 0.5}})),
         frame(first, avro_bytes(old, {"id": 3, "gone": "h", "inner": {"x": 3}})),
     ]
-    micro_batch.write(target, kafka_records(values), 1)
+    registered_batch.write(target, kafka_records(values), 1)
 
     assert table(spark, target, "id", "gone", "note", "inner.x") == [
         (1, "g", None, 1.0),
@@ -251,8 +251,10 @@ def test_a_start_with_older_schemas_fits_a_table_that_is_wider(
     narrow, wide = event(("id", "int")), event(("id", "long"), ("note", "string", "-"))
     other = with_schemas(another(target, "other", pipeline="other"), subjects={"value": (f"{topic}-other",)})
     wide_id, narrow_id = register(f"{topic}-other", wide), register(f"{topic}-value", narrow)
-    micro_batch.write(other, kafka_records([frame(wide_id, avro_bytes(wide, {"id": 2**40, "note": "n"}))]), 0)
-    micro_batch.write(target, kafka_records([frame(narrow_id, avro_bytes(narrow, {"id": 1}))]), 0)
+    registered_batch.write(
+        other, kafka_records([frame(wide_id, avro_bytes(wide, {"id": 2**40, "note": "n"}))]), 0
+    )
+    registered_batch.write(target, kafka_records([frame(narrow_id, avro_bytes(narrow, {"id": 1}))]), 0)
     assert table(spark, target, "id", "note") == [(1, None), (2**40, "n")]
 
 
@@ -263,7 +265,9 @@ def test_without_the_kafka_column_a_field_may_be_called_so(
     schema = event(("_kafka", "string"))
     number = register(f"{topic}-value", schema)
     target = with_schemas(target, layout=Layout(kafka=()))
-    micro_batch.write(target, kafka_records([frame(number, avro_bytes(schema, {"_kafka": "x"})), None]), 0)
+    registered_batch.write(
+        target, kafka_records([frame(number, avro_bytes(schema, {"_kafka": "x"})), None]), 0
+    )
     assert table(spark, target, "*") == [("x",)]
     assert [reason for _, reason, _ in quarantined(spark, target)] == ["tombstone"]
 
@@ -300,7 +304,7 @@ def test_records_of_another_subject_land_by_the_second_commit_and_cost_one_reque
     spark, target, registry, known, late, whole, kafka_records
 ):
     values = [whole(late, 1), whole(known, 2), whole(late, 3), b"{json}"]
-    micro_batch.write(target, kafka_records(values), 0)
+    registered_batch.write(target, kafka_records(values), 0)
     # The column was not there yet when the known record was written.
     assert table(spark, target, "id", "late") == [(1, "l"), (2, None), (3, "l")]
     assert places(spark, target) == [(0, "table"), (1, "table"), (2, "table"), (3, "bad_magic")]
@@ -309,13 +313,13 @@ def test_records_of_another_subject_land_by_the_second_commit_and_cost_one_reque
         "value": [known[0], late[0]]
     }
     # From now on it is known.
-    micro_batch.write(target, kafka_records(values), 1)
+    registered_batch.write(target, kafka_records(values), 1)
     assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (3, 1)
 
 
 def test_ten_thousand_unknown_ids_cost_five_requests(spark, target, registry, known, whole, kafka_records):
     unknown = [frame(2**30 + number, b"\0") for number in range(10_000)]
-    micro_batch.write(target, kafka_records([*unknown, whole(known, 1)]), 0)
+    registered_batch.write(target, kafka_records([*unknown, whole(known, 1)]), 0)
     assert asked(registry, "/schemas/ids/") == 5
     bad = delta.read(spark, target.quarantine)
     assert (
@@ -332,12 +336,12 @@ def test_a_registry_that_is_away_is_no_bad_record(spark, target, registry, known
     registry.fault("503", path="/schemas/ids/")
     values = [whole(known, 1), whole(late, 2), None]
     with pytest.raises(SchemaRegistryError) as raised:
-        micro_batch.write(impatient, kafka_records(values), 0)
+        registered_batch.write(impatient, kafka_records(values), 0)
     assert raised.value.fields["status"] == 503
     assert raised.value.fields["path"].startswith("/schemas/ids/")
     assert places(spark, target) == [(0, "table")]
     registry.heal()
-    micro_batch.write(restarted(target), kafka_records(values), 0)
+    registered_batch.write(restarted(target), kafka_records(values), 0)
     assert places(spark, target) == [(0, "table"), (1, "table"), (2, "tombstone")]
 
 
@@ -347,9 +351,9 @@ def test_without_any_version_all_records_are_looked_up_or_quarantined(
 ):
     """Strategy record_name, and no record_names: every schema is found by its id."""
     target = with_schemas(target, subjects={"value": ()})
-    micro_batch.write(target, kafka_records([None, b"x"]), 0)
+    registered_batch.write(target, kafka_records([None, b"x"]), 0)
     assert places(spark, target) == [(0, "tombstone"), (1, "too_short")]
-    micro_batch.write(target, kafka_records([whole(late, 1), None]), 1)
+    registered_batch.write(target, kafka_records([whole(late, 1), None]), 1)
     assert table(spark, target, "id", "late") == [(1, "l")]
     assert len(quarantined(spark, target)) == 3
 
@@ -357,7 +361,7 @@ def test_without_any_version_all_records_are_looked_up_or_quarantined(
 def test_a_table_without_any_column_is_refused_with_what_to_set(spark, target, kafka_records):
     target = with_schemas(target, subjects={"value": ()}, layout=Layout(kafka=()))
     with pytest.raises(IngestError) as raised:
-        micro_batch.write(target, kafka_records([None]), 0)
+        registered_batch.write(target, kafka_records([None]), 0)
     assert raised.value.fields == {"subjects": (), "reason": "no_schema"}
     assert "record_names" in raised.value.remedy
     assert not delta.is_table(spark, target.table)
@@ -372,7 +376,7 @@ def test_records_of_several_types_share_a_topic_by_their_names(
     ids = [register(subject, schema) for subject, schema in zip(subjects, (one, two), strict=True)]
     target = with_schemas(target, subjects={"value": subjects})
     values = [frame(ids[0], avro_bytes(one, {"a": 1})), frame(ids[1], avro_bytes(two, {"b": "x"}))]
-    micro_batch.write(target, kafka_records(values), 0)
+    registered_batch.write(target, kafka_records(values), 0)
     assert table(spark, target, "a", "b") == [(1, None), (None, "x")]
     assert (commits(spark, target), asked(registry, "/schemas/ids/")) == (1, 0)
 
@@ -401,7 +405,7 @@ def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
         (frame(later, avro_bytes(late_key, {"device": "e", "fleet": "f"})), whole(known, 5), None),
         (b"text", None, headers),
     ]
-    micro_batch.write(target, kafka_rows(spark, rows), 0)
+    registered_batch.write(target, kafka_rows(spark, rows), 0)
     assert table(spark, target, "id", "_key.device", "_key.fleet", "_headers", "_kafka") == [
         (0, "d", None, headers, (0, 0, "t", SENT)),
         (1, None, None, None, (0, 1, "t", SENT)),
@@ -424,7 +428,7 @@ def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
 
 def test_tombstones_are_skipped_where_the_layout_says_so(spark, target, known, whole, kafka_records):
     target = with_schemas(target, layout=Layout(skips_tombstones=True))
-    micro_batch.write(target, kafka_records([None, whole(known, 1), None, b""]), 0)
+    registered_batch.write(target, kafka_records([None, whole(known, 1), None, b""]), 0)
     assert places(spark, target) == [(1, "table"), (3, "too_short")]
 
 
@@ -443,7 +447,7 @@ def test_schemas_may_be_named_in_headers_by_id_and_by_guid(
         (None, b"", [(header, identifier(known[0]))]),
         (None, None, [(header, identifier(known[0]))]),
     ]
-    micro_batch.write(target, kafka_rows(spark, rows), 0)
+    registered_batch.write(target, kafka_rows(spark, rows), 0)
     assert table(spark, target, "id", "late") == [(0, "g"), (1, None), (2, None)]
     assert quarantined(spark, target) == [
         (3, "unknown_schema_id", f"the registry does not know schema GUID {UUID(unknown).hex.upper()}"),
@@ -467,17 +471,17 @@ def test_failfast_stops_when_the_registry_does_not_know_a_schema(
     spark, target, known, late, whole, kafka_records
 ):
     failing = replace(target, mode="FAILFAST")
-    micro_batch.write(failing, kafka_records([whole(known, 1), whole(late, 2)]), 0)
+    registered_batch.write(failing, kafka_records([whole(known, 1), whole(late, 2)]), 0)
     assert places(spark, target) == [(0, "table"), (1, "table")]
     values = [whole(known, 1), frame(2**30, b"\0")]
     for each in (failing, replace(restarted(target), mode="FAILFAST")):
         with pytest.raises(DecodeError) as raised:
-            micro_batch.write(each, kafka_records(values), 1)
+            registered_batch.write(each, kafka_records(values), 1)
         place = {name: raised.value.fields[name] for name in ("partition", "offset", "reason")}
         assert place == {"partition": 3, "offset": 1, "reason": "unknown_schema_id"}
         assert raised.value.fields["detail"].startswith("the registry")
     assert quarantined(spark, target) == []
-    micro_batch.write(restarted(target), kafka_records(values), 1)
+    registered_batch.write(restarted(target), kafka_records(values), 1)
     assert Counter(places(spark, target)) == Counter(
         [(0, "table"), (0, "table"), (1, "table"), (1, "unknown_schema_id")]
     )
@@ -489,9 +493,9 @@ def test_failfast_continues_once_the_registry_knows_the_schema(
     records = kafka_records([whole(known, 1), whole(late, 2)])
     registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
     with pytest.raises(DecodeError):
-        micro_batch.write(replace(target, mode="FAILFAST"), records, 0)
+        registered_batch.write(replace(target, mode="FAILFAST"), records, 0)
     registry.heal()
-    micro_batch.write(replace(restarted(target), mode="FAILFAST"), records, 0)
+    registered_batch.write(replace(restarted(target), mode="FAILFAST"), records, 0)
     assert places(spark, target) == [(0, "table"), (1, "table")]
 
 
@@ -520,7 +524,7 @@ def crashed(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(delta, "append_once", dying)
             with pytest.raises(CrashError):
-                micro_batch.write(target, records, batch_id)
+                registered_batch.write(target, records, batch_id)
 
     return write
 
@@ -548,14 +552,14 @@ def test_counts_that_spark_loses_stop_nothing(spark, target, mixed, monkeypatch,
     """They come from a listener: of a bus that drops what it cannot hold, and that anybody may clear."""
     session = spark.newSession()
     records = session.createDataFrame(mixed.collect(), mixed.schema)
-    micro_batch.write(target, records, 0)
+    registered_batch.write(target, records, 0)
     session._jsparkSession.listenerManager().clear()
     monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
-    micro_batch.write(target, records, 1)
+    registered_batch.write(target, records, 1)
     assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
     assert f"batch 1 is in {target.table}, but Spark does not tell its counts" in caplog.text
     before = versions(spark, target)
-    micro_batch.write(restarted(target), records, 1)
+    registered_batch.write(restarted(target), records, 1)
     assert versions(spark, target) == before
 
 
@@ -570,9 +574,9 @@ def test_a_start_asks_the_table_only_where_nothing_was_counted(target, mixed, mo
 
     monkeypatch.setattr(delta, "is_committed", ask)
     for number in (0, 1):
-        micro_batch.write(restarted(target), mixed, number)
+        registered_batch.write(restarted(target), mixed, number)
     assert asked == []
-    micro_batch.write(restarted(target), mixed, 1)
+    registered_batch.write(restarted(target), mixed, 1)
     assert asked == [target.table]
 
 
@@ -582,17 +586,17 @@ def versions(spark, target):
 
 @pytest.mark.slow("five micro-batches")
 def test_a_batch_is_written_once_for_each_checkpoint_and_topic(spark, target, mixed):
-    micro_batch.write(target, mixed, 0)
+    registered_batch.write(target, mixed, 0)
     before = versions(spark, target)
-    micro_batch.write(restarted(target), mixed, 0)
+    registered_batch.write(restarted(target), mixed, 0)
     assert versions(spark, target) == before
     assert places(spark, target) == EXPECTED
 
-    micro_batch.write(another(target, "second"), mixed, 0)
+    registered_batch.write(another(target, "second"), mixed, 0)
     assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
-    micro_batch.write(replace(restarted(target), topic="one"), mixed, 0)
+    registered_batch.write(replace(restarted(target), topic="one"), mixed, 0)
     assert Counter(places(spark, target)) == Counter(EXPECTED * 3)
-    micro_batch.write(replace(restarted(target), topic="two"), mixed, 0)
+    registered_batch.write(replace(restarted(target), topic="two"), mixed, 0)
     assert Counter(places(spark, target)) == Counter(EXPECTED * 4)
 
 
@@ -601,10 +605,10 @@ def test_a_batch_is_written_once_for_each_checkpoint_and_topic(spark, target, mi
 @pytest.mark.parametrize("commit", [1, 2, 3])
 def test_a_crash_at_any_commit_loses_and_doubles_nothing(spark, target, mixed, crashed, commit, moment):
     crashed(target, mixed, 0, commit, moment)
-    micro_batch.write(restarted(target), mixed, 0)
+    registered_batch.write(restarted(target), mixed, 0)
     assert places(spark, target) == EXPECTED
     before = versions(spark, target)
-    micro_batch.write(restarted(target), mixed, 0)
+    registered_batch.write(restarted(target), mixed, 0)
     assert versions(spark, target) == before
 
 
@@ -614,7 +618,7 @@ def test_a_crash_at_every_attempt_loses_and_doubles_nothing(spark, target, mixed
     crashed(target, mixed, 0, 1)
     crashed(restarted(target), mixed, 0, 2)
     crashed(restarted(target), mixed, 0, 2, "before")
-    micro_batch.write(restarted(target), mixed, 0)
+    registered_batch.write(restarted(target), mixed, 0)
     assert places(spark, target) == EXPECTED
 
 
@@ -625,7 +629,7 @@ def test_a_crash_of_a_batch_without_rows_is_repeated(
     """Commit 1 is empty then; it is there all the same."""
     records = kafka_records([None, whole(late, 1)])
     crashed(target, records, 0, 1)
-    micro_batch.write(restarted(target), records, 0)
+    registered_batch.write(restarted(target), records, 0)
     assert places(spark, target) == [(0, "tombstone"), (1, "table")]
 
 
@@ -639,7 +643,7 @@ def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
     rows = rows.union(spark.sql("SELECT 6, struct(3, 6L)"))
     writer = {"txnAppId": "11111111-aaaa", "txnVersion": "0"}
     rows.write.format("delta").mode("append").options(**writer).save(target.table)
-    micro_batch.write(restarted(target), mixed, 0)
+    registered_batch.write(restarted(target), mixed, 0)
     assert places(spark, target) == EXPECTED
 
 
@@ -647,11 +651,11 @@ def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
 def test_several_batches_that_were_written_before_do_not_wait_for_ever(spark, target, mixed):
     """A checkpoint that was put back repeats more than its last batch; a skipped write counts nothing."""
     for batch_id in range(3):
-        micro_batch.write(target, mixed, batch_id)
+        registered_batch.write(target, mixed, batch_id)
     before = versions(spark, target)
     again = restarted(target)
     for batch_id in range(3):
-        micro_batch.write(again, mixed, batch_id)
+        registered_batch.write(again, mixed, batch_id)
     assert versions(spark, target) == before
 
 
@@ -674,7 +678,7 @@ def test_a_schema_that_becomes_known_after_a_crash_doubles_nothing(
     crashed(target, records, 0, commit)
     registry.heal()
     for _ in range(2):
-        micro_batch.write(restarted(target), records, 0)
+        registered_batch.write(restarted(target), records, 0)
     assert places(spark, target) == [*EXPECTED, (7, expected)]
     assert commits(spark, target) == 2
 
@@ -694,12 +698,12 @@ def test_a_second_driver_that_knows_another_schema_puts_no_record_into_both_plac
         if next(calls) == 2:
             registry.heal()
             monkeypatch.setattr(delta, "append_once", append)
-            micro_batch.write(restarted(target), records, 0)
+            registered_batch.write(restarted(target), records, 0)
             assert places(spark, target) == [(0, "table"), (1, "table")]
         append(*args, **kwargs)
 
     monkeypatch.setattr(delta, "append_once", overtaken)
-    micro_batch.write(target, records, 0)
+    registered_batch.write(target, records, 0)
     assert delta.append_once is append
     assert places(spark, target) == [(0, "table"), (1, "table")]
 
@@ -709,14 +713,14 @@ def test_what_is_in_quarantine_stays_there_also_when_the_histories_were_cleaned_
     spark, target, registry, known, late, whole, kafka_records, crashed
 ):
     """Delta forgets a commit after `delta.logRetentionDuration`, the transaction's number never."""
-    micro_batch.write(target, kafka_records([None]), 0)
+    registered_batch.write(target, kafka_records([None]), 0)
     records = kafka_records([whole(known, 0), whole(late, 1)])
     registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
     crashed(target, records, 1, 3)
     registry.heal()
     for path in (target.table, target.quarantine):
         forget_history(spark, path)
-    micro_batch.write(restarted(target), records, 1)
+    registered_batch.write(restarted(target), records, 1)
     assert sorted(places(spark, target)) == [(0, "table"), (0, "tombstone"), (1, "unknown_schema_id")]
 
 
@@ -739,7 +743,7 @@ def test_what_is_in_quarantine_stays_there_when_its_schema_becomes_known(
     registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
     crashed(target, records, 0, 2)
     registry.heal()
-    micro_batch.write(restarted(target), records, 0)
+    registered_batch.write(restarted(target), records, 0)
     assert places(spark, target) == [(0, "table"), (1, "unknown_schema_id")]
 
 
@@ -758,7 +762,7 @@ def test_a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing
     crashed(target, mixed, 0, commit)
     registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
     for _ in range(2):
-        micro_batch.write(restarted(target), mixed, 0)
+        registered_batch.write(restarted(target), mixed, 0)
     assert places(spark, target) == [EXPECTED[0], (1, expected), *EXPECTED[2:]]
 
 
@@ -782,7 +786,7 @@ def test_a_version_that_is_gone_after_a_crash_is_told_by_the_table(
     records = kafka_records([whole(known, 0), whole(second, 1), whole(late, 2), None])
     crashed(target, records, 0, 1)
     forget(registry, f"{topic}-value", 2, second[0])
-    micro_batch.write(restarted(target), records, 0)
+    registered_batch.write(restarted(target), records, 0)
     assert places(spark, target) == [(0, "table"), (1, "table"), (2, "table"), (3, "tombstone")]
 
 
@@ -795,12 +799,12 @@ def test_without_the_kafka_column_a_version_that_is_gone_stops_the_query(
     crashed(target, records, 0, 1)
     forget(registry, f"{topic}-value", 2, second[0])
     with pytest.raises(IngestError) as raised:
-        micro_batch.write(restarted(target), records, 0)
+        registered_batch.write(restarted(target), records, 0)
     assert raised.value.fields["reason"] == "schemas_unknown"
     assert raised.value.remedy.startswith("register the schemas again under their ids")
     assert (table(spark, target, "id"), quarantined(spark, target)) == ([(0,), (1,)], [])
     registry.heal()
-    micro_batch.write(restarted(target), records, 0)
+    registered_batch.write(restarted(target), records, 0)
     assert table(spark, target, "id") == [(0,), (1,), (2,)]
     assert [offset for offset, _, _ in quarantined(spark, target)] == [3]
 
@@ -818,11 +822,11 @@ def test_pinned_schemas_tell_what_was_written_without_the_kafka_column(
     records = kafka_records([whole(known, 0), whole(late, 1), None])
     if is_known_first:
         crashed(with_schemas(target, subjects={"value": (f"{topic}-value", f"{topic}-late")}), records, 0, 1)
-        micro_batch.write(restarted(target), records, 0)
+        registered_batch.write(restarted(target), records, 0)
     else:
         crashed(target, records, 0, 1)
         later = with_schemas(restarted(target), subjects={"value": (f"{topic}-value", f"{topic}-late")})
-        micro_batch.write(later, records, 0)
+        registered_batch.write(later, records, 0)
     assert table(spark, target, "id") == [(0,), (1,)]
     assert [offset for offset, _, _ in quarantined(spark, target)] == [2]
 
@@ -835,10 +839,10 @@ def test_a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and
         restarted(target), layout=Layout(key=True), subjects=dict.fromkeys(("value", "key"), ())
     )
     with pytest.raises(IngestError, match="key was False, and is True") as raised:
-        micro_batch.write(changed, mixed, 0)
+        registered_batch.write(changed, mixed, 0)
     assert raised.value.fields["reason"] == "configuration_changed"
     assert raised.value.remedy == "put it back until that batch is done, then change it"
-    micro_batch.write(replace(restarted(target), pipeline="renamed"), mixed, 0)
+    registered_batch.write(replace(restarted(target), pipeline="renamed"), mixed, 0)
     assert places(spark, target) == EXPECTED
 
 
@@ -865,7 +869,7 @@ def test_a_version_that_reads_plain_values_too_doubles_none_of_a_batch_that_was_
     target, records = plain
     crashed(target, records, 0, 1)
     register(f"{topic}-value", event(("id", "long")))
-    micro_batch.write(restarted(target), records, 0)
+    registered_batch.write(restarted(target), records, 0)
     assert places(spark, target) == PLAIN
     (headers,) = delta.read(spark, target.quarantine).select("headers").collect()
     assert headers[0] == [("h", b"1")]
@@ -880,7 +884,7 @@ def test_a_version_of_plain_values_that_is_taken_off_the_list_puts_no_record_int
     row = (None, avro_bytes(second, {"id": 9, "note": "n"}), None)
     records = records.union(kafka_rows(spark, [*[(None, None, None)] * 4, row]).where("offset = 4"))
     crashed(target, records, 0, 1)
-    micro_batch.write(with_schemas(restarted(target), plain_versions=(1,)), records, 0)
+    registered_batch.write(with_schemas(restarted(target), plain_versions=(1,)), records, 0)
     assert places(spark, target) == [*PLAIN, (4, "table")]
 
 
@@ -894,8 +898,10 @@ def test_members_of_a_union_keep_their_places_whichever_version_comes_first_afte
     one, other = event(("x", ["string", "int"])), event(("x", ["int", "string"]))
     ids = [register(f"{topic}-{number}", schema) for number, schema in enumerate((one, other))]
     text = frame(ids[0], avro_bytes(one, {"x": "s"}))
-    micro_batch.write(target, kafka_records([text]), 0)
-    micro_batch.write(restarted(target), kafka_records([frame(ids[1], avro_bytes(other, {"x": "t"}))]), 1)
+    registered_batch.write(target, kafka_records([text]), 0)
+    registered_batch.write(
+        restarted(target), kafka_records([frame(ids[1], avro_bytes(other, {"x": "t"}))]), 1
+    )
     assert table(spark, target, "x.member0", "x.member1") == [("s", None), ("t", None)]
 
 
@@ -905,9 +911,9 @@ def test_a_version_that_is_gone_takes_no_type_and_no_name_with_it(
     old = event(("a", "bytes"), ("b", "int"))
     new = event(("a", "string"), ("c", "int")).replace('"name": "c"', '"name": "c", "aliases": ["b"]')
     first, second = (register(f"{topic}-value", schema) for schema in (old, new))
-    micro_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"a": b"1", "b": 1}))]), 0)
+    registered_batch.write(target, kafka_records([frame(first, avro_bytes(old, {"a": b"1", "b": 1}))]), 0)
     requests.delete(f"{registry.url}/subjects/{topic}-value/versions/1", timeout=120).raise_for_status()
-    micro_batch.write(
+    registered_batch.write(
         restarted(target), kafka_records([frame(second, avro_bytes(new, {"a": "2", "c": 2}))]), 1
     )
     assert table(spark, target, "a", "b") == [(b"1", 1), (b"2", 2)]
@@ -917,14 +923,14 @@ def test_a_version_that_is_gone_takes_no_type_and_no_name_with_it(
 def test_a_reader_that_another_version_of_topiclake_kept_is_refused(
     spark, target, known, whole, kafka_records
 ):
-    micro_batch.write(target, kafka_records([whole(known, 1)]), 0)
+    registered_batch.write(target, kafka_records([whole(known, 1)]), 0)
     delta.set_properties(spark, target.table, {"topiclake.reader.value": "it's {another} \\ form"})
     with pytest.raises(IngestError) as raised:
-        micro_batch.write(restarted(target), kafka_records([whole(known, 2)]), 1)
+        registered_batch.write(restarted(target), kafka_records([whole(known, 2)]), 1)
     fields = {"table": target.table, "property": "topiclake.reader.value", "reason": "kept_reader"}
     assert raised.value.fields == fields
     spark.sql(raised.value.remedy[raised.value.remedy.index("ALTER TABLE") :])
-    micro_batch.write(restarted(target), kafka_records([whole(known, 2)]), 1)
+    registered_batch.write(restarted(target), kafka_records([whole(known, 2)]), 1)
     assert table(spark, target, "id") == [(1,), (2,)]
 
 
@@ -932,10 +938,10 @@ def test_a_table_that_forgets_its_writers_is_refused(spark, target, known, whole
     name, records = "delta.setTransactionRetentionDuration", kafka_records([whole(known, 1)])
     delta.ensure_table(spark, target.table, StructType().add("id", "integer"), {name: "interval 7 days"})
     with pytest.raises(StorageError) as raised:
-        micro_batch.write(target, records, 0)
+        registered_batch.write(target, records, 0)
     assert raised.value.fields == {"table": target.table, "property": name, "found": "interval 7 days"}
     spark.sql(raised.value.remedy)
-    micro_batch.write(restarted(target), records, 0)
+    registered_batch.write(restarted(target), records, 0)
     assert table(spark, target, "id") == [(1,)]
 
 
@@ -944,21 +950,21 @@ def test_a_column_becomes_wider_only_where_that_is_allowed_or_the_table_has_it(
 ):
     """A table with type widening is closed to readers that do not know it."""
     narrow = replace(target, type_widening=False)
-    micro_batch.write(narrow, kafka_records([whole(known, 1)]), 0)
+    registered_batch.write(narrow, kafka_records([whole(known, 1)]), 0)
     schema = event(("id", "long"), ("late", "string", "-"))
     wide = register(f"{topic}-value", schema), schema
     assert "type_widening" not in caplog.text
     # It is named at the start, before it costs a record.
-    micro_batch.write(restarted(narrow), kafka_records([]), 1)
+    registered_batch.write(restarted(narrow), kafka_records([]), 1)
     change = "id is int in the table and would become bigint"
     assert f"value has schema {wide[0]} go to quarantine (incompatible_schema): {change}" in caplog.text
-    micro_batch.write(restarted(narrow), kafka_records([whole(wide, 2)]), 2)
+    registered_batch.write(restarted(narrow), kafka_records([whole(wide, 2)]), 2)
     remedy = "; type_widening: true allows it, where each reader of the table can read that"
     assert quarantined(spark, target) == [(0, "incompatible_schema", change + remedy)]
     assert "delta.enableTypeWidening" not in delta.properties(spark, target.table)
 
     delta.set_properties(spark, target.table, {"delta.enableTypeWidening": "true"})
-    micro_batch.write(restarted(narrow), kafka_records([whole(wide, 2**40)]), 3)
+    registered_batch.write(restarted(narrow), kafka_records([whole(wide, 2**40)]), 3)
     assert table(spark, target, "id") == [(1,), (2**40,)]
 
 
@@ -978,11 +984,11 @@ def test_records_that_a_constraint_refuses_are_in_quarantine_until_it_is_dropped
 ):
     other = event(("id", "int"), ("more", "int", 0))
     looked_up = register(f"{topic}-more", other), other
-    micro_batch.write(target, kafka_records([whole(known, 1)]), 0)
+    registered_batch.write(target, kafka_records([whole(known, 1)]), 0)
     constrain(spark, target)
     # While the query runs, which learns it from its next write; and for a schema that is looked up.
     values = [whole(known, 2), whole(known, 12), whole(looked_up, 3), whole(looked_up, 13), whole(late, 4)]
-    micro_batch.write(target, kafka_records(values), 1)
+    registered_batch.write(target, kafka_records(values), 1)
     assert table(spark, target, "id") == [(1,), (2,), (3,)]
     refused = "refused_by_table", "the table demands CHECK small"
     wider = "id is int in the table and would become bigint, and CHECK small of the table names it"
@@ -992,10 +998,10 @@ def test_records_that_a_constraint_refuses_are_in_quarantine_until_it_is_dropped
         (4, "incompatible_schema", wider),
     ]
     with pytest.raises(Exception, match=", ".join(["offset 0", "schema id .*", f"reason {refused[0]}"])):
-        micro_batch.write(replace(restarted(target), mode="FAILFAST"), kafka_records(values[1:]), 2)
+        registered_batch.write(replace(restarted(target), mode="FAILFAST"), kafka_records(values[1:]), 2)
     unconstrain(spark, target)
     # Its first look at the batch is with the constraint that is gone.
-    micro_batch.write(target, kafka_records(values[:2]), 2)
+    registered_batch.write(target, kafka_records(values[:2]), 2)
     assert table(spark, target, "id") == [(1,), (12,), (2,), (2,), (3,)]
     assert len(quarantined(spark, target)) == 3
 
@@ -1004,12 +1010,12 @@ def test_a_constraint_that_is_dropped_after_a_crash_doubles_nothing(
     spark, target, known, whole, kafka_records, crashed
 ):
     """A batch that was cut off is finished by the constraints that it was begun with."""
-    micro_batch.write(target, kafka_records([]), 0)
+    registered_batch.write(target, kafka_records([]), 0)
     constrain(spark, target)
     records = kafka_records([whole(known, 2), whole(known, 12), None])
     crashed(restarted(target), records, 1, 1)
     unconstrain(spark, target)
-    micro_batch.write(restarted(target), records, 1)
+    registered_batch.write(restarted(target), records, 1)
     assert places(spark, target) == [(0, "table"), (1, "table"), (2, "tombstone")]
 
 
@@ -1040,7 +1046,7 @@ def interrupted(spark, tmp_path):
 
         def run():
             try:
-                micro_batch.write(target, slow, batch_id)
+                registered_batch.write(target, slow, batch_id)
             except Exception as error:  # noqa: BLE001 (told to the test)
                 failed.append(error)
 
@@ -1064,15 +1070,15 @@ def test_two_versions_at_once_are_both_written(
     number = register(f"{topic}-other", wide)
     other = with_schemas(another(target, "other", pipeline="other"), subjects={"value": (f"{topic}-other",)})
     faster = kafka_records([frame(number, avro_bytes(wide, {"id": 2**40, "note": "n"}))], partition=9)
-    micro_batch.write(target, mixed, 0)
-    interrupted(target, mixed, 1, lambda: micro_batch.write(other, faster, 0))
+    registered_batch.write(target, mixed, 0)
+    interrupted(target, mixed, 1, lambda: registered_batch.write(other, faster, 0))
     assert Counter(places(spark, target)) == Counter([*EXPECTED * 2, (0, "table")])
     assert (2**40,) in table(spark, target, "id")
 
 
 @pytest.mark.thorough("two writers of one table are tested next to it")
 def test_a_batch_job_may_append_at_the_same_time(spark, target, known, mixed, interrupted):
-    micro_batch.write(target, mixed, 0)
+    registered_batch.write(target, mixed, 0)
     before = commits(spark, target)
 
     def job():
@@ -1091,7 +1097,7 @@ def test_pipelines_that_make_one_table_at_once_all_land(spark, target, mixed):
 
     def run(pipeline):
         together.wait()
-        micro_batch.write(pipeline, mixed, 0)
+        registered_batch.write(pipeline, mixed, 0)
 
     with ThreadPoolExecutor(len(pipelines)) as pool:
         assert list(pool.map(run, pipelines)) == [None, None]

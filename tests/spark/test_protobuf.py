@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.spark.plain_values import plain
-from topiclake import quarantine
 from topiclake.formats.codec import Codecs
 from topiclake.formats.protobuf import codec as protobuf_codec
 from topiclake.formats.protobuf import schema as protobuf_schema
 from topiclake.formats.protobuf.codec import ProtobufCodec
+from topiclake.ingest import quarantine_rows
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import frame, identifier
 from topiclake.sources import registered_rows
@@ -101,7 +101,7 @@ def read(codec, records, unknown=()):
     judged = registered_rows.judge(records, Codecs(codec), Layout())
     right = registered_rows.placed(registered_rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
     left = judged.where(registered_rows.is_left(Codecs(codec), Layout()))
-    bad = quarantine.explained(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
+    bad = quarantine_rows.explained(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
     found = {row["_kafka"]["offset"]: without_nulls(row) for row in right.collect()}
     found |= {row["offset"]: (row["reason"], row["detail"]) for row in bad.collect()}
     return [found[offset] for offset in range(len(found))]

@@ -5,9 +5,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
-from topiclake import quarantine
 from topiclake.formats.avro.codec import AvroCodec
 from topiclake.formats.codec import Codecs
+from topiclake.ingest import quarantine_rows
 from topiclake.schema_registry.registry import SubjectVersion
 from topiclake.schema_registry.wire_format import frame
 from topiclake.sources.layout import Layout
@@ -40,7 +40,7 @@ CODECS = Codecs(
 @pytest.fixture
 def bad(kafka_records):
     judged = judge(kafka_records([*BAD, frame(7, b"\0\0\0")]), CODECS, Layout())
-    return quarantine.explained(judged, CODECS, {"value": {8}}, ask_python=True)
+    return quarantine_rows.explained(judged, CODECS, {"value": {8}}, ask_python=True)
 
 
 def names_and_types(schema):
@@ -48,12 +48,12 @@ def names_and_types(schema):
 
 
 def test_the_columns_are_those_of_the_schema(bad):
-    rows = quarantine.quarantined(bad, pipeline="p", batch_id=0)
-    assert names_and_types(rows.schema) == names_and_types(StructType.fromDDL(quarantine.SCHEMA))
+    rows = quarantine_rows.quarantined(bad, pipeline="p", batch_id=0)
+    assert names_and_types(rows.schema) == names_and_types(StructType.fromDDL(quarantine_rows.SCHEMA))
 
 
 def test_the_schema_is_the_designs():
-    assert quarantine.SCHEMA == (
+    assert quarantine_rows.SCHEMA == (
         "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
         "headers ARRAY<STRUCT<key STRING, value BINARY>>, schema_id INT, reason STRING, detail STRING, "
         "pipeline STRING, batch_id BIGINT, quarantined_at TIMESTAMP"
@@ -61,7 +61,7 @@ def test_the_schema_is_the_designs():
 
 
 def test_reason_id_and_detail_say_what_is_wrong(bad):
-    rows = quarantine.quarantined(bad, pipeline="p", batch_id=0).orderBy("offset")
+    rows = quarantine_rows.quarantined(bad, pipeline="p", batch_id=0).orderBy("offset")
     assert [tuple(row) for row in rows.select("reason", "schema_id", "detail").collect()] == [
         ("tombstone", None, "the value is null"),
         ("too_short", None, "0 bytes, fewer than the header's 5"),
@@ -92,13 +92,13 @@ def test_reason_id_and_detail_say_what_is_wrong(bad):
 
 def test_without_fastavro_the_reason_is_shorter(kafka_records):
     judged = judge(kafka_records([frame(7, b"")]), CODECS, Layout())
-    (row,) = quarantine.explained(judged, CODECS, {}, ask_python=False).select("detail").collect()
+    (row,) = quarantine_rows.explained(judged, CODECS, {}, ask_python=False).select("detail").collect()
     assert row["detail"] == "the 0 bytes are not one record of schema id 7"
 
 
 def test_a_record_that_decodes_by_now_waits_for_a_replay(kafka_records):
     judged = judge(kafka_records([frame(7, b"\0")]), CODECS, Layout())
-    (row,) = quarantine.explained(judged, CODECS, {}, ask_python=False).collect()
+    (row,) = quarantine_rows.explained(judged, CODECS, {}, ask_python=False).collect()
     assert (row["reason"], row["detail"]) == (
         "unknown_schema_id",
         "its schema was registered after its batch was written; replay it",
@@ -106,13 +106,13 @@ def test_a_record_that_decodes_by_now_waits_for_a_replay(kafka_records):
 
 
 def test_the_record_is_kept_whole(bad, kafka_records):
-    rows = quarantine.quarantined(bad, pipeline="p", batch_id=0).select(*kafka_records([]).columns)
+    rows = quarantine_rows.quarantined(bad, pipeline="p", batch_id=0).select(*kafka_records([]).columns)
     assertDataFrameEqual(rows, kafka_records([*BAD, frame(7, b"\0\0\0")]), rtol=0, atol=0)
 
 
 def test_pipeline_batch_and_time_stand_in_each_row(bad):
     before = datetime.now()
-    rows = quarantine.quarantined(bad, pipeline="gps", batch_id=2**40).collect()
+    rows = quarantine_rows.quarantined(bad, pipeline="gps", batch_id=2**40).collect()
     after = datetime.now()
     assert {(row["pipeline"], row["batch_id"]) for row in rows} == {("gps", 2**40)}
     assert all(before <= row["quarantined_at"] <= after for row in rows)
@@ -122,5 +122,5 @@ def test_records_of_an_unknown_reason_are_still_kept(kafka_records):
     records = judge(kafka_records([None]), CODECS, Layout()).withColumns(
         {"reason": F.lit("a reason of tomorrow"), "detail": F.lit(None).cast("string")}
     )
-    (row,) = quarantine.quarantined(records, pipeline="p", batch_id=0).collect()
+    (row,) = quarantine_rows.quarantined(records, pipeline="p", batch_id=0).collect()
     assert row["reason"] == "a reason of tomorrow"

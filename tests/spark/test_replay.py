@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from tests.waiting import wait_until
-from topiclake import automatic_replay, micro_batch, replay, replay_claims, targets
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
@@ -22,7 +21,9 @@ from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError
-from topiclake.quarantine_views import quarantine_reasons, quarantine_rows
+from topiclake.ingest import registered_batch, targets
+from topiclake.ingest.quarantine import automatic_replay, replay, replay_claims
+from topiclake.ingest.quarantine.views import quarantine_reasons, quarantine_rows
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 
@@ -80,7 +81,7 @@ def written_once(embedded, registry, kafka_records, avro_bytes, tmp_path_factory
     new = [frame(later, avro_bytes(V2, {"id": number, "note": f"n{number}"})) for number in (2, 4)]
     values = [frame(known, avro_bytes(V1, {"id": 0})), None, new[0], b"{json}", new[1], frame(known, b"")]
     target = targets.target(settings_for(embedded[1], topic, folder), None)
-    micro_batch.write(target, kafka_records(values, topic=topic), 0)
+    registered_batch.write(target, kafka_records(values, topic=topic), 0)
     noted = V2.replace('"note"', '"note", "doc": ' + json.dumps(topic))
     assert registry.register(f"{topic}-value", noted) == later
     return folder, later
@@ -120,7 +121,7 @@ def written(settings, kafka_records):
 
     def write(values):
         records = kafka_records(values, topic=settings.pipeline.topic)
-        micro_batch.write(targets.target(settings, None), records, 0)
+        registered_batch.write(targets.target(settings, None), records, 0)
 
     return write
 
@@ -483,7 +484,7 @@ def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     key = frame(later, avro_bytes('"string"', "a key"))
     value = frame(registry.latest(f"{topic}-value").schema_id, avro_bytes(V1, {"id": 1}))
     records = kafka_records([value], topic=topic).withColumn("key", F.lit(key))
-    micro_batch.write(targets.target(keyed, None), records, 0)
+    registered_batch.write(targets.target(keyed, None), records, 0)
     assert replayed(of=keyed).left == {"unknown_schema_id": 1}
     assert registry.register(f"{topic}-elsewhere", json.dumps({"type": "string", "doc": topic})) == later
     assert replayed(of=keyed).replayed == 1

@@ -13,10 +13,11 @@ from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from tests.target_schemas import with_schemas
-from topiclake import micro_batch, tables
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, StorageError
+from topiclake.ingest import registered_batch, tables
+from topiclake.ingest.targets import Target
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
@@ -24,7 +25,6 @@ from topiclake.sources.layout import Layout
 from topiclake.sources.table_snapshot import Look
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.streaming import progress
-from topiclake.targets import Target
 
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
 V2 = json.dumps(
@@ -135,17 +135,17 @@ def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summa
     v2 = registry.register(subject, V2)
     target.batch_schemas().current(spark)
     plain = avro_bytes(V1, {"id": 2**30})
-    micro_batch.write(replace(target, is_new=True), kafka_records([*mixed, plain]), 42)
+    registered_batch.write(replace(target, is_new=True), kafka_records([*mixed, plain]), 42)
     check_records(spark, target, plain_of=v1)
     check_batch_in_history(spark, target, [v1, v2])
     check_view_and_history(spark, settings, dbutils)
 
     this_run = replace(restarted(target), run="run-2")
     told_of = settings.model_copy(update={"run_id": "run-2", "loaded_at": datetime.now(timezone.utc)})
-    micro_batch.write(this_run, kafka_records([None, b"", b"x"]), 43)
+    registered_batch.write(this_run, kafka_records([None, b"", b"x"]), 43)
     assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 4, 5, 6])
-    micro_batch.write(this_run, kafka_records([whole(3)]), 44)
-    micro_batch.write(this_run, kafka_records([whole(4), b"{json}"]), 45)
+    registered_batch.write(this_run, kafka_records([whole(3)]), 44)
+    registered_batch.write(this_run, kafka_records([whole(4), b"{json}"]), 45)
     check_summary(tables.summarize(spark, told_of, dbutils, SimpleNamespace(id="query-id")))
 
 
@@ -218,13 +218,15 @@ def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(
     summary = tables.summarize(spark, settings, dbutils, SimpleNamespace(id="q"))
     assert (summary.rows_written, summary.quarantined, summary.preview) == (0, {}, [])
 
-    micro_batch.write(target, kafka_records([]), 0)
+    registered_batch.write(target, kafka_records([]), 0)
     assert offsets(spark, target) == ([], [])
     assert not delta.is_table(spark, target.quarantine)
 
 
 def test_without_the_kafka_column_the_table_has_the_event_only(spark, target, kafka_records, whole):
-    micro_batch.write(with_schemas(target, layout=Layout(kafka=())), kafka_records([whole(0), whole(1)]), 0)
+    registered_batch.write(
+        with_schemas(target, layout=Layout(kafka=())), kafka_records([whole(0), whole(1)]), 0
+    )
     table = delta.read(spark, target.table)
     assert table.schema.simpleString() == "struct<id:int>"
     assert sorted(table.collect()) == [(0,), (1,)]
@@ -243,26 +245,26 @@ def test_a_view_of_a_table_that_is_not_there_names_the_notebook_to_run(spark, se
 
 @pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
 def test_a_batch_that_is_repeated_changes_nothing(spark, target, kafka_records, mixed):
-    micro_batch.write(target, kafka_records(mixed), 0)
+    registered_batch.write(target, kafka_records(mixed), 0)
     before = versions(spark, target)
-    micro_batch.write(restarted(target), kafka_records(mixed), 0)
+    registered_batch.write(restarted(target), kafka_records(mixed), 0)
     assert versions(spark, target) == before
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
 
 
 @pytest.mark.thorough("appends are tested in test_delta")
 def test_the_next_batch_is_appended(spark, target, kafka_records, mixed):
-    micro_batch.write(target, kafka_records(mixed), 0)
-    micro_batch.write(target, kafka_records(mixed), 1)
+    registered_batch.write(target, kafka_records(mixed), 0)
+    registered_batch.write(target, kafka_records(mixed), 1)
     assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
 
 
 @pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
 def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_records, mixed, tmp_path):
-    micro_batch.write(target, kafka_records(mixed), 0)
+    registered_batch.write(target, kafka_records(mixed), 0)
     new_checkpoint(tmp_path / "second", "22222222-bbbb")
     target = replace(restarted(target), checkpoint=str(tmp_path / "second"))
-    micro_batch.write(target, kafka_records(mixed), 0)
+    registered_batch.write(target, kafka_records(mixed), 0)
     assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
 
 
@@ -271,10 +273,10 @@ def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_recor
     target.batch_schemas().current(spark)
     other = StructType.fromDDL("id MAP<STRING, INT>")
     told = pickle.loads(pickle.dumps(replace(target, look=Look(other, at=time.time() - 60))))
-    micro_batch.write(told, kafka_records(mixed), 0)
+    registered_batch.write(told, kafka_records(mixed), 0)
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
     just_now = replace(target, look=Look(other), start="next")
-    micro_batch.write(just_now, kafka_records(mixed), 1)
+    registered_batch.write(just_now, kafka_records(mixed), 1)
     # As the look told, no schema fits.
     assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 3, 4, 4, 5, 5])
 
@@ -309,7 +311,7 @@ def test_a_query_in_failfast_ends_with_the_record_and_writes_nothing_of_its_batc
             target,
             [kafka_records([whole(9)]), kafka_records(mixed[:2])],
             tmp_path,
-            lambda records, batch_id: micro_batch.write(target, records, batch_id),
+            lambda records, batch_id: registered_batch.write(target, records, batch_id),
         )
     fields = {"topic": "gps", "partition": 3, "offset": 1, "schema_id": None, "reason": "tombstone"}
     assert raised.value.fields.items() >= fields.items()

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 from tests.delta_logs import BEGAN, added, made, write_log, write_quarantine
-from topiclake import replay_claims
 from topiclake.config.load import load_settings
 from topiclake.errors import StorageError
+from topiclake.ingest.quarantine import replay_claims
+from topiclake.ingest.quarantine.views import REASONS
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store
-from topiclake.quarantine_views import REASONS
 from topiclake.streaming.batch_counts import TableCount
 from workbench.cli import cli
 from workbench.dashboard import quarantined, reasons

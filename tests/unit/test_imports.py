@@ -229,9 +229,9 @@ def test_notebooks_only_tell_the_story() -> None:
 
 
 TREE = {
-    "topiclake.__init__": "from topiclake.ingest import ingest\nfrom topiclake import errors",
+    "topiclake.__init__": "from topiclake.ingest.start import ingest\nfrom topiclake import errors",
     "topiclake.pipelines": "from topiclake import ingest, session\nfrom topiclake.delta.table import append",
-    "topiclake.ingest": "from topiclake import avro, kafka\nfrom topiclake.session import is_databricks",
+    "topiclake.ingest.start": "from topiclake import avro, kafka\nfrom topiclake.session import is_databricks",
     "topiclake.kafka.client": "from topiclake.config.load import KafkaSettings\nimport pyspark.sql",
     "topiclake.delta.table": "import topiclake.errors",
     "topiclake.avro": "from . import schema_registry\nfrom .wire_format import frame",
@@ -255,12 +255,12 @@ def test_a_tree_that_keeps_the_rules_passes() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("topiclake.ingest", "import workbench"),
-        ("topiclake.ingest", "from workbench.dbutils import DBUtils"),
-        ("topiclake.ingest", "def load():\n    import workbench.runner"),
-        ("topiclake.ingest", "import importlib\nimportlib.import_module('workbench')"),
+        ("topiclake.ingest.start", "import workbench"),
+        ("topiclake.ingest.start", "from workbench.dbutils import DBUtils"),
+        ("topiclake.ingest.start", "def load():\n    import workbench.runner"),
+        ("topiclake.ingest.start", "import importlib\nimportlib.import_module('workbench')"),
         ("topiclake.__init__", "import workbench"),
-        ("topiclake.ingest", "from topiclake import pipelines"),
+        ("topiclake.ingest.start", "from topiclake import pipelines"),
         ("topiclake.kafka.client", "from topiclake import delta"),
         ("topiclake.kafka.client", "from .delta import append"),
         ("topiclake.kafka.client", "from topiclake.sinks.jdbc import write"),
@@ -273,7 +273,7 @@ def test_a_tree_that_keeps_the_rules_passes() -> None:
         ("topiclake.errors", "from topiclake.config.load import Settings"),
         ("topiclake.session", "from topiclake.avro import decode"),
         ("topiclake.delta.table", "from topiclake import ingest_gps"),
-        ("workbench.runner", "from topiclake.ingest import ingest"),
+        ("workbench.runner", "from topiclake.ingest.start import ingest"),
         ("workbench.runner", "from topiclake import kafka"),
         ("workbench.runner", "import topiclake"),
         ("workbench.runner", "from topiclake import ConfigError"),

@@ -1,4 +1,4 @@
-from topiclake import resume_table
+from topiclake.ingest import resume_table
 
 
 def test_spans_that_others_do_not_hold():

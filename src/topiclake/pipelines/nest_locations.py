@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import tables
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.formats.deserializers import deserializer
+from topiclake.ingest import tables
 
 
 @deserializer

@@ -23,7 +23,7 @@ FIRST_BYTES = 37
 SEARCHED = (16 * 2**20, 256 * 2**20)
 _WHEN = "quarantined_at"
 #: Where replays claim rows, after the quarantine's name, and what names a row (as in
-#: `topiclake.replay_claims`, which needs Spark).
+#: `topiclake.ingest.quarantine.replay_claims`, which needs Spark).
 CLAIMS = "_replays"
 CLAIM_KEY = 'topic, "partition", "offset", quarantined_at'
 _NEWEST_FIRST = f'{_WHEN} DESC, topic, "partition", "offset" DESC'

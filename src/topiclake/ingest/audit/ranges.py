@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import paused_topics
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import IngestError, OffsetsLostError
+from topiclake.ingest import paused_topics
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.client import TIMEOUT_SECONDS

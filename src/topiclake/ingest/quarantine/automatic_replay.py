@@ -15,15 +15,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import replay_claims, targets
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import TopiclakeError
-from topiclake.replay import replay_quarantine
+from topiclake.ingest import targets
+from topiclake.ingest.quarantine import replay_claims
+from topiclake.ingest.quarantine.replay import replay_quarantine
+from topiclake.ingest.targets import Target
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, progress
-from topiclake.targets import Target
 
 _LOG = logging.getLogger(__name__)
 #: How often a running query looks whether a schema has become known (s).

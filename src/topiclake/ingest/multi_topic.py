@@ -23,7 +23,6 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import micro_batch, targets
 from topiclake.config.pipeline import QUARANTINE, TOPIC
 from topiclake.delta import table as delta
 from topiclake.errors import (
@@ -33,14 +32,15 @@ from topiclake.errors import (
     StorageError,
     SubjectNotFoundError,
 )
+from topiclake.ingest import registered_batch, targets
+from topiclake.ingest.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused
+from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange
-from topiclake.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Ranges
 from topiclake.streaming.failure import FAILFAST
-from topiclake.targets import Target
 
 #: Seconds between two tries to resume a topic while the query runs.
 RETRY_SECONDS = 60.0
@@ -170,7 +170,7 @@ def _write_or_pause(
     """Write a topic's part of a batch, and return whether it is written."""
     try:
         _require_own_table(topics, topic)
-        micro_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
+        registered_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
     except Exception as error:
         if not _is_topics_own(error):
             raise
@@ -243,7 +243,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
     try:
         _require_own_table(topics, topic)
         # While it fails no range is fixed: later it may be larger.
-        micro_batch.require_ready(target, spark)
+        registered_batch.require_ready(target, spark)
         while missed:
             number, ranges = next_range(spark, topics.ledger, topic, missed)
             offsets = {topic: _spans(ranges)}
@@ -251,7 +251,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
                 records = kafka_source.read_range(
                     spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
                 )
-                micro_batch.write(target, records, number, read_again=offsets)
+                registered_batch.write(target, records, number, read_again=offsets)
             mark_resumed(spark, topics.ledger, topic, number)
             missed = missed[len(ranges) :]
             if missed and time.monotonic() > end:

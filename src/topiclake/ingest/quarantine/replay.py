@@ -23,16 +23,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import replay_claims
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
-from topiclake.quarantine_views import quarantine_reasons, quarantine_rows, require_reasons
-from topiclake.replay_reading import Reading, reading
+from topiclake.ingest.quarantine import replay_claims
+from topiclake.ingest.quarantine.replay_reader import Reading, reading
+from topiclake.ingest.quarantine.views import quarantine_reasons, quarantine_rows, require_reasons
+from topiclake.ingest.targets import Target, target
 from topiclake.session import require_avro_limits
 from topiclake.storage.failures import refusals_named
-from topiclake.targets import Target, target
 
 _ATTEMPTS = 10
 

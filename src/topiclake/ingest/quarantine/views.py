@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import replay_claims
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
-from topiclake.quarantine import SCHEMA
+from topiclake.ingest.quarantine import replay_claims
+from topiclake.ingest.quarantine_rows import SCHEMA
 from topiclake.schema_registry.wire_format import HEADER_LENGTH
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
-from topiclake.paused_topics import LEDGER_SCHEMA, waiting
+from topiclake.ingest.paused_topics import LEDGER_SCHEMA, waiting
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named

@@ -11,12 +11,12 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
 from topiclake.formats.declared import Values
+from topiclake.ingest.batch_schemas import BatchSchemas
+from topiclake.ingest.targets import Target
 from topiclake.schema_registry.wire_format import schema_key
-from topiclake.schemas import BatchSchemas
 from topiclake.sources import declared_rows, registered_rows
 from topiclake.sources.layout import Layout
 from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
-from topiclake.targets import Target
 
 
 class Reading(Protocol):

@@ -12,28 +12,29 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from topiclake import automatic_replay, micro_batch, targets, topics, value_batch
 from topiclake.config.settings import Settings
-from topiclake.consumer_groups import GroupCommit
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.formats.declared import Values
+from topiclake.ingest import declared_batch, multi_topic, registered_batch, targets
+from topiclake.ingest.batch_schemas import BeforeTable
+from topiclake.ingest.consumer_group import GroupCommit
+from topiclake.ingest.multi_topic import Topics
+from topiclake.ingest.quarantine import automatic_replay
+from topiclake.ingest.start_check import StartCheck
+from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
-from topiclake.schemas import BeforeTable
 from topiclake.session import require_avro_limits
 from topiclake.sources import declared_rows
 from topiclake.sources.table_snapshot import Look, look_at
-from topiclake.start_check import StartCheck
 from topiclake.storage import mount
 from topiclake.storage.failures import refusals_named
 from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import batch_hooks, checkpoint, lost_offsets, open_transactions, progress, queries
 from topiclake.streaming.batch_hooks import Follower, WrittenBatch
 from topiclake.streaming.checkpoint import NONE
-from topiclake.targets import Target
-from topiclake.topics import Topics
 
 
 def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401
@@ -178,15 +179,17 @@ def _writer(
                 spark, to.table, declared_rows.columns(spark, values, to.schemas.layout), to.properties
             )
             to = replace(to, look=look_at(spark, to.table))
-        return partial(value_batch.write, to, values)
+        return partial(declared_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
     patient = to.schemas.waiting(settings.schema_registry)
     if several is not None:
-        topics.resume(spark, several)
+        multi_topic.resume(spark, several)
         # Another start: what this one has learnt would ask the registry with little patience.
         template = replace(to, schemas=patient, start=uuid4().hex)
-        return partial(topics.write, replace(several, template=template))
-    return partial(micro_batch.write, replace(_prepared(spark, settings, to, before_table), schemas=patient))
+        return partial(multi_topic.write, replace(several, template=template))
+    return partial(
+        registered_batch.write, replace(_prepared(spark, settings, to, before_table), schemas=patient)
+    )
 
 
 def _prepared(

@@ -10,12 +10,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake import quarantine, targets, value_batch
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import NewSchemaError
 from topiclake.formats.declared import Values
+from topiclake.ingest import declared_batch, quarantine_rows, targets
+from topiclake.ingest.targets import Target, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.session import require_avro_limits
@@ -25,7 +26,6 @@ from topiclake.sources.schema_decisions import Decisions
 from topiclake.storage import mount
 from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import queries
-from topiclake.targets import Target, writer_name
 
 #: What is added to a checkpoint's path for that of `start_quarantine`.
 _QUARANTINE = "_quarantine"
@@ -99,9 +99,9 @@ def write_registered(
             if new:
                 decisions = _decided(target, fixed.table, spark, part, new)
     unknown: dict[Part, set[SchemaKey]] = {part: set(keys) for part, keys in decisions.unknown.items()}
-    bad = quarantine.explained(left, codecs, unknown, ask_python="undecodable" in tally.reasons)
+    bad = quarantine_rows.explained(left, codecs, unknown, ask_python="undecodable" in tally.reasons)
     delta.append_once(
-        quarantine.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id),
+        quarantine_rows.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id),
         target.quarantine,
         writer=writer_name(replace(target, checkpoint=checkpoint), spark),
         batch_id=batch_id,
@@ -134,4 +134,4 @@ def write_declared(
 ) -> None:
     """Write what is no row of a table to the quarantine, in a query with a `checkpoint` of its own."""
     writer = writer_name(replace(target, checkpoint=checkpoint), records.sparkSession)
-    value_batch.write_left(target, values, values.judge(records), writer, batch_id)
+    declared_batch.write_left(target, values, values.judge(records), writer, batch_id)

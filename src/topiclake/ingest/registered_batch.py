@@ -23,21 +23,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import quarantine
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
+from topiclake.ingest import quarantine_rows
+from topiclake.ingest.batch_schemas import BatchSchemas
+from topiclake.ingest.targets import LATE, Target, tell, tell_earlier, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.wire_format import SchemaKey
-from topiclake.schemas import BatchSchemas
 from topiclake.sources import constraints, registered_rows
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.sources.registered_rows import Tally
 from topiclake.streaming import batch_counts, batch_offsets, checkpoint, failure, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
-from topiclake.targets import LATE, Target, tell, tell_earlier, writer_name
 
 _log = logging.getLogger(__name__)
 
@@ -310,7 +310,7 @@ def _settle(
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     left = F.lit(True) if is_late_written else registered_rows.is_left(codecs, layout)
     may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
-    bad = quarantine.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
+    bad = quarantine_rows.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
     # With the schemas of commit 1 the counts are those of `bad`: to look again would read Kafka again.
     is_same = codecs is known and plain == plain_before and not is_repeated
     if not (is_same and tally.reasons.keys() - {"ok"}) and bad.isEmpty():
@@ -319,7 +319,7 @@ def _settle(
     if batch.target.mode == "FAILFAST":
         raise _first_of(bad)
     batch.append(
-        quarantine.quarantined(
+        quarantine_rows.quarantined(
             avro_plain.unnamed(bad, plain), pipeline=batch.target.pipeline, batch_id=batch.number
         ),
         batch.target.quarantine,
@@ -330,7 +330,7 @@ def _settle(
     if codecs is not known or "ok" in reasons:
         # Schemas became known since, or keys are wrong: the tally does not tell who went where.
         try:
-            reasons = quarantine.count_reasons(bad)
+            reasons = quarantine_rows.count_reasons(bad)
         except (PySparkException, Py4JError) as error:
             _log.warning("batch %d was written, but not counted: %s", batch.number, error)
             return

@@ -14,10 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import quarantine
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
-from topiclake.schemas import BatchSchemas
+from topiclake.ingest import quarantine_rows
+from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.sources.table_snapshot import Look
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
@@ -130,5 +130,5 @@ def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterat
         if path == target.quarantine:
             place = ["topic", "partition", "offset"]
             here = delta.read(spark, path).where(F.col("batch_id") == batch_id)
-            reasons = quarantine.count_reasons(here.join(records.select(place), place, "left_semi"))
+            reasons = quarantine_rows.count_reasons(here.join(records.select(place), place, "left_semi"))
         yield TableCount(path, commit["rows"], reasons, name, commit.get("schemas", {}))

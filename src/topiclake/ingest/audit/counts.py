@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.audit_report import KINDS, MAX_FINDINGS, Finding
+from topiclake.ingest.audit.report import KINDS, MAX_FINDINGS, Finding
 
 #: Where an offset was seen. In Kafka: a record, one whose value is null, one that a paused topic waits for,
 #: a record of any transaction. In a table: a row, one that waits in quarantine, one that a replay has claimed

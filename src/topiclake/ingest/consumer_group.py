@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.error import KafkaError as ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from topiclake import paused_topics
 from topiclake.errors import KafkaError
+from topiclake.ingest import paused_topics
 from topiclake.kafka.client import TIMEOUT_SECONDS
 from topiclake.streaming.batch_hooks import Pause, WrittenBatch
 from topiclake.streaming.checkpoint import Offsets

@@ -15,17 +15,17 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from topiclake import quarantine
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.formats.declared import Values
+from topiclake.ingest import quarantine_rows
+from topiclake.ingest.targets import Target, tell, tell_earlier, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.sources.declared_rows import REASONS, _detail, _no_left, is_left, judge, or_fail, placed
 from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
 from topiclake.streaming import batch_offsets, checkpoint, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
-from topiclake.targets import Target, tell, tell_earlier, writer_name
 
 
 @dataclass
@@ -150,7 +150,7 @@ def write_left(target: Target, values: Values, judged: DataFrame, writer: str, b
         F.lit(None).alias("schema_id"),
     )
     delta.append_once(
-        quarantine.kept(bad, pipeline=target.pipeline, batch_id=batch_id),
+        quarantine_rows.kept(bad, pipeline=target.pipeline, batch_id=batch_id),
         target.quarantine,
         writer=writer,
         batch_id=batch_id,

@@ -15,22 +15,22 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import resume_table, targets
 from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST
 from topiclake.delta import table as delta
 from topiclake.delta import table_commits
 from topiclake.errors import ConfigError, IngestError
+from topiclake.ingest import resume_table, targets
+from topiclake.ingest.multi_topic import Topics
+from topiclake.ingest.paused_topics import Span, mark_all_resumed, paused_spans
+from topiclake.ingest.resume_table import Resumption, TableContent
+from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka.offsets import Held
-from topiclake.paused_topics import Span, mark_all_resumed, paused_spans
-from topiclake.resume_table import Resumption, TableContent
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage.failures import refusals_named
 from topiclake.streaming import batch_offsets, checkpoint, resumptions
 from topiclake.streaming.checkpoint import NONE, Offsets, Progress
-from topiclake.targets import Target
-from topiclake.topics import Topics
 
 #: Topics whose tables are looked at side by side.
 _AT_ONCE = 8

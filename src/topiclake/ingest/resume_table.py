@@ -18,18 +18,19 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import micro_batch, replay_claims, value_batch
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.delta.table_commits import Commit, Commits
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.formats.declared import Values
+from topiclake.ingest import declared_batch, registered_batch
+from topiclake.ingest.paused_topics import Span
+from topiclake.ingest.quarantine import replay_claims
+from topiclake.ingest.targets import Target
 from topiclake.kafka import source as kafka_source
-from topiclake.paused_topics import Span
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.batch_offsets import OFFSETS
-from topiclake.targets import Target
 
 
 @dataclass(frozen=True)
@@ -241,9 +242,9 @@ def _write(
     writer = f"resume/{hashlib.sha256(found.encode()).hexdigest()[:32]}"
     checkpoint.know_id(target.checkpoint, target.start, writer)
     if settings.pipeline.is_registered:
-        micro_batch.write(target, records, 0, read_again={})
+        registered_batch.write(target, records, 0, read_again={})
     else:
-        value_batch.write(target, Values.from_settings(settings.pipeline), records, 0, read_again={})
+        declared_batch.write(target, Values.from_settings(settings.pipeline), records, 0, read_again={})
 
 
 def _parts(

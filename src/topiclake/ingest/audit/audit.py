@@ -11,8 +11,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake import replay_claims
-from topiclake.audit_counts import (
+from topiclake.config.settings import Settings
+from topiclake.delta import table as delta
+from topiclake.errors import IngestError, StorageError
+from topiclake.ingest.audit.counts import (
     CLAIMED,
     HELD,
     HELD_NULL,
@@ -24,7 +26,7 @@ from topiclake.audit_counts import (
     count_offsets,
     find_offsets,
 )
-from topiclake.audit_range import (
+from topiclake.ingest.audit.ranges import (
     Range,
     is_compacted,
     paused_ranges,
@@ -32,10 +34,8 @@ from topiclake.audit_range import (
     read_ranges,
     within_kafka,
 )
-from topiclake.audit_report import AuditReport, PartitionAudit, joined
-from topiclake.config.settings import Settings
-from topiclake.delta import table as delta
-from topiclake.errors import IngestError, StorageError
+from topiclake.ingest.audit.report import AuditReport, PartitionAudit, joined
+from topiclake.ingest.quarantine import replay_claims
 from topiclake.kafka.offsets import held_offsets
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount

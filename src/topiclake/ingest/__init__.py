@@ -1,0 +1,1 @@
+"""Topics into Delta tables, each record in exactly one place, and the proof."""

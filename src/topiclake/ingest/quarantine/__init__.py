@@ -1,0 +1,1 @@
+"""Records that are no rows: how people see them, and how they become rows later."""
