@@ -1,5 +1,3 @@
-from .archive import start_archive
-from .avro_records import propose_schemas
 from .config.load import load_settings
 from .formats.deserializers import deserializer
 from .ingest.audit.audit import audit_ingest
@@ -37,15 +35,17 @@ from .pipelines.taxi import publish_trips
 from .pipelines.wikimedia import publish_live_edits, publish_recorded_edits
 from .pipelines.wikimedia_edits import edit_counts, edits_per_window, wikimedia_edits
 from .schema_registry.registry import SchemaRegistry
+from .sinks.archive import start_archive
+from .sinks.avro_records import propose_schemas
 from .sinks.avro_topic import avro_batches, start_avro_writer, write_avro
 from .sinks.console import start_console
 from .sinks.delta_table import delta_batches
 from .sinks.files import create_files_table, start_files
-from .sinks.jdbc import start_upsert, upsert_batches
+from .sinks.jdbc.upsert import start_upsert, upsert_batches
 from .sinks.late_rows import late_batches, late_counts
 from .sinks.memory import start_memory
 from .sinks.notices import notice_batches
-from .sinks.several import start_sinks
+from .sinks.start import start_sinks
 from .sinks.topic import start_topic_writer, topic_batches
 from .sources.batch import read_batch, read_compacted
 from .sources.streams import decode_values, read_records, read_values

@@ -26,7 +26,8 @@ from tests.integration.databases import PASSWORD, USER, Server
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
-from topiclake.sinks import jdbc, jdbc_connection
+from topiclake.sinks.jdbc import connection as jdbc_connection
+from topiclake.sinks.jdbc import upsert as jdbc_upsert
 from topiclake.streaming import progress
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -150,7 +151,7 @@ class Driver:
 
 def watch(step: str) -> None:
     """Say when a batch begins, and have the group killed when its second one comes to `step`."""
-    write = jdbc.UpsertBatches.__call__
+    write = jdbc_upsert.UpsertBatches.__call__
     batches = 0
 
     def write_batch(target: Any, rows: DataFrame, batch_id: int) -> None:
@@ -171,15 +172,15 @@ def watch(step: str) -> None:
 
         return written
 
-    jdbc.UpsertBatches.__call__ = write_batch  # type: ignore[method-assign, assignment]
-    jdbc._write_once = before_commit(jdbc._write_once)
+    jdbc_upsert.UpsertBatches.__call__ = write_batch  # type: ignore[method-assign, assignment]
+    jdbc_upsert._write_once = before_commit(jdbc_upsert._write_once)
 
 
 def start(spark: SparkSession, folder: Path) -> None:
     """Count what is there, a file a batch, and end."""
     settings = read_settings(folder)
     hits = spark.readStream.schema("key STRING, bytes BIGINT").option("maxFilesPerTrigger", 1)
-    query = jdbc.start_upsert(
+    query = jdbc_upsert.start_upsert(
         count_hits(hits.json(f"{folder}/hits")),
         settings,
         Unmounted(),

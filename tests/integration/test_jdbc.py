@@ -20,7 +20,9 @@ from tests.integration import databases, jdbc_run
 from tests.waiting import wait_until
 from topiclake.errors import ConfigError, DatabaseError, IngestError
 from topiclake.pipelines.isp import hits_per_zip
-from topiclake.sinks import jdbc, jdbc_connection, jdbc_rows
+from topiclake.sinks.jdbc import connection as jdbc_connection
+from topiclake.sinks.jdbc import rows as jdbc_rows
+from topiclake.sinks.jdbc import upsert as jdbc_upsert
 
 HITS = "zipcode STRING, hittime TIMESTAMP"
 MARIADB = pytest.param("mariadb", marks=pytest.mark.root("Debian's mariadb-server-core"))
@@ -62,7 +64,7 @@ class Sink:
         return self.spark.createDataFrame(rows, schema).coalesce(1)
 
     def batches(self, rows, keys=("k",), name="checkpoint", settings=None, table=None, **given):
-        return jdbc.upsert_batches(
+        return jdbc_upsert.upsert_batches(
             rows,
             settings or self.settings,
             Unmounted(),
@@ -140,17 +142,17 @@ def test_a_stream_of_counts_equals_a_batch_over_the_same_hits(sink, output_mode)
 @pytest.mark.parametrize("output_mode", ["update", "complete"])
 def test_a_batch_that_spark_did_not_hear_of_is_left_out_and_its_state_kept(sink, monkeypatch, output_mode):
     """The driver ends between the commit and Spark's own."""
-    write_batch = jdbc.UpsertBatches.__call__
+    write_batch = jdbc_upsert.UpsertBatches.__call__
 
     def dies(*given):
         write_batch(*given)
         raise OSError("killed")
 
     sink.hits(["94103", "none"], ["94103"])
-    monkeypatch.setattr(jdbc.UpsertBatches, "__call__", dies)
+    monkeypatch.setattr(jdbc_upsert.UpsertBatches, "__call__", dies)
     with pytest.raises(IngestError, match="killed"):
         sink.run(output_mode)
-    monkeypatch.setattr(jdbc.UpsertBatches, "__call__", write_batch)
+    monkeypatch.setattr(jdbc_upsert.UpsertBatches, "__call__", write_batch)
     assert sink.rows() == [("94103", 1)]
     once = len(sink.refused())
     sink.run(output_mode)
@@ -187,7 +189,7 @@ def test_two_drivers_with_one_checkpoint_write_a_batch_once(sink, monkeypatch):
     # The row of a writer that is new is locked already by who inserts it.
     write_batch(nothing, 0)
     frames = [sink.frame([("a", number), ("x" * 300, number)], "k STRING, n INT") for number in (1, 2)]
-    gate, write, entered = threading.Barrier(2), jdbc._write_once, []
+    gate, write, entered = threading.Barrier(2), jdbc_upsert._write_once, []
 
     def together(*given):
         gate.wait(120)
@@ -199,7 +201,7 @@ def test_two_drivers_with_one_checkpoint_write_a_batch_once(sink, monkeypatch):
         original(self, rows)
 
     original = jdbc_rows.Writing.write
-    monkeypatch.setattr(jdbc, "_write_once", together)
+    monkeypatch.setattr(jdbc_upsert, "_write_once", together)
     monkeypatch.setattr(jdbc_rows.Writing, "write", counted)
     drivers = [threading.Thread(target=write_batch, args=(frame, 1)) for frame in frames]
     for driver in drivers:

@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake.avro_records import AvroRecords
 from topiclake.errors import ConfigError
 from topiclake.formats.avro.encoding import fitted
 from topiclake.formats.avro.schema_of_columns import derived_schema
@@ -22,6 +21,7 @@ from topiclake.formats.codec import Codecs
 from topiclake.formats.registered import AVRO
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import identifier
+from topiclake.sinks.avro_records import AvroRecords
 from topiclake.sources import fixed_schemas
 from topiclake.sources.fixed_schemas import FixedSchemas
 from topiclake.sources.layout import Layout

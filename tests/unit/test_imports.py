@@ -119,7 +119,7 @@ def _called(node: ast.Call) -> str:
 
 
 def noun(module: str) -> str:
-    """`topiclake.sinks.jdbc` belongs to `sinks`; the package itself is ""."""
+    """`topiclake.sinks.jdbc.upsert` belongs to `sinks`; the package itself is ""."""
     return module.split(".")[1] if "." in module else ""
 
 
@@ -241,7 +241,7 @@ TREE = {
     "topiclake.config.load": "from topiclake.errors import ConfigError",
     "topiclake.errors": "",
     "topiclake.sinks.__init__": "from . import jdbc\nfrom .. import avro",
-    "topiclake.sinks.jdbc": "from topiclake.errors import TopiclakeError",
+    "topiclake.sinks.jdbc.upsert": "from topiclake.errors import TopiclakeError",
     "workbench.__init__": "",
     "workbench.runner": "from topiclake.config.load import load_settings\n"
     "from topiclake import errors, session\nfrom workbench import runner",
@@ -263,9 +263,9 @@ def test_a_tree_that_keeps_the_rules_passes() -> None:
         ("topiclake.ingest.start", "from topiclake import pipelines"),
         ("topiclake.kafka.client", "from topiclake import delta"),
         ("topiclake.kafka.client", "from .delta import append"),
-        ("topiclake.kafka.client", "from topiclake.sinks.jdbc import write"),
+        ("topiclake.kafka.client", "from topiclake.sinks.jdbc.upsert import write"),
         ("topiclake.kafka.client", "from topiclake.session import is_databricks"),
-        ("topiclake.sinks.jdbc", "from .. import pipelines"),
+        ("topiclake.sinks.jdbc.upsert", "from .. import pipelines"),
         ("topiclake.sinks.__init__", "from .. import pipelines"),
         ("topiclake.avro", "from topiclake.kafka.client import read"),
         ("topiclake.schema_registry.wire_format", "from topiclake import schema_registry"),

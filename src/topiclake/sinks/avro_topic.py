@@ -9,13 +9,13 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
 from topiclake.config.settings import Settings
 from topiclake.formats.avro.schema_of_columns import Timestamps
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import writer as kafka_writer
 from topiclake.kafka.writer import Writer
-from topiclake.sinks.several import computed_once
+from topiclake.sinks.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
+from topiclake.sinks.start import computed_once
 from topiclake.storage import mount
 from topiclake.streaming import queries
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake.errors import ConfigError
-from topiclake.sinks.several import computed_once
+from topiclake.sinks.start import computed_once
 from topiclake.streaming import queries
 
 #: As many as `DataFrame.show` has.

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from topiclake import parquet_folder
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, PlatformError
 from topiclake.session import LISTED_ANEW
+from topiclake.sinks import parquet_folder
 from topiclake.sinks.names import require_name
 from topiclake.storage import mount
 from topiclake.streaming import queries

@@ -22,7 +22,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
-from topiclake.sinks.several import computed_once
+from topiclake.sinks.start import computed_once
 from topiclake.sources import declared_rows
 from topiclake.sources.layout import Layout
 from topiclake.storage import mount

@@ -18,10 +18,12 @@ from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects import mysql, postgresql
 
 from topiclake.config.settings import Settings
-from topiclake.sinks import jdbc_checks, jdbc_errors, jdbc_tables
-from topiclake.sinks.jdbc_connection import Database, transaction
-from topiclake.sinks.jdbc_rows import Writing
-from topiclake.sinks.jdbc_tables import Shape
+from topiclake.sinks.jdbc import checks as jdbc_checks
+from topiclake.sinks.jdbc import errors as jdbc_errors
+from topiclake.sinks.jdbc import tables as jdbc_tables
+from topiclake.sinks.jdbc.connection import Database, transaction
+from topiclake.sinks.jdbc.rows import Writing
+from topiclake.sinks.jdbc.tables import Shape
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, queries
 

@@ -16,13 +16,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from topiclake import parquet_folder
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
 from topiclake.session import require_avro_limits
+from topiclake.sinks import parquet_folder
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.sources.static_schemas import StaticSchemas
 from topiclake.sources.topic_schemas import TopicSchemas

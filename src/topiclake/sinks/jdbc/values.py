@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from topiclake.delta.table import quoted
-from topiclake.sinks.jdbc_tables import Shape
+from topiclake.sinks.jdbc.tables import Shape
 
 #: A row that is longer as JSON goes into the quarantine with its values cut.
 _LONGEST_JSON, _CUT = 500_000, 1_000

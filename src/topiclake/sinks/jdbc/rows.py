@@ -13,9 +13,11 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.exc import DBAPIError
 
 from topiclake.errors import ConfigError
-from topiclake.sinks import jdbc_errors, jdbc_tables, jdbc_values
-from topiclake.sinks.jdbc_tables import Shape
-from topiclake.sinks.jdbc_values import RefusedError, Values
+from topiclake.sinks.jdbc import errors as jdbc_errors
+from topiclake.sinks.jdbc import tables as jdbc_tables
+from topiclake.sinks.jdbc import values as jdbc_values
+from topiclake.sinks.jdbc.tables import Shape
+from topiclake.sinks.jdbc.values import RefusedError, Values
 
 #: One statement holds so many rows, values, and bytes of them at most; PostgreSQL takes 65,535 values.
 CHUNK_ROWS, _CHUNK_VALUES, _CHUNK_BYTES = 500, 30_000, 1_000_000

@@ -12,7 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential_jitter
 
 from topiclake.errors import DatabaseError
-from topiclake.sinks.jdbc_connection import Database
+from topiclake.sinks.jdbc.connection import Database
 
 #: Deadlock, lock wait, too many connections, shutdown, lost or no connection, killed: MariaDB, MySQL.
 _MYSQL_TRANSIENT = frozenset(

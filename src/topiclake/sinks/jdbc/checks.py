@@ -9,7 +9,7 @@ from sqlalchemy import Connection, inspect
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from topiclake.errors import ConfigError
-from topiclake.sinks.jdbc_tables import Shape
+from topiclake.sinks.jdbc.tables import Shape
 
 
 def require_fitting(connection: Connection, shape: Shape) -> None:

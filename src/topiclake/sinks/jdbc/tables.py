@@ -29,7 +29,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import NullType, TypeEngine
 
 from topiclake.errors import ConfigError
-from topiclake.sinks.jdbc_connection import Database, transaction
+from topiclake.sinks.jdbc.connection import Database, transaction
 
 BATCHES, QUARANTINE = "topiclake_batches", "_quarantine"
 #: PostgreSQL cuts a longer name silently: bytes of UTF-8.
