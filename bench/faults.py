@@ -67,7 +67,7 @@ class Fault:
 FAULTS = (
     Fault(
         "a record ends where its bytes end",
-        "avro",
+        "formats/codec",
         "return result[END_FIELD].eqNullSafe(END)",
         "return result[END_FIELD].isNotNull()",
         "tests/spark/test_decode.py",
@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "each schema is decoded once in the plan",
-        "avro",
+        "formats/avro/decoding",
         "return F.when(F.spark_partition_id() >= 0, cases)",
         "return cases",
         "tests/spark/test_decode.py",
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "Delta's transaction id",
-        "delta",
+        "delta/table",
         '.option("txnAppId", writer)',
         '.option("txnAppId", writer + __import__("uuid").uuid4().hex)',
         _MICRO_BATCH,
@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "a new checkpoint is a new writer",
-        "micro_batch",
+        "ingest/targets",
         "query = checkpoint.query_id(spark, target.checkpoint, target.start)\n    return",
         "query = target.pipeline\n    return",
         _MICRO_BATCH,
@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "each topic of a query is a writer",
-        "micro_batch",
+        "ingest/targets",
         'return query if target.topic is None else f"{query}/{target.topic}"',
         "return query",
         _MICRO_BATCH,
@@ -107,7 +107,7 @@ FAULTS = (
     ),
     Fault(
         "verdicts are pinned by the schemas of commit 1",
-        "micro_batch",
+        "ingest/registered_batch",
         'batch.start.schemas.pinned(batch.spark, commit["schemas"], commit["constraints"])',
         "batch.start.schemas.current(batch.spark)",
         _MICRO_BATCH,
@@ -115,7 +115,7 @@ FAULTS = (
     ),
     Fault(
         "plain values keep the schemas that they were judged by",
-        "micro_batch",
+        "ingest/registered_batch",
         'return _left(batch, records, pinned, commit["plain"])',
         "return _left(batch, records, pinned, batch.start.schemas.plain(pinned))",
         _MICRO_BATCH,
@@ -123,7 +123,7 @@ FAULTS = (
     ),
     Fault(
         "a batch is finished with the configuration that it was begun with",
-        "micro_batch",
+        "ingest/registered_batch",
         'if commit is None or commit["judged"] == now:',
         "if True:",
         _MICRO_BATCH,
@@ -131,7 +131,7 @@ FAULTS = (
     ),
     Fault(
         "a batch of other offsets is not taken for one that the table has",
-        "batch_offsets",
+        "streaming/batch_offsets",
         "if then and now and then != now:",
         "if False:",
         _MICRO_BATCH,
@@ -139,7 +139,7 @@ FAULTS = (
     ),
     Fault(
         "a row is held against the constraints of the table",
-        "schemas",
+        "ingest/batch_schemas",
         "look.columns, look.constraints)",
         "look.columns)",
         _MICRO_BATCH,
@@ -147,7 +147,7 @@ FAULTS = (
     ),
     Fault(
         "a batch is finished by the constraints that it was begun with",
-        "schemas",
+        "ingest/batch_schemas",
         "return replace(codecs, constraints=constraints)",
         "return codecs",
         _MICRO_BATCH,
@@ -155,7 +155,7 @@ FAULTS = (
     ),
     Fault(
         "a table keeps its reader schema",
-        "schemas",
+        "ingest/batch_schemas",
         "look.properties.get(name))\n        except",
         "None)\n        except",
         _MICRO_BATCH,
@@ -163,7 +163,7 @@ FAULTS = (
     ),
     Fault(
         "the name of a reference is no option of the Protobuf compiler",
-        "protobuf_schema",
+        "formats/protobuf/schema",
         "if not _FILE_NAME.fullmatch(name):",
         "if False:",
         "tests/unit/test_protobuf_schema.py",
@@ -171,7 +171,7 @@ FAULTS = (
     ),
     Fault(
         "where a schema is gone, the table tells what it has",
-        "micro_batch",
+        "ingest/registered_batch",
         'return records.join(written, place, "left_anti")',
         "return records",
         _MICRO_BATCH,
@@ -179,7 +179,7 @@ FAULTS = (
     ),
     Fault(
         "commit 2 is remembered",
-        "micro_batch",
+        "ingest/registered_batch",
         "late = batch.earlier(batch.target.table, LATE)",
         "late = None",
         _MICRO_BATCH,
@@ -187,7 +187,7 @@ FAULTS = (
     ),
     Fault(
         "of two drivers of a batch, the one that makes commit 2 decides",
-        "micro_batch",
+        "ingest/registered_batch",
         "(is_open or (",
         "(False or (",
         _MICRO_BATCH,
@@ -195,7 +195,7 @@ FAULTS = (
     ),
     Fault(
         "commit 3 is remembered",
-        "micro_batch",
+        "ingest/registered_batch",
         "if batch.earlier(target.quarantine) is not None:",
         "if False:",
         _MICRO_BATCH,
@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "a batch is written again after another writer was faster",
-        "delta",
+        "delta/table",
         "_ATTEMPTS = 5",
         "_ATTEMPTS = 1",
         _MICRO_BATCH,
@@ -211,15 +211,15 @@ FAULTS = (
     ),
     Fault(
         "FAILFAST fails before anything is written",
-        "micro_batch",
-        "judged = rows.or_fail(judged, codecs, layout)",
+        "ingest/registered_batch",
+        "judged = registered_rows.or_fail(judged, codecs, layout)",
         "pass",
         "tests/notebooks/test_gps.py",
         "failfast_names_topic_partition_and_offset_and_writes_nothing",
     ),
     Fault(
         "unknown ids are noise after the fifth",
-        "schema_registry",
+        "schema_registry/registry",
         "not self._is_known(canonical(key)) and len(self._recent_misses()) >= _MISSES",
         "False",
         _MICRO_BATCH,
@@ -227,7 +227,7 @@ FAULTS = (
     ),
     Fault(
         "five requests a minute",
-        "retries",
+        "schema_registry/retries",
         "if len(spent.times) < REQUESTS_PER_MINUTE:",
         "if len(spent.times) < 100:",
         _REGISTRY,
@@ -235,7 +235,7 @@ FAULTS = (
     ),
     Fault(
         "Retry-After is heeded",
-        "retries",
+        "schema_registry/retries",
         "max(_BACKOFF(state), _fault(state).wait)",
         "_BACKOFF(state)",
         _REGISTRY,
@@ -243,7 +243,7 @@ FAULTS = (
     ),
     Fault(
         "a registry that is away, hangs or breaks off is no verdict",
-        "registry_client",
+        "schema_registry/client",
         "timed_out = isinstance(error, httpx.TimeoutException)",
         "raise NotFoundError from None",
         _OUTAGE,
@@ -252,7 +252,7 @@ FAULTS = (
     ),
     Fault(
         "an error of the registry is no verdict",
-        "registry_client",
+        "schema_registry/client",
         "            return FaultError(cause, _LOOK_AT_LOG, wait)",
         "            return NotFoundError()",
         _OUTAGE,
@@ -261,7 +261,7 @@ FAULTS = (
     ),
     Fault(
         "a refused login is no verdict",
-        "registry_client",
+        "schema_registry/client",
         "            self._is_refused = True\n",
         "            return NotFoundError()\n",
         _OUTAGE,
@@ -270,7 +270,7 @@ FAULTS = (
     ),
     Fault(
         "only the registry's own code says unknown",
-        "registry_client",
+        "schema_registry/client",
         "if response.status == 404 and (code in missing or self._lacks(response.path)):",
         "if response.status == 404:",
         _OUTAGE,
@@ -279,9 +279,9 @@ FAULTS = (
     ),
     Fault(
         "a running query waits for its registry",
-        "ingest",
-        "to.registry.waiting(settings.schema_registry)",
-        "to.registry",
+        "ingest/start",
+        "to.schemas.waiting(settings.schema_registry)",
+        "to.schemas",
         _OUTAGE,
         _WAITS,
         only=("each way",),
@@ -312,7 +312,7 @@ FAULTS = (
     ),
     Fault(
         "the size of a fixed is limited",
-        "avro_event",
+        "formats/avro/spark_type",
         "FIXED_LIMIT = 16 * 1024 * 1024",
         "FIXED_LIMIT = 2**31",
         _BOMBS,
@@ -320,7 +320,7 @@ FAULTS = (
     ),
     Fault(
         "a JVM without the limits is refused at the start",
-        "platform_check",
+        "session",
         "    if missing:",
         "    if False:",
         "tests/spark/test_platform_check.py",
@@ -328,7 +328,7 @@ FAULTS = (
     ),
     Fault(
         "a replay claims what nobody claimed",
-        "replay_claims",
+        "ingest/quarantine/replay_claims",
         'same = " AND ".join(f"claim.{name} = wanted.{name}" for name in KEY)',
         'same = "false"',
         _REPLAY,
@@ -336,7 +336,7 @@ FAULTS = (
     ),
     Fault(
         "a claim is appended once",
-        "replay",
+        "ingest/quarantine/replay",
         'writer = f"replay/{claim}"',
         'writer = f"replay/{uuid4().hex}"',
         _REPLAY,
@@ -344,7 +344,7 @@ FAULTS = (
     ),
     Fault(
         "a replayed row is marked",
-        "replay",
+        "ingest/quarantine/replay",
         "return replay_claims.mark(self.spark, self.target.quarantine, claim)",
         "return claimed.count()",
         _REPLAY,
@@ -352,7 +352,7 @@ FAULTS = (
     ),
     Fault(
         "a registry that is away pauses no topic",
-        "topics",
+        "ingest/multi_topic",
         "return not (isinstance(error, (SchemaRegistryError, DecodeError)) or FAILFAST in str(error))",
         "return True",
         _TOPICS,
@@ -360,7 +360,7 @@ FAULTS = (
     ),
     Fault(
         "a checkpoint that is gone begins nothing anew",
-        "start_check",
+        "ingest/start_check",
         'if pipeline.resume != "table":',
         "if False:",
         _RESUME,
@@ -368,7 +368,7 @@ FAULTS = (
     ),
     Fault(
         "a table that lacks batches of its checkpoint is refused",
-        "start_check",
+        "ingest/start_check",
         "if batch_id < progress.committed:",
         "if False:",
         _RESUME,
@@ -376,7 +376,7 @@ FAULTS = (
     ),
     Fault(
         "the last batch of a lost checkpoint is verified record by record",
-        "resume_table",
+        "ingest/resume_table",
         "if commit.version != newest[commit.writer]]",
         "]",
         _RESUME,
@@ -384,7 +384,7 @@ FAULTS = (
     ),
     Fault(
         "a schema is decided once for rows and quarantine",
-        "registered_values",
+        "sources/fixed_schemas",
         "for key, version in (known | found).items() if key not in unknown}",
         "for key, version in (known | found).items()}",
         _VALUES,
@@ -392,7 +392,7 @@ FAULTS = (
     ),
     Fault(
         "one of several topics that lost records is paused",
-        "topics",
+        "ingest/multi_topic",
         'if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):',
         "if False:",
         _TOPICS,
@@ -400,15 +400,15 @@ FAULTS = (
     ),
     Fault(
         "a paused topic gets what it missed",
-        "topics",
-        "micro_batch.write(target, records, number, read_again=offsets)",
+        "ingest/multi_topic",
+        "registered_batch.write(target, records, number, read_again=offsets)",
         "records.schema",
         _TOPICS,
         "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
     ),
     Fault(
         "a range that a paused topic gets is fixed before it is written",
-        "topics",
+        "ingest/paused_topics",
         'number = missed[0]["resumed_as"]\n    if number is not None',
         "number = None\n    if number is not None",
         _TOPICS,
@@ -416,7 +416,7 @@ FAULTS = (
     ),
     Fault(
         "a log that a second driver could overwrite is refused",
-        "platform_check",
+        "delta/log_store",
         "if is_databricks() or scheme not in _LOG_STORES:",
         "if True:",
         "tests/spark/test_platform_check.py",
@@ -424,7 +424,7 @@ FAULTS = (
     ),
     Fault(
         "a window that ends at the watermark is past",
-        "windows",
+        "streaming/windows",
         "paired.where(end <= watermark)",
         "paired.where(end < watermark)",
         _LATE,
@@ -451,7 +451,7 @@ FAULTS = (
     ),
     Fault(
         "the audit counts what is missing",
-        "audit_counts",
+        "ingest/audit/counts",
         'f"bit_count({expected} & {nowhere})"',
         '"0"',
         _AUDIT,
@@ -459,7 +459,7 @@ FAULTS = (
     ),
     Fault(
         "the audit counts what is double",
-        "audit_counts",
+        "ingest/audit/counts",
         '"copies - bit_count(rows) - bit_count(waiting | claimed)"',
         '"0"',
         _AUDIT,
@@ -467,7 +467,7 @@ FAULTS = (
     ),
     Fault(
         "the audit counts what is in both places",
-        "audit_counts",
+        "ingest/audit/counts",
         '"bit_count(rows & waiting)"',
         '"0"',
         _AUDIT,
@@ -475,7 +475,7 @@ FAULTS = (
     ),
     Fault(
         "the audit counts rows that Kafka has no record of",
-        "audit_counts",
+        "ingest/audit/counts",
         'f"bit_count({unknown}) + untraced"',
         '"0"',
         _AUDIT,
@@ -483,7 +483,7 @@ FAULTS = (
     ),
     Fault(
         "the audit counts rows of aborted transactions",
-        "audit_counts",
+        "ingest/audit/counts",
         'f"bit_count({dropped} & uncommitted)"',
         '"0"',
         _AUDIT,

@@ -276,13 +276,13 @@ def test_deleted_records_are_told_at_the_start_and_gone_past_when_that_is_allowe
 def test_records_that_are_deleted_while_a_query_runs_are_told(world, monkeypatch):
     """They are deleted when the batch's offsets are fixed, and before it is read."""
     world.publish(0, 1, 2)
-    write = ingest.micro_batch.write
+    write = ingest.registered_batch.write
 
     def deletes_first(*given):
         world.delete_before(2)
         write(*given)
 
-    monkeypatch.setattr(ingest.micro_batch, "write", deletes_first)
+    monkeypatch.setattr(ingest.registered_batch, "write", deletes_first)
     with pytest.raises(
         OffsetsLostError, match=r"partition 0: offsets 0 to before 2 \(2 records\): Kafka deleted"
     ):
@@ -295,13 +295,13 @@ def test_a_running_query_goes_past_deleted_records_and_lists_them(world, monkeyp
     world.publish(0)
     assert world.stream(fail_on_data_loss="false") == [0]
     world.publish(1, 2, 3)
-    read = ingest.data_loss.write_watched
+    read = ingest.lost_offsets.write_watched
 
     def deletes_first(*given):
         world.delete_before(3)
         read(*given)
 
-    monkeypatch.setattr(ingest.data_loss, "write_watched", deletes_first)
+    monkeypatch.setattr(ingest.lost_offsets, "write_watched", deletes_first)
     assert world.stream(fail_on_data_loss="false") == [0, 3]
     assert world.lost(fail_on_data_loss="false") == [(0, 1, 3, 2, "aged_out")]
 

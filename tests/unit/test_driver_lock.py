@@ -12,7 +12,7 @@ from topiclake.errors import PlatformError
 FIRST = """\
 import sys, time
 from types import SimpleNamespace
-from topiclake import log_store
+from topiclake.delta import log_store
 spark = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: sys.argv[2]))
 log_store.require_log_store(spark, sys.argv[1])
 print("taken", flush=True)

@@ -1,4 +1,4 @@
-"""What the types of `topiclake.formats.json.schema` mean in Spark: how values are parsed, checked, and columns.
+"""What the types of a JSON Schema mean in Spark: how values are parsed, checked, and made columns.
 
 `from_json` takes any JSON for a STRING. So what must be a JSON string is parsed as VARIANT, which tells; and
 a time stays text until it is known to have its zone, since without one it would take the session's.
