@@ -36,9 +36,9 @@ from topiclake.config.settings import Settings
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.pipelines import gps
 from topiclake.schema_registry import wire_format
 from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake_examples.gps import tracks as gps_tracks
 
 SEED = 20190101
 TOPIC, THREE_IDS = "gps", "gps-three-ids"
@@ -47,7 +47,7 @@ WARM_UP_RECORDS = 500_000
 SIDES = {"article": TOPIC, "topiclake": TOPIC, "topiclake+_kafka": TOPIC, "three ids+_kafka": THREE_IDS}
 
 
-def values(schema_ids: list[int], tracks: list[list[gps.GpsEvent]], records: int) -> Iterator[bytes]:
+def values(schema_ids: list[int], tracks: list[list[gps_tracks.GpsEvent]], records: int) -> Iterator[bytes]:
     """Yield framed values: the real points, moved a little for each tracker, so that values do not repeat."""
     points = [point for track in tracks for point in track]
     chance = random.Random(SEED)
@@ -79,8 +79,10 @@ def preload(settings: Settings, records: int) -> None:
     kafka_admin.ensure_topic(settings.kafka, topic, 4)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     docs = ("v1", "v2", "v3") if topic.startswith(THREE_IDS) else ("v1",)
-    ids = [registry.register(f"{topic}-value", json.dumps(gps.GPS_SCHEMA | {"doc": doc})) for doc in docs]
-    tracks = gps.read_tracks(PROJECT / "data" / "gps_tracks.csv")
+    ids = [
+        registry.register(f"{topic}-value", json.dumps(gps_tracks.GPS_SCHEMA | {"doc": doc})) for doc in docs
+    ]
+    tracks = gps_tracks.read_tracks(PROJECT / "data" / "gps_tracks.csv")
     producer = Producer(
         kafka_client.client_settings(settings.kafka)
         | {"compression.type": "lz4", "linger.ms": 50, "batch.num.messages": 20_000}

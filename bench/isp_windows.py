@@ -1,6 +1,6 @@
 """Windowed counts of JSON hits: the article's code on Spark's defaults against Topiclake's.
 
-Preloads a topic with N hits (`topiclake.pipelines.isp.make_hits`, about 230 bytes each, 4 partitions), and
+Preloads a topic with N hits (`topiclake_examples.isp.hits.make_hits`, 230 bytes each, 4 partitions), and
 counts them by zip code in windows of 10 minutes every 5 minutes, a million a micro-batch, into memory in
 complete mode. Each side runs in a process of its own, behind a first run on fewer hits that warms the JVM up.
 Prints rows/s, CPU seconds and the state's size, and each side's ratio to the article with its spread.
@@ -32,6 +32,7 @@ from bench.rounds import PROJECT, console, in_rounds, own_services, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.streaming import progress
+from topiclake_examples.isp import hits_per_window, publish_hits
 
 TOPIC, WARM_UP = "isp-hits", "isp-hits-warm-up"
 WARM_UP_RECORDS, ROWS = 200_000, 1_000_000
@@ -71,7 +72,7 @@ def drain(spark: SparkSession, side: str, topic: str, folder: Path) -> Streaming
     else:
         settings = load(topic, store=SIDES[side])
         tl.set_state(spark, settings)
-        counts = tl.hits_per_window(tl.read_values(spark, settings))
+        counts = hits_per_window(tl.read_values(spark, settings))
     stream = counts.writeStream.format("memory").queryName("counts").outputMode("complete")
     query = stream.option("checkpointLocation", str(folder / topic)).trigger(availableNow=True).start()
     progress.await_caught_up(query, "availableNow")
@@ -149,7 +150,7 @@ def main(records: int, rounds: int, side: str | None, folder: Path | None) -> No
         os.environ |= addresses.environment()
         spark = start_spark("topiclake")
         for topic, hits in ((WARM_UP, WARM_UP_RECORDS), (TOPIC, records)):
-            tl.publish_hits(spark, load(topic), hits=hits)
+            publish_hits(spark, load(topic), hits=hits)
         spark.stop()
         number = iter(range(1000))
         results = in_rounds(

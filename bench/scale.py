@@ -38,7 +38,8 @@ from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.kafka import offsets as kafka_offsets
-from topiclake.pipelines.taxi_trips import SAMPLE
+from topiclake_examples.taxi import publish_trips
+from topiclake_examples.taxi.trips import SAMPLE
 from workbench.home import Home
 from workbench.ports import HOST
 from workbench.s3_gateway import S3Gateway
@@ -87,7 +88,7 @@ def preload(pipeline: str, topics: dict[str, int]) -> None:
     for topic, records in topics.items():
         settings = load(pipeline, topic, "preload")
         sample = (PROJECT / SAMPLE).as_uri()
-        tl.publish_trips(spark, settings, Mounts(settings.storage.source), sample, trips=records)
+        publish_trips(spark, settings, Mounts(settings.storage.source), sample, trips=records)
     spark.stop()
 
 

@@ -35,6 +35,7 @@ dbutils.widgets.text("checkpoint_path", "")
 
 # DBTITLE 1,1. Configuration
 import topiclake as tl
+from topiclake_examples.gps import track_map
 
 settings = tl.load_settings("gps", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
 print(settings.model_dump_json(indent=2))
@@ -67,7 +68,7 @@ display(spark.sql("SELECT * FROM gps LIMIT 100"))
 # COMMAND ----------
 
 # DBTITLE 1,The tracks
-displayHTML(tl.track_map(gps))
+displayHTML(track_map(gps))
 
 # COMMAND ----------
 

@@ -29,6 +29,7 @@ dbutils.widgets.text("records_per_second", "0")
 
 # DBTITLE 1,Configuration
 import topiclake as tl
+from topiclake_examples import gps
 
 parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
 settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
@@ -36,7 +37,7 @@ settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
 # COMMAND ----------
 
 # DBTITLE 1,Play the tracks
-published = tl.publish_tracks(
+published = gps.publish_tracks(
     settings,
     "../data/gps_tracks.csv",
     devices=dbutils.widgets.get("devices"),

@@ -23,6 +23,7 @@ dbutils.widgets.text("version", "0")
 
 # DBTITLE 1,Configuration and the view
 import topiclake as tl
+from topiclake_examples.gps import counts_per_device, last_positions
 
 parameters = {
     "env": dbutils.widgets.get("env"),
@@ -36,12 +37,12 @@ gps = tl.create_view(spark, settings, dbutils)
 # COMMAND ----------
 
 # DBTITLE 1,Records per device
-display(tl.counts_per_device(gps))
+display(counts_per_device(gps))
 
 # COMMAND ----------
 
 # DBTITLE 1,Last position of each device
-display(tl.last_positions(gps))
+display(last_positions(gps))
 
 # COMMAND ----------
 

@@ -45,6 +45,7 @@ dbutils.widgets.dropdown("live", "no", ["no", "yes"])
 
 # DBTITLE 1,Configuration and storage
 import topiclake as tl
+from topiclake_examples import isp
 
 parameters = dbutils.widgets.getAll()
 live = parameters.pop("live")
@@ -71,19 +72,19 @@ display(tl.quarantine_reasons(spark, settings, dbutils))
 
 # DBTITLE 1,Hits by zip code while they arrive, for whoever looks at it
 if live == "yes":
-    display(tl.hits_per_zip(hits))
+    display(isp.hits_per_zip(hits))
 
 # COMMAND ----------
 
 # DBTITLE 1,Hits by zip code
-per_zip = tl.start_memory(tl.hits_per_zip(hits), "hits_per_zip", trigger=trigger)
+per_zip = tl.start_memory(isp.hits_per_zip(hits), "hits_per_zip", trigger=trigger)
 tl.await_caught_up(per_zip, trigger)
 display(spark.sql("SELECT * FROM hits_per_zip ORDER BY count DESC"))
 
 # COMMAND ----------
 
 # DBTITLE 1,Hits by zip code and window
-per_window = tl.start_memory(tl.hits_per_window(hits), "hits_per_window", trigger=trigger)
+per_window = tl.start_memory(isp.hits_per_window(hits), "hits_per_window", trigger=trigger)
 tl.await_caught_up(per_window, trigger)
 display(spark.sql("SELECT * FROM hits_per_window ORDER BY start, zip"))
 
@@ -91,7 +92,7 @@ display(spark.sql("SELECT * FROM hits_per_window ORDER BY start, zip"))
 
 # DBTITLE 1,Hits in Parquet files by zip code and day
 files_path = f"{settings.pipeline.table_path}_files"
-dated = tl.dated_hits(hits)
+dated = isp.dated_hits(hits)
 to_files = tl.start_files(
     dated,
     settings,
@@ -124,11 +125,11 @@ sinks = {
         settings, dbutils, spark, path=counts_path, checkpoint_path=place, mode="merge", keys=["zip"]
     ),
     "topic": tl.topic_batches(
-        settings, dbutils, topic=changed_topic, checkpoint_path=place, records=tl.count_records
+        settings, dbutils, topic=changed_topic, checkpoint_path=place, records=isp.count_records
     ),
 }
 to_both = tl.start_sinks(
-    tl.hits_per_zip(hits), settings, dbutils, sinks, checkpoint_path=place, output_mode="update"
+    isp.hits_per_zip(hits), settings, dbutils, sinks, checkpoint_path=place, output_mode="update"
 )
 tl.await_caught_up(to_both, trigger)
 
@@ -138,7 +139,7 @@ tl.await_caught_up(to_both, trigger)
 whole_topic = f"{settings.pipeline.topic}-all-zips"
 tl.ensure_topic(settings.kafka, whole_topic, 4)
 to_topic = tl.start_topic_writer(
-    tl.count_records(tl.hits_per_zip(hits)),
+    isp.count_records(isp.hits_per_zip(hits)),
     settings,
     dbutils,
     checkpoint_path=f"{settings.pipeline.checkpoint_path}_all_zips",
@@ -152,7 +153,7 @@ tl.await_caught_up(to_topic, trigger)
 # DBTITLE 1,What changed, into a database, where the configuration has one
 if settings.database:
     to_database = tl.start_upsert(
-        tl.hits_per_zip(hits).where("zip IS NOT NULL"),
+        isp.hits_per_zip(hits).where("zip IS NOT NULL"),
         settings,
         dbutils,
         table="hits_per_zip",
@@ -164,7 +165,7 @@ if settings.database:
 # COMMAND ----------
 
 # DBTITLE 1,Windows as they are closed, into a table; and what came too late for them, into another
-windows, windows_place = tl.hit_windows(), f"{settings.pipeline.checkpoint_path}_windows"
+windows, windows_place = isp.hit_windows(), f"{settings.pipeline.checkpoint_path}_windows"
 closed_path, late_path = f"{settings.pipeline.table_path}_windows", f"{settings.pipeline.table_path}_late"
 window_sinks = {
     "closed": tl.delta_batches(settings, dbutils, spark, path=closed_path, checkpoint_path=windows_place),
@@ -179,7 +180,7 @@ display(tl.late_counts(spark, settings, dbutils, path=late_path))
 # COMMAND ----------
 
 # DBTITLE 1,Windows as they are closed, printed
-closed = tl.start_console(tl.hits_per_window(hits), "closed_windows", trigger=trigger)
+closed = tl.start_console(isp.hits_per_window(hits), "closed_windows", trigger=trigger)
 tl.await_caught_up(closed, trigger)
 
 # COMMAND ----------

@@ -32,6 +32,7 @@ dbutils.widgets.text("damaged", "0")
 
 # DBTITLE 1,Configuration
 import topiclake as tl
+from topiclake_examples import isp
 
 parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
 settings = tl.load_settings("isp", parameters, secrets=dbutils.secrets.get)
@@ -39,7 +40,7 @@ settings = tl.load_settings("isp", parameters, secrets=dbutils.secrets.get)
 # COMMAND ----------
 
 # DBTITLE 1,Send the hits
-published = tl.publish_hits(
+published = isp.publish_hits(
     spark,
     settings,
     hits=dbutils.widgets.get("hits"),

@@ -7,7 +7,7 @@
 # MAGIC hour, into a compacted topic, and reported from there. Cameras that are offline are listed, and told once each.
 # MAGIC
 # MAGIC A log that is no JSON of the schema goes to a quarantine table with its reason. Where a camera is comes from lines of an old
-# MAGIC system, which a function reads (`topiclake/pipelines/nest_locations.py`). What each sink promises: `docs/sinks.md`.
+# MAGIC system, which a function reads (`topiclake_examples/nest/locations.py`). What each sink promises: `docs/sinks.md`.
 # MAGIC
 # MAGIC **Run it**: cell by cell; as the job `nest_cameras`; on a laptop, after `nest_publish`, with
 # MAGIC `python -m workbench run notebooks/nest_cameras.py`.
@@ -42,6 +42,7 @@ dbutils.widgets.text("more_than", "1000")
 
 # DBTITLE 1,Configuration and storage
 import topiclake as tl
+from topiclake_examples import nest
 
 parameters = dbutils.widgets.getAll()
 more_than = parameters.pop("more_than")
@@ -61,7 +62,7 @@ of_locations = {
 }
 location_settings = tl.load_settings("nest_locations", parameters | of_locations, secrets=dbutils.secrets.get)
 tl.await_caught_up(tl.start_ingest(spark, location_settings, dbutils), trigger)
-device_locations = tl.device_locations(spark, location_settings, dbutils)
+device_locations = nest.device_locations(spark, location_settings, dbutils)
 display(
     spark.sql("SELECT zip_code, city, count(*) AS cameras FROM device_locations GROUP BY ALL ORDER BY ALL")
 )
@@ -69,7 +70,7 @@ display(
 # COMMAND ----------
 
 # DBTITLE 1,The cameras, one row for each in each log
-cameras = tl.nest_cameras(tl.read_values(spark, settings))
+cameras = nest.nest_cameras(tl.read_values(spark, settings))
 cameras.printSchema()
 
 # COMMAND ----------
@@ -83,7 +84,7 @@ display(tl.quarantine_reasons(spark, settings, dbutils))
 
 # DBTITLE 1,Archive: Parquet files by day, and a Delta table
 archive_path = f"{table_path}_archive"
-dated = tl.dated_cameras(cameras)
+dated = nest.dated_cameras(cameras)
 to_files = tl.start_files(
     dated,
     settings,
@@ -108,7 +109,7 @@ display(spark.sql("SELECT year, month, day, count(*) AS told FROM nest_archive G
 stats_topic = f"{topic}-camera-stats"
 tl.ensure_topic(settings.kafka, stats_topic, 4, compacted=True)
 to_stats = tl.start_topic_writer(
-    tl.sighting_records(tl.sightings_per_hour(cameras, device_locations)),
+    nest.sighting_records(nest.sightings_per_hour(cameras, device_locations)),
     settings,
     dbutils,
     checkpoint_path=f"{checkpoint_path}_stats",
@@ -120,13 +121,13 @@ tl.await_caught_up(to_stats, trigger)
 # COMMAND ----------
 
 # DBTITLE 1,Report: the newest count of each zip code and hour
-report = tl.sightings_report(tl.read_compacted(spark, settings, topic=stats_topic), more_than=more_than)
+report = nest.sightings_report(tl.read_compacted(spark, settings, topic=stats_topic), more_than=more_than)
 display(report)
 
 # COMMAND ----------
 
 # DBTITLE 1,The same as a chart
-displayHTML(tl.sightings_chart(report))
+displayHTML(nest.sightings_chart(report))
 
 # COMMAND ----------
 
@@ -142,10 +143,10 @@ sinks = {
         spark,
         path=f"{table_path}_notices",
         checkpoint_path=place,
-        notices=tl.camera_notices,
+        notices=nest.camera_notices,
     ),
 }
-camera_states = tl.camera_states(cameras)
+camera_states = nest.camera_states(cameras)
 to_states = tl.start_sinks(
     camera_states, settings, dbutils, sinks, checkpoint_path=place, output_mode="update", name="states"
 )

@@ -38,6 +38,7 @@ dbutils.widgets.text("damaged", "0")
 
 # DBTITLE 1,Configuration
 import topiclake as tl
+from topiclake_examples import nest
 
 env = dbutils.widgets.get("env")
 settings = tl.load_settings(
@@ -52,7 +53,7 @@ locations = tl.load_settings(
 # COMMAND ----------
 
 # DBTITLE 1,Send the logs, and where the cameras are
-published = tl.publish_nest_logs(
+published = nest.publish_nest_logs(
     spark,
     settings,
     locations,

@@ -33,6 +33,7 @@ dbutils.widgets.text("seed", "1")
 
 # DBTITLE 1,Configuration and storage
 import topiclake as tl
+from topiclake_examples import taxi
 
 parameters = {
     "env": dbutils.widgets.get("env"),
@@ -45,7 +46,7 @@ tl.mount(dbutils, settings.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,Send the trips
-published = tl.publish_trips(
+published = taxi.publish_trips(
     spark,
     settings,
     dbutils,

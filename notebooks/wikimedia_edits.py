@@ -37,6 +37,7 @@ dbutils.widgets.dropdown("live", "no", ["no", "yes"])
 
 # DBTITLE 1,Configuration and storage
 import topiclake as tl
+from topiclake_examples import wikimedia
 
 parameters = dbutils.widgets.getAll()
 live = parameters.pop("live")
@@ -73,7 +74,7 @@ display(tl.quarantine_reasons(spark, settings, dbutils))
 # COMMAND ----------
 
 # DBTITLE 1,Edits of bots and of people in windows, while they arrive, for whoever looks at it
-per_window = tl.edits_per_window(tl.wikimedia_edits(changes))
+per_window = wikimedia.edits_per_window(wikimedia.wikimedia_edits(changes))
 if live == "yes":
     display(per_window)
 
@@ -87,21 +88,26 @@ tl.await_caught_up(closed, trigger)
 
 # DBTITLE 1,The schema of what goes back to Kafka, before it is registered
 processed = f"{settings.pipeline.topic}.processed"
-print(tl.propose_schemas(tl.edit_counts(per_window), settings, topic=processed, timestamps="string"))
+print(tl.propose_schemas(wikimedia.edit_counts(per_window), settings, topic=processed, timestamps="string"))
 
 # COMMAND ----------
 
+
 # DBTITLE 1,Closed windows to Kafka; a new version of the changes starts this again by itself
-to_kafka = tl.start_restarted(
-    lambda: tl.start_avro_writer(
-        tl.edit_counts(tl.edits_per_window(tl.wikimedia_edits(tl.read_values(spark, settings)))),
+def start_counts():
+    """Start the stream of closed windows; its schemas are those that the registry lists now."""
+    edits = wikimedia.wikimedia_edits(tl.read_values(spark, settings))
+    return tl.start_avro_writer(
+        wikimedia.edit_counts(wikimedia.edits_per_window(edits)),
         settings,
         dbutils,
         topic=processed,
         timestamps="string",
         checkpoint_path=f"{settings.pipeline.checkpoint_path}_processed",
     )
-)
+
+
+to_kafka = tl.start_restarted(start_counts)
 to_kafka.await_caught_up(trigger)
 
 # COMMAND ----------

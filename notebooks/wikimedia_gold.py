@@ -30,6 +30,7 @@ dbutils.widgets.text("checkpoint_path", "")
 
 # DBTITLE 1,Configuration and storage
 import topiclake as tl
+from topiclake_examples import wikimedia
 
 settings = tl.load_settings("wikimedia", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
 trigger = settings.pipeline.trigger
@@ -48,7 +49,7 @@ edits = spark.readStream.format("delta").option("withEventTimeOrder", "true").lo
 path, place = f"{settings.pipeline.table_path}_gold", f"{settings.pipeline.checkpoint_path}_gold"
 sinks = {"gold": tl.delta_batches(settings, dbutils, spark, path=path, checkpoint_path=place)}
 query = tl.start_sinks(
-    tl.edits_per_window(edits), settings, dbutils, sinks, checkpoint_path=place, name="gold"
+    wikimedia.edits_per_window(edits), settings, dbutils, sinks, checkpoint_path=place, name="gold"
 )
 tl.await_caught_up(query, trigger)
 

@@ -39,6 +39,7 @@ dbutils.widgets.text("after", "")
 
 # DBTITLE 1,Configuration
 import topiclake as tl
+from topiclake_examples import wikimedia
 
 parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
 settings = tl.load_settings("wikimedia", parameters, secrets=dbutils.secrets.get)
@@ -47,14 +48,14 @@ settings = tl.load_settings("wikimedia", parameters, secrets=dbutils.secrets.get
 
 # DBTITLE 1,Send the events
 if dbutils.widgets.get("source") == "live":
-    published = tl.publish_live_edits(
+    published = wikimedia.publish_live_edits(
         settings,
         user_agent=dbutils.widgets.get("user_agent"),
         events=dbutils.widgets.get("events"),
         after=dbutils.widgets.get("after"),
     )
 else:
-    published = tl.publish_recorded_edits(
+    published = wikimedia.publish_recorded_edits(
         settings,
         "../data/wikimedia_recentchange.ndjson",
         events=dbutils.widgets.get("events"),

@@ -30,6 +30,7 @@ dbutils.widgets.text("checkpoint_path", "")
 
 # DBTITLE 1,Configuration and storage
 import topiclake as tl
+from topiclake_examples import wikimedia
 
 settings = tl.load_settings("wikimedia", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
 trigger = settings.pipeline.trigger
@@ -44,7 +45,7 @@ sinks = {"silver": tl.delta_batches(settings, dbutils, spark, path=path, checkpo
 columns = ["wiki", "title", "user", "time", "requested_by", "length", "comment"]
 query = tl.start_restarted(
     lambda: tl.start_sinks(
-        tl.wikimedia_edits(spark.readStream.format("delta").load(bronze)).select(columns),
+        wikimedia.wikimedia_edits(spark.readStream.format("delta").load(bronze)).select(columns),
         settings,
         dbutils,
         sinks,

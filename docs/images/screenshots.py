@@ -27,11 +27,11 @@ NOTEBOOK = f"""# Databricks notebook source
 import json
 import topiclake as tl
 from confluent_kafka import Producer
-from topiclake.kafka import client_settings
+from topiclake_examples.gps import publish_tracks
 
 gps = tl.load_settings("gps", {{"trigger": "2 seconds", "max_offsets_per_trigger": "1500"}})
-tl.publish_tracks(gps, {str(PROJECT / "data" / "gps_tracks.csv")!r}, devices=60)
-producer = Producer(client_settings(gps.kafka))
+publish_tracks(gps, {str(PROJECT / "data" / "gps_tracks.csv")!r}, devices=60)
+producer = Producer(tl.client_settings(gps.kafka))
 for number in range(40):
     producer.produce("gps", value=[b"not Avro at all", b"", None, bytes([0, 0, 0, 3, 231, 1])][number % 4])
 producer.flush(60)
@@ -49,7 +49,7 @@ wrong.writeStream.format("noop").queryName("invoices").start()
 tl.mount(dbutils, gps.storage, spark)
 query = tl.start_ingest(spark, gps, dbutils)
 while True:
-    tl.publish_tracks(gps, {str(PROJECT / "data" / "gps_tracks.csv")!r}, devices=3, records_per_second=300)
+    publish_tracks(gps, {str(PROJECT / "data" / "gps_tracks.csv")!r}, devices=3, records_per_second=300)
 """
 
 

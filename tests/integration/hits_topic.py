@@ -16,6 +16,7 @@ from tests.environment import Unmounted
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.kafka.source import RECORD_SCHEMA
+from topiclake_examples.isp import publish_hits
 
 PROJECT = Path(__file__).parents[2]
 
@@ -41,7 +42,7 @@ class Hits:
         return load_settings("isp", parameters, conf=conf)
 
     def publish(self, hits, **given):
-        return tl.publish_hits(self.spark, self.settings(), hits=hits, **given)
+        return publish_hits(self.spark, self.settings(), hits=hits, **given)
 
     def send(self, *values):
         producer = Producer({"bootstrap.servers": self.settings().kafka.bootstrap_servers})

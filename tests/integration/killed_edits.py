@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
 from topiclake.streaming import queries
+from topiclake_examples.wikimedia import edits_per_window, wikimedia_edits
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -61,7 +62,7 @@ class KilledEdits:
 
 def start(spark, settings, folder):
     """Start counting into Parquet files, as the test does it as well."""
-    counts = tl.edits_per_window(tl.wikimedia_edits(tl.read_values(spark, settings)))
+    counts = edits_per_window(wikimedia_edits(tl.read_values(spark, settings)))
     checkpoint = f"{folder}/checkpoint"
     writer = counts.writeStream.queryName("edits").format("parquet").option("path", f"{folder}/windows")
     writer = writer.option("checkpointLocation", checkpoint)

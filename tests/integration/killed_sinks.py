@@ -13,6 +13,7 @@ import topiclake as tl
 from tests.environment import Unmounted, quiet_conf
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
+from topiclake_examples.isp import count_records, dated_hits, hits_per_zip
 
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 120
@@ -44,7 +45,7 @@ def kill_within_batch(settings: Settings, folder: Path, sink: str, batch: int) -
 def start_files(spark, settings, folder):
     """Start the stream into files, as the test does it as well."""
     return tl.start_files(
-        tl.dated_hits(tl.read_values(spark, settings)),
+        dated_hits(tl.read_values(spark, settings)),
         settings,
         Unmounted(),
         path=f"{Path(folder).as_uri()}/files",
@@ -72,10 +73,10 @@ def start_both(spark, settings, folder):
             Unmounted(),
             topic=f"{settings.pipeline.topic}-per-zip",
             checkpoint_path=place,
-            records=tl.count_records,
+            records=count_records,
         ),
     }
-    counts = tl.hits_per_zip(tl.read_values(spark, settings))
+    counts = hits_per_zip(tl.read_values(spark, settings))
     return tl.start_sinks(counts, settings, Unmounted(), sinks, checkpoint_path=place, output_mode="update")
 
 

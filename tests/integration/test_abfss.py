@@ -30,7 +30,7 @@ from pathlib import Path
 import topiclake as tl
 from topiclake import delta
 from topiclake.errors import StorageError
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.config.storage import StorageSettings
 dbutils.widgets.text("cases", "")
 
@@ -39,7 +39,7 @@ def opened(secrets, **given):
     storage = StorageSettings.model_validate(settings, context={"secrets": lambda _, key: secrets[key]})
     tl.mount(dbutils, storage, spark)
     path = f"{storage.source}/table"
-    with refusals_named(storage, path):
+    with storage_errors(storage, path):
         delta.is_table(spark, path)
         delta.ensure_table(spark, path, spark.range(1).schema, {})
     for rows in (3, 4):

@@ -24,8 +24,9 @@ import topiclake as tl
 from tests.environment import without_workbench
 from tests.waiting import wait_until
 from tests.warm_jvm import WarmJvm
-from topiclake.pipelines.gps import Published
 from topiclake.schema_registry.wire_format import frame
+from topiclake_examples.gps import publish_tracks
+from topiclake_examples.gps.tracks import Published
 from workbench import processes, services
 from workbench.home import Home
 from workbench.s3_gateway import BUCKET, S3Gateway
@@ -138,7 +139,7 @@ class Cluster:
             for name, value in self.environment.items():
                 variables.setenv(name, value)
             settings = tl.load_settings("gps", {"topic": self.parameters["topic"]})
-            return tl.publish_tracks(settings, file, devices=devices)
+            return publish_tracks(settings, file, devices=devices)
 
     def popen(self, command: list[str], variables: dict[str, str]) -> Run:
         environment = self.environment | variables

@@ -19,10 +19,10 @@ from tests.environment import Unmounted
 from tests.integration import databases, jdbc_run
 from tests.waiting import wait_until
 from topiclake.errors import ConfigError, DatabaseError, IngestError
-from topiclake.pipelines.isp import hits_per_zip
 from topiclake.sinks.jdbc import connection as jdbc_connection
 from topiclake.sinks.jdbc import rows as jdbc_rows
 from topiclake.sinks.jdbc import upsert as jdbc_upsert
+from topiclake_examples.isp.hits import hits_per_zip
 
 HITS = "zipcode STRING, hittime TIMESTAMP"
 MARIADB = pytest.param("mariadb", marks=pytest.mark.root("Debian's mariadb-server-core"))

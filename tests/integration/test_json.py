@@ -16,6 +16,7 @@ from topiclake.errors import ConfigError, DecodeError, IngestError
 from topiclake.formats.declared import Values
 from topiclake.ingest import declared_batch, targets
 from topiclake.streaming import observation
+from topiclake_examples.isp import hits_per_window, hits_per_zip
 
 RIGHT = b'{"ip":"192.0.2.1","hittime":"2026-01-02T03:04:05Z"}'
 CUT = b'{"ip":"192.0.2.1","is'
@@ -218,7 +219,7 @@ def test_a_stream_counts_as_plain_python_does_and_what_it_leaves_out_is_in_quara
     assert len(in_time) == 497
     assert windows == expected_windows(in_time)
 
-    per_zip = dict(hits.result(tl.hits_per_zip(tl.read_values(hits.spark, hits.settings())), "complete"))
+    per_zip = dict(hits.result(hits_per_zip(tl.read_values(hits.spark, hits.settings())), "complete"))
     assert per_zip == Counter(zipcode[:5] for _, zipcode in rows)
     assert set(per_zip) >= {"00501", "94016"}
     for _ in range(2):
@@ -231,7 +232,7 @@ def read_and_counted(hits):
     """What a stream reads, and what another one counts in windows; times as seconds since 1970."""
     values = tl.read_values(hits.spark, hits.settings())
     rows = hits.result(values.selectExpr("unix_seconds(hittime)", "zipcode"), "append")
-    counts = tl.hits_per_window(tl.read_values(hits.spark, hits.settings()))
+    counts = hits_per_window(tl.read_values(hits.spark, hits.settings()))
     shown = counts.selectExpr("unix_seconds(start)", "unix_seconds(end)", "zip", "count")
     return rows, {tuple(row[:3]): row[3] for row in hits.result(shown, "complete")}
 

@@ -18,6 +18,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 from topiclake.kafka import client as kafka_client
 from topiclake.streaming.windows import Windows, window_counts
+from topiclake_examples.isp import count_records, hit_windows, hits_per_zip
 
 SEVERAL_STATES = "spark.sql.streaming.statefulOperator.allowMultiple"
 START = datetime(2026, 1, 2, 3, tzinfo=timezone.utc)
@@ -134,7 +135,7 @@ def several_states(spark, request):
     indirect=["several_states"],
 )
 def test_counted_and_late_rows_are_together_what_a_batch_counts(hits, seed, output_mode):
-    late = Late(hits, tl.hit_windows(watermark="3 minutes"), output_mode, max_offsets_per_trigger="50")
+    late = Late(hits, hit_windows(watermark="3 minutes"), output_mode, max_offsets_per_trigger="50")
     tl.ensure_topic(late.settings.kafka, hits.topic, 2)
     drifting(hits, seed)
     late.fails_in = 2
@@ -185,7 +186,7 @@ def test_what_comes_after_a_silent_stream_has_closed_its_window_is_late(hits):
 
 
 def test_what_kafka_deletes_before_its_late_rows_are_kept_is_named_or_left_out(hits):
-    late = Late(hits, tl.hit_windows())
+    late = Late(hits, hit_windows())
     tl.ensure_topic(late.settings.kafka, hits.topic, 1)
     hits.send(*[one_hit("1969-12-31T23:00:00Z")] * 4)
     admin, two = (
@@ -201,7 +202,7 @@ def test_what_kafka_deletes_before_its_late_rows_are_kept_is_named_or_left_out(h
 
 
 def test_what_keeps_late_rows_can_be_pickled_and_shows_no_login(hits):
-    late = Late(hits, tl.hit_windows())
+    late = Late(hits, hit_windows())
     paths = {"path": late.paths["late"], "checkpoint_path": late.checkpoint}
     sink = tl.late_batches(late.settings, Unmounted(), hits.spark, late.windows, **paths)
     sink = replace(sink, options={"kafka.sasl.jaas.config": "a login"})
@@ -210,15 +211,15 @@ def test_what_keeps_late_rows_can_be_pickled_and_shows_no_login(hits):
 
 
 def test_sinks_refuse_an_output_mode_that_is_not_theirs_and_rows_that_do_not_fit(hits):
-    late = Late(hits, tl.hit_windows())
+    late = Late(hits, hit_windows())
     tl.ensure_topic(late.settings.kafka, hits.topic, 1)
     with pytest.raises(ConfigError, match="in output mode complete each row is counted"):
         late.start(output_mode="complete")
     paths = {"checkpoint_path": late.checkpoint}
     sent = tl.topic_batches(
-        late.settings, Unmounted(), topic=hits.topic, id_columns=["zip"], records=tl.count_records, **paths
+        late.settings, Unmounted(), topic=hits.topic, id_columns=["zip"], records=count_records, **paths
     )
-    counts = tl.hits_per_zip(tl.read_values(hits.spark, late.settings))
+    counts = hits_per_zip(tl.read_values(hits.spark, late.settings))
     with pytest.raises(ConfigError, match="id_columns and output_mode update"):
         tl.start_sinks(counts, late.settings, Unmounted(), {"a": sent}, output_mode="update", **paths)
     taken = Windows("hittime", counted=lambda rows: rows.withColumn("_late", rows.ip))

@@ -23,6 +23,17 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, KafkaError, NoticeError, StorageError
 from topiclake.sinks.notices import NOTICES
 from topiclake.sinks.webhook import Webhook
+from topiclake_examples.nest import (
+    camera_notices,
+    camera_states,
+    dated_cameras,
+    device_locations,
+    nest_cameras,
+    publish_nest_logs,
+    sighting_records,
+    sightings_per_hour,
+    sightings_report,
+)
 
 CONF = Path(__file__).parents[2] / "conf"
 SECRET_PATH = "/hooks/Sesam"
@@ -87,13 +98,13 @@ class Nest:
         return self.settings("nest_locations", "_device_locations")
 
     def publish(self, logs, **given):
-        return tl.publish_nest_logs(self.spark, self.settings(), self.places, logs=logs, homes=6, **given)
+        return publish_nest_logs(self.spark, self.settings(), self.places, logs=logs, homes=6, **given)
 
     def ran(self, query):
         tl.await_caught_up(query, "availableNow")
 
     def cameras(self):
-        return tl.nest_cameras(tl.read_values(self.spark, self.settings()))
+        return nest_cameras(tl.read_values(self.spark, self.settings()))
 
     def count(self):
         """Count sightings into the compacted topic, and return its newest records."""
@@ -101,11 +112,11 @@ class Nest:
         settings = self.settings()
         tl.ensure_topic(settings.kafka, stats, 2, compacted=True)
         self.ran(tl.start_ingest(self.spark, self.places, Unmounted()))
-        locations = tl.device_locations(self.spark, self.places, Unmounted())
-        counts = tl.sightings_per_hour(self.cameras(), locations)
+        locations = device_locations(self.spark, self.places, Unmounted())
+        counts = sightings_per_hour(self.cameras(), locations)
         self.ran(
             tl.start_topic_writer(
-                tl.sighting_records(counts),
+                sighting_records(counts),
                 settings,
                 Unmounted(),
                 checkpoint_path=f"{self.folder}/stats",
@@ -122,7 +133,7 @@ class Nest:
             self.spark,
             path=f"{self.folder}/notices",
             checkpoint_path=f"{self.folder}/states",
-            notices=tl.camera_notices,
+            notices=camera_notices,
         )
 
     def watch(self):
@@ -137,7 +148,7 @@ class Nest:
             **place,
         )
         sinks = {"states": states, "notices": self.notices()}
-        rows, mode = tl.camera_states(self.cameras()), {"output_mode": "update"}
+        rows, mode = camera_states(self.cameras()), {"output_mode": "update"}
         self.ran(tl.start_sinks(rows, self.settings(), Unmounted(), sinks, **place, **mode))
         table = delta.read(self.spark, f"{self.folder}/states_table")
         assert table.count() == table.select("device_id").distinct().count() == 12
@@ -171,7 +182,7 @@ def nest(connected, tmp_path, chat):
 
 
 def reported(records):
-    report = tl.sightings_report(records, more_than=0).collect()
+    report = sightings_report(records, more_than=0).collect()
     hour = timedelta(hours=1)
     assert all(row["end"] - row["start"] == hour for row in report)
     return Counter(
@@ -224,7 +235,7 @@ def test_the_newest_record_of_a_key_counts_and_a_deleted_key_is_gone(nest):
 @pytest.mark.thorough("test_databricks runs the notebook on other logs")
 def test_the_archive_holds_each_camera_of_each_log_once_by_day(nest):
     nest.publish(60, start="2026-01-31T23:00:00Z", minutes=120, damaged=3)
-    dated = tl.dated_cameras(nest.cameras())
+    dated = dated_cameras(nest.cameras())
     for _ in range(2):
         archive = {"path": f"{nest.folder}/archive", "checkpoint_path": f"{nest.folder}/archive_checkpoint"}
         days = ["year", "month", "day"]
@@ -309,6 +320,6 @@ def test_a_webhook_must_be_an_address_and_locations_must_have_come(nest):
     assert "Sesam" not in str(caught.value)
     assert "Sesam" not in repr(Webhook.from_settings(nest.settings()))
     with pytest.raises(StorageError, match="has told no location yet"):
-        tl.device_locations(nest.spark, nest.places, Unmounted())
+        device_locations(nest.spark, nest.places, Unmounted())
     with pytest.raises(ConfigError, match="homes is 0"):
-        tl.publish_nest_logs(nest.spark, nest.settings(), nest.places, homes="0")
+        publish_nest_logs(nest.spark, nest.settings(), nest.places, homes="0")

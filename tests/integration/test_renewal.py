@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 import topiclake as tl
 from tests.waiting import wait_until
 from topiclake.storage import renewal
+from topiclake_examples.gps import publish_tracks
 from workbench import processes, services
 from workbench.azurite import JAVA_OPTIONS_VARIABLE
 from workbench.home import Home
@@ -62,6 +63,7 @@ import json, time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 import topiclake as tl
+from topiclake_examples.gps import publish_tracks
 from topiclake.storage import renewal
 from topiclake.errors import IngestError
 from workbench.azurite import CONTAINER, Azurite
@@ -84,7 +86,7 @@ end = datetime.now(timezone.utc).replace(microsecond=0) + seconds
 replace_secret(end)
 parameters = {"env": "renewal", "topic": dbutils.widgets.get("topic"), "trigger": "1 second"}
 settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
-tl.publish_tracks(settings, dbutils.widgets.get("data"), devices=3)
+publish_tracks(settings, dbutils.widgets.get("data"), devices=3)
 tl.mount(dbutils, settings.storage, spark)
 query = tl.start_ingest(spark, settings, dbutils)
 tl.await_caught_up(query, "1 second")
@@ -96,7 +98,7 @@ secret.unlink()
 time.sleep(3)
 replace_secret(end + timedelta(days=1))
 time.sleep((end - datetime.now(timezone.utc)).total_seconds() + 3)
-tl.publish_tracks(settings, dbutils.widgets.get("data"), devices=3)
+publish_tracks(settings, dbutils.widgets.get("data"), devices=3)
 failure = ""
 try:
     tl.await_caught_up(query, "1 second")
@@ -280,7 +282,7 @@ def test_a_stream_goes_on_with_another_key_of_s3(
     parameters = {"env": "renewal-s3", "topic": bucket, "trigger": "1 second", "storage": f"s3a://{bucket}/x"}
     conf = running[0].folder / "conf"
     settings = tl.load_settings("gps", parameters, secrets=users.read, conf=conf)
-    tl.publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)
+    publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)
     tl.mount(None, settings.storage, spark)
     query = tl.start_ingest(spark, settings, None)
     with stopped(query):
@@ -290,7 +292,7 @@ def test_a_stream_goes_on_with_another_key_of_s3(
         wait_until(lambda: renewal._renewed.get(settings.storage.source))
         assert users.halves == []
         users.delete("FIRST")
-        tl.publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)
+        publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)
         tl.await_caught_up(query, "1 second")
         runs = {progress["runId"] for progress in query.recentProgress}
     users.halves.clear()

@@ -34,6 +34,7 @@ from topiclake.schema_registry.registry import SchemaRegistry as RegistryClient
 from topiclake.session import local_session
 from topiclake.storage.mount import mount
 from topiclake.streaming.progress import await_caught_up
+from topiclake_examples.gps import publish_tracks
 from workbench import processes, services
 from workbench.certificates import Certificate, make_certificate
 from workbench.dbutils import DBUtils
@@ -293,7 +294,7 @@ def test_records_are_published_and_ingested_with_sasl_ssl_and_a_registry_behind_
         monkeypatch.setenv(name, value)
     given = {"env": "azure", "topic": "gps_in_process"}
     settings = load_settings("gps", given, secrets=read_secret, conf=made.folder / "conf")
-    tl.publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=3)
+    publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=3)
     dbutils = DBUtils(made.home, made.folder)
     mount(dbutils, settings.storage, spark)
     query = start_ingest(spark, settings, dbutils)

@@ -17,6 +17,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, KafkaError, PlatformError, StorageError
 from topiclake.sinks import files
 from topiclake.streaming import checkpoint
+from topiclake_examples.isp import count_records, dated_hits, hits_per_window, hits_per_zip
 
 DAYS = ("2026-01-02", "2026-01-03")
 
@@ -45,7 +46,7 @@ def write_files(hits, **given):
 
 
 def files_table(hits, name):
-    columns = tl.dated_hits(tl.read_values(hits.spark, hits.settings())).schema
+    columns = dated_hits(tl.read_values(hits.spark, hits.settings())).schema
     path = f"{hits.folder.as_uri()}/files"
     return tl.create_files_table(
         hits.spark, hits.settings(), Unmounted(), path=path, name=name, columns=columns
@@ -168,7 +169,7 @@ def test_windows_are_written_to_files_when_they_are_closed(hits):
     hits.publish(500, start=start.isoformat(), minutes=40)
     settings = hits.settings()
     query = tl.start_files(
-        tl.hits_per_window(tl.read_values(hits.spark, settings)),
+        hits_per_window(tl.read_values(hits.spark, settings)),
         settings,
         Unmounted(),
         path=f"{hits.folder}/windows",
@@ -177,7 +178,7 @@ def test_windows_are_written_to_files_when_they_are_closed(hits):
         name="windows",
     )
     tl.await_caught_up(query, "availableNow")
-    counts = hits.result(tl.hits_per_window(tl.read_values(hits.spark, settings)), "complete")
+    counts = hits.result(hits_per_window(tl.read_values(hits.spark, settings)), "complete")
     (last,) = hits.spark.createDataFrame(hits.values()).selectExpr("max(CAST(hittime AS TIMESTAMP))").first()
     closed = {row for row in counts if (last - row[1]).total_seconds() >= 600}
     assert 0 < len(closed) < len(counts)
@@ -192,7 +193,7 @@ def test_what_cannot_be_a_folder_of_files_is_refused(hits, table_name, monkeypat
     write_files(hits)
 
     def refused(kind, match, **given):
-        rows = tl.dated_hits(tl.read_values(hits.spark, hits.settings()))
+        rows = dated_hits(tl.read_values(hits.spark, hits.settings()))
         paths = {"path": f"{hits.folder}/files", "checkpoint_path": f"{hits.folder}/new"}
         with pytest.raises(kind, match=match):
             tl.start_files(rows, hits.settings(), Unmounted(), **{**paths, "partition_by": ["zip"], **given})
@@ -223,7 +224,7 @@ def test_days_are_those_of_utc_in_each_time_zone(spark, zone):
     hits = spark.createDataFrame([(time, "02108-1518") for time in times], "hittime STRING, zipcode STRING")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        dated = tl.dated_hits(hits.withColumn("hittime", F.col("hittime").cast("timestamp")))
+        dated = dated_hits(hits.withColumn("hittime", F.col("hittime").cast("timestamp")))
         found = [(row["zip"], str(row["day"])) for row in dated.collect()]
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -235,7 +236,7 @@ def produce(hits, mode):
     settings = hits.settings()
     tl.ensure_topic(settings.kafka, f"{hits.topic}-{mode}", 2)
     query = tl.start_topic_writer(
-        tl.count_records(tl.hits_per_zip(tl.read_values(hits.spark, settings))),
+        count_records(hits_per_zip(tl.read_values(hits.spark, settings))),
         settings,
         Unmounted(),
         checkpoint_path=f"{hits.folder}/{mode}",
@@ -311,7 +312,7 @@ class Sinks:
             **self.table,
         )
         topic = tl.topic_batches(
-            self.settings, Unmounted(), topic=f"{self.hits.topic}-several", records=tl.count_records, **paths
+            self.settings, Unmounted(), topic=f"{self.hits.topic}-several", records=count_records, **paths
         )
         query = tl.start_sinks(
             rows,
@@ -346,7 +347,7 @@ def test_several_sinks_have_the_counts_of_a_batch_from_one_read(hits, table, out
     sinks = Sinks(hits, output_mode=output_mode, **table)
 
     def counts():
-        return tl.hits_per_zip(tl.read_values(hits.spark, hits.settings()))
+        return hits_per_zip(tl.read_values(hits.spark, hits.settings()))
 
     sinks.run(counts())
     assert sinks.counts() == Counter(dict(records(hits, "several"))) == expected(hits)
@@ -378,7 +379,7 @@ def test_rows_are_appended_once_and_a_sink_tells_what_it_is(hits):
     sinks = Sinks(hits, "append", "append")
 
     def rows():
-        return tl.dated_hits(tl.read_values(hits.spark, hits.settings())).selectExpr("zip", "bytes AS count")
+        return dated_hits(tl.read_values(hits.spark, hits.settings())).selectExpr("zip", "bytes AS count")
 
     sinks.fails = KafkaError("no answer", "status")
     with pytest.raises(
@@ -435,7 +436,7 @@ def test_sinks_that_would_mix_up_their_batches_are_refused(hits):
 def test_the_console_prints_each_batch_and_no_more_rows_than_asked(hits, capsys):
     hits.publish(200)
     hits.send(one_hit(None))
-    counts = tl.hits_per_zip(tl.read_values(hits.spark, hits.settings())).orderBy("zip")
+    counts = hits_per_zip(tl.read_values(hits.spark, hits.settings())).orderBy("zip")
     query = tl.start_console(counts, "zips", output_mode="complete", most_rows=2)
     tl.await_caught_up(query, "availableNow")
     printed = capsys.readouterr().out

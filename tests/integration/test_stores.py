@@ -37,8 +37,9 @@ from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.storage import mount
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint
+from topiclake_examples.gps import publish_tracks
 from workbench import ports, services
 from workbench.azure_sas import API_VERSION
 from workbench.azurite import CONTAINER, HOST, Azurite
@@ -162,7 +163,7 @@ class Lake:
                 environment.setenv(name, value)
             given = dict(parameter.split("=", 1) for parameter in parameters)
             settings = tl.load_settings("gps", given, secrets=environment_secret, conf=REPOSITORY / "conf")
-        tl.publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)
+        publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)
 
     def storage(self, bucket: str, **more: object) -> StorageSettings:
         key = self.addresses.extras
@@ -648,7 +649,7 @@ def test_the_second_of_two_first_starts_is_told_of_the_other(
     def start() -> None:
         # As each query does that found none.
         file = jvm.org.apache.hadoop.fs.Path(f"{path}/metadata")
-        with refusals_named(settings, path):
+        with storage_errors(settings, path):
             metadata.write(metadata(str(uuid4())), file, conf)
 
     start()
@@ -664,7 +665,7 @@ import json, os
 from topiclake import delta
 from topiclake.storage import mount
 from topiclake.errors import StorageError
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.config.storage import StorageSettings
 dbutils.widgets.text("env", "")
 dbutils.widgets.text("topic", "")
@@ -686,7 +687,7 @@ for container in ("nowhere", "lake"):
     settings = made(container, "account_key")
     path = f"{settings.source}/table"
     try:
-        with refusals_named(settings, path):
+        with storage_errors(settings, path):
             delta.is_table(spark, path)
             delta.ensure_table(spark, path, spark.range(1).schema, {})
         told.append(delta.read(spark, path).count())
@@ -731,7 +732,7 @@ def test_a_clock_that_is_hours_off_does_no_harm_where_the_store_tells_the_time(
     unconditional.clock.set(timedelta(hours=hours))
     try:
         mount.mount(None, settings, spark)
-        with refusals_named(settings, path):
+        with storage_errors(settings, path):
             assert not delta.is_table(spark, path)
             file = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(path)
             file.getFileSystem(conf()).create(file, True).close()
@@ -759,7 +760,7 @@ def test_a_clock_that_a_store_refuses_is_told_with_its_time_and_nothing_is_writt
 
 
 def make_table(spark: SparkSession, settings: StorageSettings, path: str) -> None:
-    with refusals_named(settings, path):
+    with storage_errors(settings, path):
         delta.is_table(spark, path)
         delta.ensure_table(spark, path, spark.range(1).schema, {})
 

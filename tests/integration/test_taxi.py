@@ -18,10 +18,11 @@ from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotF
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.pipelines import taxi as taxi_pipeline
-from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS, read_trips
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage.access import renewed_key
+from topiclake_examples.taxi import publish as taxi_publish
+from topiclake_examples.taxi import publish_trips
+from topiclake_examples.taxi.trips import TRIP_SCHEMAS, read_trips
 
 PROJECT = Path(__file__).parents[2]
 SAMPLE = PROJECT / "data" / "yellow_tripdata_2019-01_sample.csv"
@@ -57,7 +58,7 @@ class Taxi:
     def publish(self, first, after, columns=17, avro_form="confluent", **more):
         settings = self.settings(avro_form=avro_form)
         source = self.source(first, after)
-        return tl.publish_trips(self.spark, settings, Unmounted(), source, columns=columns, **more)
+        return publish_trips(self.spark, settings, Unmounted(), source, columns=columns, **more)
 
     def expected(self, first, after, columns=HEADER):
         return trips(read_trips(self.spark, Path(self.source(first, after)).as_uri()), columns)
@@ -281,5 +282,5 @@ def test_trips_that_vanish_while_they_are_sent_are_no_fault_of_the_topic(taxi):
     with pytest.raises(
         StorageError, match=r"/0\.csv cannot be used: .*; what was sent before stays"
     ) as failed:
-        taxi_pipeline._send(taxi.settings(), found.selectExpr("store_and_fwd_flag AS value"), source.as_uri())
+        taxi_publish._send(taxi.settings(), found.selectExpr("store_and_fwd_flag AS value"), source.as_uri())
     assert "\n" not in str(failed.value)

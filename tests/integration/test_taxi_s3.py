@@ -25,7 +25,8 @@ from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import StorageError, TopiclakeError, TopicNotFoundError
 from topiclake.kafka import admin as kafka_admin
-from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS
+from topiclake_examples.taxi import publish_trips
+from topiclake_examples.taxi.trips import TRIP_SCHEMAS
 from workbench import processes, services
 from workbench.home import Home
 from workbench.s3_gateway import BUCKET, S3Gateway
@@ -215,7 +216,7 @@ def test_the_article_end_to_end_killed_while_a_column_arrives(lake: Lake, sessio
     lake.put("more/a.csv", 4000, 5000)
     more = lake.put("more/b.csv", 5000, 6000).removesuffix("/b.csv")
     settings = session.settings("taxi", "nyc-avro-topic")
-    tl.publish_trips(session.spark, settings, Unmounted(), more, columns=18)
+    publish_trips(session.spark, settings, Unmounted(), more, columns=18)
     await_batches(lake, 2, running)
     for process in running:
         os.killpg(process.pid, signal.SIGKILL)
@@ -287,7 +288,7 @@ def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
     settings = session.settings("taxi", "unread", **given)
     session.make_bucket(settings.storage.source)
     with pytest.raises(TopiclakeError) as refused:
-        tl.publish_trips(session.spark, settings, Unmounted(), source)
+        publish_trips(session.spark, settings, Unmounted(), source)
     assert str(refused.value).startswith(told)
     assert "\n" not in str(refused.value)
     with pytest.raises(TopicNotFoundError):
@@ -316,7 +317,7 @@ def test_an_archive_that_cannot_be_written_is_told_in_a_sentence_and_nothing_is_
 ) -> None:
     settings = session.settings(pipeline, "unwritten", **given)
     source = session.lake.put("csv/few.csv", 0, 10)
-    tl.publish_trips(session.spark, session.settings("taxi", "unwritten"), Unmounted(), source, partitions=1)
+    publish_trips(session.spark, session.settings("taxi", "unwritten"), Unmounted(), source, partitions=1)
     bucket = session.make_bucket(settings.storage.source)
     before = sorted(bucket.rglob("*"))
     start = tl.start_archive if pipeline == "taxi" else tl.start_ingest

@@ -20,16 +20,23 @@ from tests.environment import Unmounted, succeeded
 from tests.integration import killed_edits
 from tests.unit.sse_server import event_id, serving
 from tests.waiting import wait_until
-from topiclake import event_stream
-from topiclake.avro_producer import AvroRecord, produce
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka.writer import ID_HEADER
-from topiclake.pipelines import wikimedia_events
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.streaming import restarts
+from topiclake_examples.avro_producer import AvroRecord, produce
+from topiclake_examples.wikimedia import (
+    edit_counts,
+    edits_per_window,
+    event_stream,
+    publish_live_edits,
+    publish_recorded_edits,
+    wikimedia_edits,
+)
+from topiclake_examples.wikimedia import events as wikimedia_events
 
 PROJECT = Path(__file__).parents[2]
 RECORDED = PROJECT / "data" / "wikimedia_recentchange.ndjson"
@@ -87,7 +94,7 @@ def in_order(events):
 
 
 def test_recorded_events_are_read_back_as_they_were(settings, events, messages):
-    published = tl.publish_recorded_edits(settings, RECORDED)
+    published = publish_recorded_edits(settings, RECORDED)
     assert (published.records, published.refused, published.canaries) == (100, 0, 0)
     recorded = [json.loads(line) for line in LINES]
     assert in_order(events()) == in_order(recorded)
@@ -102,7 +109,7 @@ def test_a_live_stream_that_breaks_off_is_sent_whole_and_each_event_once(setting
     canary["meta"] |= {"domain": "canary"}
     lines = [*LINES[:40], json.dumps(canary), '{"$schema": "x"}', "no JSON", *LINES[40:]]
     with serving(lines, answers=[20_000.0, 503, 7.0, 30_000.0]) as server:
-        published = tl.publish_live_edits(settings, user_agent=AGENT, events="103", url=server.url)
+        published = publish_live_edits(settings, user_agent=AGENT, events="103", url=server.url)
     assert (published.records, published.canaries, published.refused) == (100, 1, 2)
     assert published.last_event_id == event_id(102)
     assert in_order(events()) == in_order(json.loads(line) for line in LINES)
@@ -111,12 +118,10 @@ def test_a_live_stream_that_breaks_off_is_sent_whole_and_each_event_once(setting
 
 def test_a_later_run_goes_on_behind_and_what_came_twice_can_be_told(settings, events, messages):
     with serving(LINES) as server:
-        first = tl.publish_live_edits(settings, user_agent=AGENT, events=30, url=server.url)
-        tl.publish_live_edits(
-            settings, user_agent=AGENT, events=70, url=server.url, after=first.last_event_id
-        )
+        first = publish_live_edits(settings, user_agent=AGENT, events=30, url=server.url)
+        publish_live_edits(settings, user_agent=AGENT, events=70, url=server.url, after=first.last_event_id)
         assert in_order(events()) == in_order(json.loads(line) for line in LINES)
-        tl.publish_live_edits(settings, user_agent=AGENT, events=10, url=server.url)
+        publish_live_edits(settings, user_agent=AGENT, events=10, url=server.url)
     ids = [dict(message.headers())[ID_HEADER] for message in messages()]
     assert (len(ids), len(set(ids))) == (110, 100)
 
@@ -126,7 +131,7 @@ def test_what_was_sent_before_a_stream_ended_for_good_is_there(settings, events)
         serving(LINES, answers=[20_000.0, 403]) as server,
         pytest.raises(EventStreamError, match="answered 403"),
     ):
-        tl.publish_live_edits(settings, user_agent=AGENT, events=100, url=server.url)
+        publish_live_edits(settings, user_agent=AGENT, events=100, url=server.url)
     found = in_order(events())
     assert 0 < len(found) < 100
     assert found == in_order(json.loads(line) for line in LINES[: len(found)])
@@ -143,7 +148,7 @@ def test_what_was_sent_before_a_stream_ended_for_good_is_there(settings, events)
 )
 def test_parameters_of_a_live_stream_that_make_no_sense_are_refused(settings, given, told):
     with pytest.raises(ConfigError, match=told):
-        tl.publish_live_edits(
+        publish_live_edits(
             settings, **({"user_agent": AGENT, "events": 1, "url": "http://127.0.0.1:1"} | given)
         )
 
@@ -153,7 +158,7 @@ def test_parameters_of_a_live_stream_that_make_no_sense_are_refused(settings, gi
 )
 def test_parameters_of_recorded_events_that_make_no_sense_are_refused(settings, name, value):
     with pytest.raises(ConfigError, match=f"{name} is {value!r}"):
-        tl.publish_recorded_edits(settings, RECORDED, **{name: value})
+        publish_recorded_edits(settings, RECORDED, **{name: value})
 
 
 # Windows over edits, while the schema changes
@@ -305,9 +310,9 @@ def test_closed_windows_go_back_to_kafka_as_a_batch_computation_has_them(edits, 
     settings, topic = edits.settings.model_copy(update={"pipeline": once}), f"{edits.topic}.processed"
 
     def start():
-        counts = tl.edits_per_window(tl.wikimedia_edits(tl.read_values(edits.spark, settings)))
+        counts = edits_per_window(wikimedia_edits(tl.read_values(edits.spark, settings)))
         return tl.start_avro_writer(
-            tl.edit_counts(counts),
+            edit_counts(counts),
             settings,
             Unmounted(),
             topic=topic,

@@ -14,6 +14,7 @@ from delta.tables import DeltaTable
 
 import topiclake as tl
 from tests.environment import succeeded, without_workbench
+from topiclake_examples.gps import publish_tracks
 
 PROJECT = Path(__file__).parents[2]
 TOPIC = "audited-gps"
@@ -59,7 +60,7 @@ def ingested(workbench, embedded):
         for name, value in embedded[1].environment().items():
             environment.setenv(name, value)
         settings = tl.load_settings("gps", {"topic": TOPIC}, conf=PROJECT / "conf")
-    tl.publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=3)
+    publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=3)
     producer = Producer({"bootstrap.servers": workbench.environment["WORKBENCH_KAFKA"]})
     producer.produce(TOPIC, value=b"{}", partition=0)
     assert producer.flush(120) == 0

@@ -35,6 +35,7 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry import wire_format
 from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake_examples.gps import publish_tracks
 from workbench.dbutils import DBUtils
 from workbench.session import SUBMITTED_VARIABLES
 
@@ -128,7 +129,7 @@ class Cells:
 
     def publish(self, devices: object = 3) -> None:
         file = PROJECT / "data" / "gps_tracks.csv"
-        tl.publish_tracks(self.settings(), file, devices=devices, times="recorded")
+        publish_tracks(self.settings(), file, devices=devices, times="recorded")
 
     def ingest(self, **parameters: str) -> dict[str, Any]:
         settings = self.settings(**parameters)

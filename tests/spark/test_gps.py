@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-import topiclake as tl
+from topiclake_examples.gps import counts_per_device, last_positions, track_map
 
 SCHEMA = (
     "deviceId STRING, timestamp TIMESTAMP, latitude DOUBLE, longitude DOUBLE, altitude DOUBLE, speed DOUBLE"
@@ -27,7 +27,7 @@ def gps_events(spark):
 
 
 def test_records_are_counted_per_device_most_first(gps_events):
-    counts = tl.counts_per_device(gps_events)
+    counts = counts_per_device(gps_events)
     assert counts.columns == ["deviceId", "records", "first", "last"]
     assert [tuple(row) for row in counts.collect()] == [
         ("near-1", 2, at(1), at(2)),
@@ -37,7 +37,7 @@ def test_records_are_counted_per_device_most_first(gps_events):
 
 
 def test_the_last_position_is_that_of_the_newest_time(gps_events):
-    positions = tl.last_positions(gps_events)
+    positions = last_positions(gps_events)
     assert positions.columns == gps_events.columns
     assert [(row["deviceId"], row["latitude"]) for row in positions.collect()] == [
         ("far <b>", 60.0),
@@ -47,7 +47,7 @@ def test_the_last_position_is_that_of_the_newest_time(gps_events):
 
 
 def test_the_map_has_a_panel_for_each_region_and_needs_no_network(gps_events):
-    page = tl.track_map(gps_events)
+    page = track_map(gps_events)
     assert '"text":"near-1, near-2"' in page
     # Plotly takes tags in titles for its own.
     assert "far &lt;b&gt;" in page
@@ -57,8 +57,8 @@ def test_the_map_has_a_panel_for_each_region_and_needs_no_network(gps_events):
 
 
 def test_a_map_of_nothing_says_so(gps_events):
-    assert tl.track_map(gps_events.limit(0)) == "<p>No GPS events yet: nothing to draw.</p>"
+    assert track_map(gps_events.limit(0)) == "<p>No GPS events yet: nothing to draw.</p>"
 
 
 def test_a_map_draws_at_most_what_it_is_told(gps_events):
-    assert "near-2" not in tl.track_map(gps_events, max_points=2)
+    assert "near-2" not in track_map(gps_events, max_points=2)

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
 from topiclake.formats.declared import Values
-from topiclake.pipelines import nest, nest_report
-from topiclake.pipelines.nest_locations import read_locations
-from topiclake.pipelines.nest_logs import NestLogs
+from topiclake_examples.nest import cameras as nest_cameras
+from topiclake_examples.nest import report as nest_report
+from topiclake_examples.nest.locations import read_locations
+from topiclake_examples.nest.logs import NestLogs
 
 CONF = Path(__file__).parents[2] / "conf"
 START = datetime(2026, 1, 2, 3, tzinfo=timezone.utc)
@@ -37,7 +38,12 @@ def logs(spark, pipeline):
 
     def made(count=60, **given):
         values = {"seed": 1, "logs": count, "homes": 6, "start": START, "minutes": 90, "offline": 2}
-        text = NestLogs(pipeline, **(values | given)).text().cast("binary").alias("value")
+        text = (
+            NestLogs(pipeline.value_schema, pipeline.timestamp_format, **(values | given))
+            .text()
+            .cast("binary")
+            .alias("value")
+        )
         records = spark.range(count).select("id", text)
         judged = Values.from_settings(pipeline).judge(records)
         assert judged.where("reason <> 'ok'").count() == 0
@@ -75,7 +81,7 @@ def test_a_log_has_every_field_of_the_schema_and_its_own_devices(logs):
 @pytest.mark.thorough("made data of an example")
 def test_the_same_seed_makes_the_same_logs_in_each_time_zone(spark, logs):
     def told(**given):
-        seen = nest.nest_cameras(logs(20, **given)).select(
+        seen = nest_cameras.nest_cameras(logs(20, **given)).select(
             "device_id", "last_event.has_person", F.unix_micros("last_event.start_time")
         )
         return sorted(map(tuple, seen.collect()))
@@ -93,8 +99,8 @@ def test_the_same_seed_makes_the_same_logs_in_each_time_zone(spark, logs):
 
 
 def test_the_newest_state_of_a_camera_is_by_its_own_time_whatever_the_order(logs):
-    cameras = nest.nest_cameras(logs())
-    states = {row["device_id"]: row for row in nest.camera_states(cameras).collect()}
+    cameras = nest_cameras.nest_cameras(logs())
+    states = {row["device_id"]: row for row in nest_cameras.camera_states(cameras).collect()}
     assert len(states) == 12
     failed = {device for device, row in states.items() if not row["is_online"]}
     assert failed == {"home-0000-camera-1", "home-0001-camera-1"}
@@ -105,12 +111,20 @@ def test_the_newest_state_of_a_camera_is_by_its_own_time_whatever_the_order(logs
             "STRUCT<partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
         ),
     )
-    again = nest.camera_states(cameras.unionByName(late)).where("device_id = 'home-0000-camera-1'").first()
+    again = (
+        nest_cameras.camera_states(cameras.unionByName(late))
+        .where("device_id = 'home-0000-camera-1'")
+        .first()
+    )
     assert again == states["home-0000-camera-1"]
 
 
 def test_a_notice_says_which_camera_and_since_when(logs):
-    notices = nest.camera_notices(nest.camera_states(nest.nest_cameras(logs()))).orderBy("subject").collect()
+    notices = (
+        nest_cameras.camera_notices(nest_cameras.camera_states(nest_cameras.nest_cameras(logs())))
+        .orderBy("subject")
+        .collect()
+    )
     assert [row["is_wrong"] for row in notices[:3]] == [True, True, False]
     assert (
         notices[0]["text"]
@@ -119,14 +133,14 @@ def test_a_notice_says_which_camera_and_since_when(logs):
 
 
 def test_a_camera_that_is_nowhere_counts_without_zip_code(spark, logs):
-    cameras = nest.nest_cameras(logs())
+    cameras = nest_cameras.nest_cameras(logs())
     places = spark.createDataFrame([("home-0000-camera-1", "94103")], "device_id STRING, zip_code STRING")
-    counts = nest.sightings_per_hour(cameras, places)
+    counts = nest_cameras.sightings_per_hour(cameras, places)
     seen = cameras.where("last_event.has_person")
     assert counts.agg(F.sum("count")).first()[0] == seen.count()
     of_first = counts.where("zip_code = '94103'").agg(F.sum("count")).first()[0]
     assert of_first == seen.where("device_id = 'home-0000-camera-1'").count() > 0
-    keys = {row["key"] for row in nest.sighting_records(counts).collect()}
+    keys = {row["key"] for row in nest_cameras.sighting_records(counts).collect()}
     assert '{"zip_code":"94103","start":"2026-01-02T03:00:00Z","end":"2026-01-02T04:00:00Z"}' in keys
     assert any(key.startswith('{"zip_code":null,') for key in keys)
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from topiclake.errors import ConfigError
-from topiclake.pipelines.taxi_trips import TRIP_SCHEMAS, generate_trips, read_trips
+from topiclake_examples.taxi.trips import TRIP_SCHEMAS, generate_trips, read_trips
 
 SAMPLE = Path(__file__).parents[2] / "data" / "yellow_tripdata_2019-01_sample.csv"
 LINES = SAMPLE.read_text("utf-8").splitlines()

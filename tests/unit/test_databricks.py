@@ -86,28 +86,41 @@ class Refuse(importlib.abc.MetaPathFinder):
             raise ImportError("workbench is not on Databricks")
 
 sys.meta_path.insert(0, Refuse())
-import topiclake as tl
-for module in pkgutil.walk_packages(tl.__path__, "topiclake."):
-    importlib.import_module(module.name)
-for name in {names!r}:
-    getattr(tl, name)
+for package in ("topiclake", "topiclake_examples"):
+    found = importlib.import_module(package)
+    for module in pkgutil.walk_packages(found.__path__, f"{package}."):
+        importlib.import_module(module.name)
+for package, name in {names!r}:
+    getattr(importlib.import_module(package), name)
 assert not [name for name in sys.modules if name.partition(".")[0] == "workbench"]
 print("imported", len({names!r}))
 """
 
 
 def library_names(notebook):
-    """What a notebook takes from the library: `tl.<name>`."""
-    return {
-        node.attr
-        for node in ast.walk(ast.parse(notebook.read_text("utf-8")))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tl"
+    """What a notebook takes from library and examples: package and name."""
+    nodes = list(ast.walk(ast.parse(notebook.read_text("utf-8"))))
+    packages = {"tl": "topiclake"}
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module == "topiclake_examples":
+            packages |= {alias.name: f"topiclake_examples.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module.startswith("topiclake_examples."):
+            found |= {(node.module, alias.name) for alias in node.names}
+    return found | {
+        (packages[node.value.id], node.attr)
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages
     }
 
 
 def test_the_library_and_all_that_notebooks_call_need_no_workbench():
     names = sorted(set().union(*map(library_names, NOTEBOOKS)))
-    assert {"load_settings", "mount", "start_ingest", "publish_tracks"} <= set(names)
+    of_library = {name for package, name in names if package == "topiclake"}
+    assert {"load_settings", "mount", "start_ingest"} <= of_library
+    assert {("topiclake_examples.gps", "publish_tracks"), ("topiclake_examples.gps", "track_map")} <= set(
+        names
+    )
     code = WITHOUT_WORKBENCH.replace("{names!r}", repr(names))
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
@@ -126,14 +139,14 @@ def test_a_module_of_the_workbench_would_be_refused():
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_imports_the_library_alone(notebook):
+def test_a_notebook_imports_the_library_and_its_example_alone(notebook):
     imported = {
         (node.module if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
         for node in ast.walk(ast.parse(notebook.read_text("utf-8")))
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in node.names
     }
-    assert imported <= {"topiclake"} | set(sys.stdlib_module_names)
+    assert imported <= {"topiclake", "topiclake_examples"} | set(sys.stdlib_module_names)
 
 
 def test_the_documented_lines_of_the_clusters_configuration_are_those_that_are_checked():

@@ -10,8 +10,8 @@ import pytest
 
 from tests.stand_in import stand_in
 from tests.unit.sse_server import event_id, serving
-from topiclake import event_stream
 from topiclake.errors import EventStreamError
+from topiclake_examples.wikimedia import event_stream
 
 LINES = [f"line {number} {'ü' * (number % 7)}" for number in range(60)]
 

@@ -8,10 +8,10 @@ import fastavro
 import pytest
 
 from tests.stand_in import stand_in
-from topiclake import avro_producer
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
-from topiclake.pipelines import gps
+from topiclake_examples import avro_producer
+from topiclake_examples.gps import tracks as gps_tracks
 
 PROJECT = Path(__file__).parents[2]
 TRACKS = PROJECT / "data" / "gps_tracks.csv"
@@ -20,7 +20,7 @@ HEAD = "track,timestamp_ms,latitude,longitude,altitude_m,speed_kmh\n"
 
 @pytest.fixture(scope="module")
 def tracks():
-    return gps.read_tracks(TRACKS)
+    return gps_tracks.read_tracks(TRACKS)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_times_of_a_broken_clock_stay_negative(tracks):
 
 def test_tracks_as_of_now_end_now_and_keep_the_time_between_their_points(tracks):
     now = 1_800_000_000_000
-    for recorded, played in zip(tracks, gps.as_of(tracks, now), strict=True):
+    for recorded, played in zip(tracks, gps_tracks.as_of(tracks, now), strict=True):
         times = [[event["timestamp"] for event in track] for track in (recorded, played)]
         assert max(times[1]) == now
         assert [one - times[0][0] for one in times[0]] == [one - times[1][0] for one in times[1]]
@@ -70,7 +70,7 @@ def test_tracks_as_of_now_end_now_and_keep_the_time_between_their_points(tracks)
 
 
 def test_each_event_can_be_written_with_the_registered_schema(tracks):
-    schema = fastavro.parse_schema(json.loads(json.dumps(gps.GPS_SCHEMA)))
+    schema = fastavro.parse_schema(json.loads(json.dumps(gps_tracks.GPS_SCHEMA)))
     event = tracks[0][0]
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, schema, event)
@@ -92,20 +92,20 @@ def test_each_event_can_be_written_with_the_registered_schema(tracks):
 def test_a_broken_line_is_named(csv_file, lines, number):
     file = csv_file(HEAD + lines)
     with pytest.raises(ConfigError, match=f"{file}, line {number} ") as raised:
-        gps.read_tracks(file)
+        gps_tracks.read_tracks(file)
     assert raised.value.fields == {"file": str(file), "line": number, "reason": "line"}
 
 
 def test_a_file_with_other_columns_is_refused(csv_file):
     file = csv_file("a,b\n1,2\n")
     with pytest.raises(ConfigError, match=r"\(KeyError\('timestamp_ms'\)\)") as raised:
-        gps.read_tracks(file)
+        gps_tracks.read_tracks(file)
     assert raised.value.fields == {"file": str(file), "line": 2, "reason": "line"}
 
 
 def test_a_missing_file_names_the_command_that_brings_it_back(tmp_path):
     with pytest.raises(ConfigError, match="; try: git checkout") as raised:
-        gps.read_tracks(tmp_path / "none.csv")
+        gps_tracks.read_tracks(tmp_path / "none.csv")
     assert raised.value.fields == {"file": str(tmp_path / "none.csv"), "reason": "missing"}
 
 
@@ -121,7 +121,7 @@ def by_device(events):
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 7, 10])
 def test_each_device_walks_one_track_from_start_to_end(tracks, devices):
-    played = by_device(gps.play(tracks, devices))
+    played = by_device(gps_tracks.play(tracks, devices))
     assert len(played) == devices
     assert [len(walk) for walk in played.values()] == [len(tracks[n % 3]) for n in range(devices)]
     for number, walk in enumerate(played.values()):
@@ -130,17 +130,17 @@ def test_each_device_walks_one_track_from_start_to_end(tracks, devices):
 
 def test_the_first_devices_have_the_tracks_names_and_later_ones_a_number(tracks):
     names = [track[0]["deviceId"] for track in tracks]
-    played = by_device(gps.play(tracks, 7))
+    played = by_device(gps_tracks.play(tracks, 7))
     assert list(played) == [*names, *(f"{name}-2" for name in names), f"{names[0]}-3"]
 
 
 def test_devices_walk_at_the_same_time(tracks):
-    first = [event["deviceId"] for event in itertools.islice(gps.play(tracks, 3), 6)]
+    first = [event["deviceId"] for event in itertools.islice(gps_tracks.play(tracks, 3), 6)]
     assert first == [track[0]["deviceId"] for track in tracks] * 2
 
 
 def test_three_devices_send_each_recorded_point_once(tracks):
-    assert sum(1 for _ in gps.play(tracks, 3)) == 993
+    assert sum(1 for _ in gps_tracks.play(tracks, 3)) == 993
 
 
 # Pace
@@ -178,7 +178,7 @@ def settings(monkeypatch):
 @pytest.mark.parametrize("devices", ["abc", "", 0, "0", -1, "-1", "nan", "inf", "-inf", "1.5", 2.5])
 def test_a_number_of_devices_that_makes_no_sense_is_refused(settings, devices):
     with pytest.raises(ConfigError) as raised:
-        gps.publish_tracks(settings, TRACKS, devices=devices)
+        gps_tracks.publish_tracks(settings, TRACKS, devices=devices)
     assert raised.value.fields == {"parameter": "devices", "found": devices, "minimum": 1}
     assert f"devices is {devices!r}" in raised.value.cause
     assert "at least 1" in raised.value.cause
@@ -187,18 +187,18 @@ def test_a_number_of_devices_that_makes_no_sense_is_refused(settings, devices):
 @pytest.mark.parametrize("rate", ["abc", "", -1, "-0.5", "nan", "inf"])
 def test_a_rate_that_makes_no_sense_is_refused(settings, rate):
     with pytest.raises(ConfigError) as raised:
-        gps.publish_tracks(settings, TRACKS, devices="3", records_per_second=rate)
+        gps_tracks.publish_tracks(settings, TRACKS, devices="3", records_per_second=rate)
     assert raised.value.fields == {"parameter": "records_per_second", "found": rate, "minimum": 0}
     assert "a number, at least 0" in raised.value.cause
 
 
 def test_times_that_are_neither_are_refused(settings):
     with pytest.raises(ConfigError) as raised:
-        gps.publish_tracks(settings, TRACKS, devices=3, times="later")
+        gps_tracks.publish_tracks(settings, TRACKS, devices=3, times="later")
     assert raised.value.fields == {"parameter": "times", "found": "later", "allowed": ("now", "recorded")}
 
 
 def test_missing_tracks_are_noticed_before_the_broker(settings, tmp_path):
     with pytest.raises(ConfigError) as raised:
-        gps.publish_tracks(settings, tmp_path / "none.csv", devices=3, records_per_second=0)
+        gps_tracks.publish_tracks(settings, tmp_path / "none.csv", devices=3, records_per_second=0)
     assert raised.value.fields == {"file": str(tmp_path / "none.csv"), "reason": "missing"}

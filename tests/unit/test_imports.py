@@ -32,8 +32,6 @@ FOR_CLASSIC = {"monitoring.json_listener": {"SparkContext", "_jvm"}}
 
 FIRST_LINE = "# Databricks notebook source"
 NOT_IN_A_NOTEBOOK = {
-    ast.FunctionDef: "def",
-    ast.AsyncFunctionDef: "def",
     ast.ClassDef: "class",
     ast.For: "for",
     ast.AsyncFor: "for",
@@ -171,7 +169,9 @@ def notebook_violations(sources: dict[str, str]) -> list[str]:
             found.append(f"{name}: its first line must be '{FIRST_LINE}'")
         for node in ast.walk(ast.parse(source)):
             if word := NOT_IN_A_NOTEBOOK.get(type(node)):
-                found.append(f"{name}, line {node.lineno}: `{word}` belongs into src/topiclake")
+                found.append(f"{name}, line {node.lineno}: `{word}` belongs into a package below src/")
+            if isinstance(node, ast.FunctionDef) and not ast.get_docstring(node):
+                found.append(f"{name}, line {node.lineno}: {node.name} has no docstring")
         found += [
             f"{name} imports {imported}: it must run on Databricks, where there is no workbench"
             for imported in imports(name, source, set())
@@ -308,7 +308,6 @@ def test_public_spark_passes() -> None:
     "cell",
     [
         "def flatten():\n    pass",
-        "async def flatten():\n    pass",
         "class Gps:\n    pass",
         "for row in rows:\n    row",
         "while True:\n    break",
@@ -319,7 +318,8 @@ def test_public_spark_passes() -> None:
     ],
 )
 def test_a_cell_that_does_not_belong_into_a_notebook_is_named(cell: str) -> None:
-    assert notebook_violations({"gps": f"{FIRST_LINE}\nspark.table('gps')\n"}) == []
+    named = "def flatten(events):\n    '''Return one row an event.'''\n    return events"
+    assert notebook_violations({"gps": f"{FIRST_LINE}\n{named}\nspark.table('gps')\n"}) == []
     assert len(notebook_violations({"gps": f"{FIRST_LINE}\n{cell}\n"})) == 1
 
 

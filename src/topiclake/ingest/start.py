@@ -30,7 +30,7 @@ from topiclake.session import require_avro_limits
 from topiclake.sources import declared_rows
 from topiclake.sources.table_snapshot import Look, look_at
 from topiclake.storage import mount
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import batch_hooks, checkpoint, lost_offsets, open_transactions, progress, queries
 from topiclake.streaming.batch_hooks import Follower, WrittenBatch
@@ -83,7 +83,7 @@ def _start(
     followers: Sequence[Follower],
 ) -> StreamingQuery:
     several = _topics(settings, dbutils, to) if settings.pipeline.has_table_for_each else None
-    with refusals_named(settings.storage, to.checkpoint):
+    with storage_errors(settings.storage, to.checkpoint):
         before = checkpoint.progress(spark, to.checkpoint)
     known = before.position or {}
     if several is not None:
@@ -91,7 +91,7 @@ def _start(
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen)
     settings = StartCheck(spark, settings, to, before, several, _reader(settings)).run()
     # Before the table is made: the checkpoint may lie elsewhere.
-    with refusals_named(settings.storage, to.checkpoint):
+    with storage_errors(settings.storage, to.checkpoint):
         new_ids = dict(lost_offsets.require_or_keep(spark, settings, to.checkpoint, before.position))
     is_new = bool(new_ids) and before.position is None
     for follower in followers:
@@ -133,7 +133,7 @@ def _start(
 
 def _keep_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:
     """Keep ids in the checkpoint, once."""
-    with refusals_named(settings.storage, path):
+    with storage_errors(settings.storage, path):
         lost_offsets.keep_ids(spark, new_ids, path)
     new_ids.clear()
 
@@ -172,7 +172,7 @@ def _writer(
     """Make what the query's batches need, and return what writes them."""
     if not settings.pipeline.is_registered:
         values = Values.from_settings(settings.pipeline)
-        with refusals_named(settings.storage, to.table):
+        with storage_errors(settings.storage, to.table):
             if before_table is not None:
                 before_table()
             delta.ensure_table(
@@ -196,7 +196,7 @@ def _prepared(
     spark: SparkSession, settings: Settings, to: Target, before_table: BeforeTable | None
 ) -> Target:
     """Make the table where it is missing, so that an empty topic has one too; return what was seen of it."""
-    with refusals_named(settings.storage, to.table):
+    with storage_errors(settings.storage, to.table):
         look = look_at(spark, to.table)
         is_new = look is None and not delta.is_table(spark, to.table)
         seen = replace(to, is_new=is_new, look=look or Look(StructType()))

@@ -28,7 +28,7 @@ from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka.offsets import Held
 from topiclake.sources.layout import KAFKA_COLUMN
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.streaming import batch_offsets, checkpoint, resumptions
 from topiclake.streaming.checkpoint import NONE, Offsets, Progress
 
@@ -70,7 +70,7 @@ class StartCheck:
             ConfigError: `resume` cannot be done.
             OffsetsLostError, KafkaError, SchemaRegistryError: While missing records are written.
         """
-        with refusals_named(self.settings.storage, self.target.table):
+        with storage_errors(self.settings.storage, self.target.table):
             if self.progress.position is None:
                 return self._begin()
             self._require_agreement(self.progress.position)

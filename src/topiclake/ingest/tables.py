@@ -16,7 +16,7 @@ from topiclake.errors import StorageError
 from topiclake.ingest.paused_topics import LEDGER_SCHEMA, waiting
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def create_view(
     """
     shown = path or settings.only_topic().pipeline.table_path
     place, view = mount.resolve(dbutils, settings.storage, shown), name or settings.pipeline.view
-    with refusals_named(settings.storage, place):
+    with storage_errors(settings.storage, place):
         is_table = delta.is_table(spark, place)
     if is_table:
         rows = delta.read(spark, place).drop(KAFKA_COLUMN)

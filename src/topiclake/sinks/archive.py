@@ -28,7 +28,7 @@ from topiclake.sources.static_schemas import StaticSchemas
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
 from topiclake.storage.access import renewed_key
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, lost_offsets, progress, queries
 
 
@@ -201,12 +201,12 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
     for location in (table, checkpoint_path):
         mount.require_writable(location)
     parquet_folder.require_own(spark, settings.storage, table, checkpoint_path, key="table_path")
-    with refusals_named(settings.storage, checkpoint_path):
+    with storage_errors(settings.storage, checkpoint_path):
         position = checkpoint.position(spark, checkpoint_path)
         new_ids = lost_offsets.require_or_keep(spark, settings, checkpoint_path, position)
     # At once, where a person waits; a running stream waits for a registry that is away.
     schemas.plain_keys()
     known = StaticSchemas(spark, schemas.waiting(settings.schema_registry))
-    with refusals_named(settings.storage, checkpoint_path):
+    with storage_errors(settings.storage, checkpoint_path):
         lost_offsets.keep_ids(spark, new_ids, checkpoint_path)
     return Archive(spark, settings, dbutils, table, checkpoint_path, known)

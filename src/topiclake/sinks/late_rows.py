@@ -26,7 +26,7 @@ from topiclake.sinks.start import computed_once
 from topiclake.sources import declared_rows
 from topiclake.sources.layout import Layout
 from topiclake.storage import mount
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, lost_offsets, queries
 from topiclake.streaming.windows import LATE_COLUMN, Windows, late_rows
 
@@ -152,7 +152,7 @@ def late_batches(
     columns = sink.columns(spark)
     log_store.require_log_store(spark, place)
     mount.require_writable(place)
-    with refusals_named(settings.storage, place):
+    with storage_errors(settings.storage, place):
         delta.ensure_table(spark, place, columns, {})
     return sink
 
@@ -173,7 +173,7 @@ def late_counts(spark: SparkSession, settings: Settings, dbutils: Any, *, path: 
         StorageError: The store refuses to show it.
     """
     place = mount.resolve(dbutils, settings.storage, path)
-    with refusals_named(settings.storage, place):
+    with storage_errors(settings.storage, place):
         rows = delta.read(spark, place)
     columns = [F.col(f"{LATE_COLUMN}.{name}") for name in ("batch_id", "start", "end")]
     return rows.groupBy(*columns).count().orderBy("batch_id", "start")

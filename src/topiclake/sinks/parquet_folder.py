@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint
 
 
@@ -32,9 +32,9 @@ def require_own(
         StorageError: There is a Delta table, or files of another checkpoint; or one of both cannot be
             used.
     """
-    with refusals_named(lake, checkpoint_path):
+    with storage_errors(lake, checkpoint_path):
         is_new = checkpoint.last_planned(spark, checkpoint_path) == checkpoint.NONE
-    with refusals_named(lake, path):
+    with storage_errors(lake, path):
         is_table, is_used = delta.is_table(spark, path), is_new and has_files(spark, path)
     if is_table:
         raise StorageError(

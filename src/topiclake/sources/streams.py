@@ -18,7 +18,7 @@ from topiclake.sources.fixed_schemas import FixedSchemas
 from topiclake.sources.layout import Layout
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 
 
 def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -106,5 +106,5 @@ def require_named(pipeline: PipelineSettings) -> None:
 def schemas_of_today(spark: SparkSession, settings: Settings) -> FixedSchemas:
     """Return what the registry lists now, and what is decided of schemas that it does not list."""
     table = mount.resolve(None, settings.storage, settings.pipeline.schemas_path)
-    with refusals_named(settings.storage, table):
+    with storage_errors(settings.storage, table):
         return fixed_schemas.schemas_of_today(spark, TopicSchemas.from_settings(settings), table)

@@ -65,7 +65,7 @@ _Answer = tuple[re.Pattern[str], str, str, str]
 
 
 @contextmanager
-def refusals_named(storage: StorageSettings, path: str) -> Iterator[None]:
+def storage_errors(storage: StorageSettings, path: str) -> Iterator[None]:
     """Run what first touches `path`; when storage refuses it, raise one sentence and no stack trace.
 
     Args:
@@ -83,7 +83,7 @@ def refusals_named(storage: StorageSettings, path: str) -> Iterator[None]:
 
 
 def refusal(storage: StorageSettings, path: str, error: Exception) -> StorageError:
-    """Return what `refusals_named` raises for an error of Spark's."""
+    """Return what `storage_errors` raises for an error of Spark's."""
     text = without_login(_SECRETS.sub("[REDACTED]", str(error)))
     # What a table is called, and where in the source an error arose, says nothing of why.
     said = _PLACES.sub(" ", _FRAMES.sub("", text.replace(path, " ")))

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from topiclake.config.storage import StorageSettings
 from topiclake.storage import expiry, mount
 from topiclake.storage.access import hadoop_settings, renewed_key
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 
 #: So long after the last time a secret is read anew.
 EVERY_SECONDS = 60
@@ -99,7 +99,7 @@ def _stamp(spark: SparkSession, to: StorageSettings) -> str | None:
 
 def _take(spark: SparkSession, to: StorageSettings, settings: Mapping[str, str]) -> None:
     _renewed[to.source] = {key: spark.conf.get(key) or "" for key in (*settings, renewed_key(to.source))}
-    with refusals_named(to, to.source):
+    with storage_errors(to, to.source):
         # Any look will do: the checkpoint is written with what the last one found.
         DeltaTable.isDeltaTable(spark, to.source)
     _LOG.info("%s is opened with its renewed credential", to.source)

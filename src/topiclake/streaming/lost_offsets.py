@@ -28,7 +28,7 @@ from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka.lost_ranges import LostRange, compare, joined
 from topiclake.kafka.offsets import Held
 from topiclake.storage import mount
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, checkpoint_notes
 from topiclake.streaming.checkpoint import Offsets, Ranges
 
@@ -82,7 +82,7 @@ def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataF
         TopicNotFoundError, KafkaError, StorageError: The broker or the storage cannot be used.
     """
     path = mount.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
-    with refusals_named(settings.storage, path):
+    with storage_errors(settings.storage, path):
         kept = [
             LostRange(row["topic"], row["partition"], row["first"], row["after"], row["why"], row["topic_id"])
             for row in checkpoint_notes.read(spark, path, "lost", _LOST)

@@ -14,7 +14,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, IngestError
 from topiclake.storage import renewal
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import checkpoint, progress
 
@@ -106,7 +106,7 @@ def start(
         StorageError: The checkpoint cannot be written.
         TopiclakeError: The batch that was begun failed.
     """
-    with refusals_named(settings.storage, location):
+    with storage_errors(settings.storage, location):
         if checkpoint.is_interrupted(spark, location):
             _finish_interrupted(stream)
         query = triggered(stream, settings.pipeline.trigger).start()

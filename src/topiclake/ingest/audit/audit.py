@@ -39,7 +39,7 @@ from topiclake.ingest.quarantine import replay_claims
 from topiclake.kafka.offsets import held_offsets
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 from topiclake.streaming import lost_offsets, resumptions
 
 
@@ -62,7 +62,7 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
     pipeline = settings.pipeline
     checkpoint = mount.resolve(dbutils, settings.storage, pipeline.checkpoint_path)
     # The checkpoint before the tables: whatever it calls committed is in them when they are read.
-    with refusals_named(settings.storage, checkpoint):
+    with storage_errors(settings.storage, checkpoint):
         topics = read_ranges(spark, checkpoint)
         before = resumptions.read_rows(spark, checkpoint)
     several = pipeline.has_table_for_each
@@ -93,7 +93,7 @@ def _audit_topic(
     resolve = partial(mount.resolve, dbutils, settings.storage)
     pipeline, topic = settings.pipeline, settings.pipeline.topic
     held = held_offsets(settings.kafka, topic)
-    with refusals_named(settings.storage, resolve(pipeline.table_path)):
+    with storage_errors(settings.storage, resolve(pipeline.table_path)):
         paused = paused_ranges(spark, resolve(pipeline.paused_path), topic)
         landed = [
             *_table_places(spark, resolve(pipeline.table_path), topic, required=required),

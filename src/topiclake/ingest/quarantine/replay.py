@@ -32,7 +32,7 @@ from topiclake.ingest.quarantine.replay_reader import Reading, reading
 from topiclake.ingest.quarantine.views import quarantine_reasons, quarantine_rows, require_reasons
 from topiclake.ingest.targets import Target, target
 from topiclake.session import require_avro_limits
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 
 _ATTEMPTS = 10
 
@@ -85,7 +85,7 @@ def replay_quarantine(
     settings = settings.only_topic()
     require_reasons(reasons)
     to = target(settings, dbutils)
-    with refusals_named(settings.storage, to.quarantine):
+    with storage_errors(settings.storage, to.quarantine):
         if not delta.is_table(spark, to.quarantine):
             return ReplayReport()
     require_avro_limits(spark)

@@ -15,7 +15,7 @@ from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.quarantine_rows import SCHEMA
 from topiclake.schema_registry.wire_format import HEADER_LENGTH
 from topiclake.storage import mount
-from topiclake.storage.failures import refusals_named
+from topiclake.storage.failures import storage_errors
 
 #: Why records are in quarantine (docs/architecture.md, "Every record ends in exactly one place").
 REASONS = (
@@ -47,7 +47,7 @@ def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | N
     settings = settings.only_topic()
     require_reasons([reason] if reason else [])
     path = mount.resolve(dbutils, settings.storage, settings.pipeline.quarantine_path)
-    with refusals_named(settings.storage, path):
+    with storage_errors(settings.storage, path):
         if delta.is_table(spark, path):
             found = replay_claims.read(spark, path)
         else:

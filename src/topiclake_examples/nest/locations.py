@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.config.settings import Settings
-from topiclake.delta import table as delta
+import topiclake as tl
 from topiclake.errors import StorageError
-from topiclake.formats.deserializers import deserializer
-from topiclake.ingest import tables
 
 
-@deserializer
+@tl.deserializer
 def read_locations(values: Sequence[bytes]) -> Iterable[dict[str, str]]:
     """Read lines; one that has not three parts is in the quarantine, with that as its reason."""
     for value in values:
@@ -25,7 +23,7 @@ def read_locations(values: Sequence[bytes]) -> Iterable[dict[str, str]]:
         yield dict(zip(("device_id", "zip_code", "city"), parts, strict=True))
 
 
-def device_locations(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+def device_locations(spark: SparkSession, settings: tl.Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
     """Return where each device is, by the newest line about it; a stream that joins it sees new lines.
 
     Args:
@@ -39,15 +37,15 @@ def device_locations(spark: SparkSession, settings: Settings, dbutils: Any) -> D
     Raises:
         StorageError: No location has come yet.
     """
-    place = tables.table_path(settings, dbutils)
-    if not delta.is_table(spark, place):
+    place = tl.table_path(settings, dbutils)
+    if not DeltaTable.isDeltaTable(spark, place):
         raise StorageError(
             f"topic {settings.pipeline.topic} has told no location yet: there is no table {place}",
             "python -m workbench run notebooks/nest_publish.py",
             topic=settings.pipeline.topic,
             table=place,
         )
-    lines = delta.read(spark, place)
+    lines = spark.read.format("delta").load(place)
     newest = F.max_by(F.struct("device_id", "zip_code", "city"), "_kafka.offset").alias("newest")
     places = lines.groupBy(F.col("device_id").alias("of")).agg(newest).select("newest.*")
     places.createOrReplaceTempView(settings.pipeline.view)

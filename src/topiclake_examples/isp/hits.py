@@ -9,14 +9,10 @@ from uuid import uuid4
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.config.settings import Settings
-from topiclake.config.source import moment
+import topiclake as tl
 from topiclake.errors import ConfigError
-from topiclake.kafka import admin as kafka_admin
-from topiclake.kafka import writer as kafka_writer
-from topiclake.made_rows import drawn
-from topiclake.parameters import whole_number
-from topiclake.streaming.windows import Windows, not_ahead, window_counts
+from topiclake_examples.parameters import moment, whole_number
+from topiclake_examples.sample_rows import drawn
 
 #: City, state, zip code; made-up hits come from these.
 _PLACES = (
@@ -95,7 +91,7 @@ def _numbered(spark: SparkSession, hits: int, seed: int, start: str, minutes: in
 
 def publish_hits(
     spark: SparkSession,
-    settings: Settings,
+    settings: tl.Settings,
     *,
     hits: int | str = 10_000,
     seed: int | str = 1,
@@ -132,14 +128,14 @@ def publish_hits(
             found=start,
         )
     topic = settings.pipeline.topic
-    there = kafka_admin.ensure_topic(settings.kafka, topic, partitions)
+    there = tl.ensure_topic(settings.kafka, topic, partitions)
     made = _numbered(spark, amount, seeded, start, max(spread, 1))
     fields = [name for name in made.columns if name != "id"]
     text = F.to_json(F.struct(*fields), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
     value = F.when(F.col("id") < cut, F.left(text, F.lit(20))).otherwise(text)
     records = made.select(F.col("zipcode").alias("key"), value.alias("value"))
     # Hits that are made again are other hits.
-    kafka_writer.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
+    tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
     return PublishedHits(topic, there, amount, min(cut, amount))
 
 
@@ -180,18 +176,18 @@ def hits_per_zip(hits: DataFrame) -> DataFrame:
     return zip_hits(hits).groupBy("zip").count()
 
 
-def hit_windows(*, watermark: str = "10 minutes", idle_timeout: str | None = None) -> Windows:
+def hit_windows(*, watermark: str = "10 minutes", idle_timeout: str | None = None) -> tl.Windows:
     """Return windows of 10 minutes, one every 5 minutes from 2 minutes past the hour, by zip code.
 
     Args:
         watermark: How much later than the latest hit one may come and still be counted.
-        idle_timeout: See `Windows`.
+        idle_timeout: See `tl.Windows`.
 
     Returns:
         Windows of hits: columns of `make_hits`, and `_kafka` with `timestamp`. A hit more than an hour ahead
         of its arrival is in none.
     """
-    return Windows(
+    return tl.Windows(
         "hittime",
         keys=("zip",),
         start="2 minutes",
@@ -209,11 +205,11 @@ def hits_per_window(
     Returns:
         `start TIMESTAMP, end TIMESTAMP, zip STRING, count BIGINT`.
     """
-    return window_counts(hits, hit_windows(watermark=watermark, idle_timeout=idle_timeout))
+    return tl.window_counts(hits, hit_windows(watermark=watermark, idle_timeout=idle_timeout))
 
 
 def _zips_not_ahead(hits: DataFrame) -> DataFrame:
-    return not_ahead(zip_hits(hits), "hittime", "_kafka.timestamp")
+    return tl.not_ahead(zip_hits(hits), "hittime", "_kafka.timestamp")
 
 
 def _nth(purpose: str, seed: int, of: int) -> Column:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import io
 import math
+import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import fastavro
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.error import KafkaError as ClientError
 
-from topiclake.config.settings import Settings
+import topiclake as tl
 from topiclake.errors import ConfigError, KafkaError
-from topiclake.kafka import client as kafka_client
-from topiclake.kafka.writer import ID_HEADER
-from topiclake.schema_registry import wire_format
-from topiclake.schema_registry.registry import SchemaRegistry
-from topiclake.schema_registry.wire_format import SchemaKey
 
+#: The header by which `tl.drop_duplicates` knows a record that was sent twice.
+ID_HEADER = "topiclake_id"
 #: Where a record names its schema: its id in front of the value, or its GUID in a header.
 SchemaIn = Literal["prefix", "header"]
 
@@ -76,7 +74,7 @@ def paced(items: Iterable[Item], per_second: float) -> Iterator[Item]:
         yield item
 
 
-def schema_key(registry: SchemaRegistry, subject: str, schema_id: int, schema_in: SchemaIn) -> SchemaKey:
+def schema_key(registry: tl.SchemaRegistry, subject: str, schema_id: int, schema_in: SchemaIn) -> int | str:
     """Return what names a subject's newest schema: its id, or its GUID where that goes into a header.
 
     Raises:
@@ -86,10 +84,10 @@ def schema_key(registry: SchemaRegistry, subject: str, schema_id: int, schema_in
 
 
 def produce(
-    settings: Settings,
+    settings: tl.Settings,
     topic: str,
     schema: Mapping[str, Any],
-    key: SchemaKey,
+    key: int | str,
     records: Iterable[AvroRecord],
 ) -> int:
     """Send records, and return how many were acknowledged.
@@ -107,7 +105,7 @@ def produce(
     avro_schema = fastavro.parse_schema(dict(schema))
     failures: list[ClientError] = []
     producer = Producer(
-        kafka_client.client_settings(settings.kafka)
+        tl.client_settings(settings.kafka)
         | {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 30_000}
     )
     sent, call = 0, uuid4().hex
@@ -136,11 +134,10 @@ def produce(
     return sent
 
 
-def _message(schema: SchemaKey, payload: bytes) -> dict[str, Any]:
+def _message(schema: int | str, payload: bytes) -> dict[str, Any]:
     if isinstance(schema, int):
-        return {"value": wire_format.frame(schema, payload)}
-    value, headers = wire_format.with_header(schema, payload)
-    return {"value": value, "headers": headers}
+        return {"value": struct.pack(">xI", schema) + payload}
+    return {"value": payload, "headers": [("__value_schema_id", b"\x01" + UUID(schema).bytes)]}
 
 
 def _send(producer: Producer, topic: str, message: Mapping[str, Any], failures: list[ClientError]) -> None:

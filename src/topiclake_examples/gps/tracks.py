@@ -14,11 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, paced, produce, schema_key
-from topiclake.config.settings import Settings
+import topiclake as tl
 from topiclake.errors import ConfigError
-from topiclake.kafka import admin as kafka_admin
-from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake_examples.avro_producer import AvroRecord, SchemaIn, at_least, paced, produce, schema_key
 
 GPS_SCHEMA = {
     "type": "record",
@@ -134,7 +132,7 @@ def _named(tracks: list[list[GpsEvent]]) -> Iterator[tuple[list[GpsEvent], str]]
 
 
 def publish_tracks(
-    settings: Settings,
+    settings: tl.Settings,
     file: Path | str,
     *,
     devices: int | str,
@@ -171,8 +169,8 @@ def publish_tracks(
     if times == "now":
         tracks = as_of(tracks, time.time_ns() // 1_000_000)
     topic = settings.pipeline.topic
-    kafka_admin.ensure_topic(settings.kafka, topic, partitions)
-    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    tl.ensure_topic(settings.kafka, topic, partitions)
+    registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(GPS_SCHEMA))
     key = schema_key(registry, f"{topic}-value", schema_id, schema_in)
     events = paced(play(tracks, int(number_of_devices)), rate)

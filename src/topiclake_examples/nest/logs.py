@@ -1,6 +1,6 @@
 """Logs of Nest devices, made from a seed: each tells the state of all devices of one home.
 
-What does not differ between logs stands in `nest_log.json`, one device of each kind.
+What does not differ between logs stands in `log.json`, one device of each kind.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from importlib import resources
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.config.pipeline import PipelineSettings
-from topiclake.formats.declared import parsed
-from topiclake.made_rows import drawn
+from topiclake_examples.sample_rows import drawn
 
 #: Zip code, city, time zone. A home is in one of them, every second one in the first.
 _PLACES = (
@@ -34,7 +32,8 @@ class NestLogs:
     """What logs are to be made; columns are those of one log, whose number is `id BIGINT`.
 
     Attributes:
-        pipeline: Its `value_schema` and `timestamp_format` are the logs'.
+        value_schema: The logs' columns, as DDL.
+        timestamp_format: Spark's pattern of their times.
         seed: The same seed makes the same logs.
         logs: How many.
         homes: Whose.
@@ -43,7 +42,8 @@ class NestLogs:
         offline: In so many homes the first camera is offline from the middle of that time on.
     """
 
-    pipeline: PipelineSettings
+    value_schema: str
+    timestamp_format: str
     seed: int
     logs: int
     homes: int
@@ -58,8 +58,8 @@ class NestLogs:
 
     def text(self) -> Column:
         """Return the log as JSON."""
-        options = {"timestampFormat": str(self.pipeline.timestamp_format), "timeZone": "UTC"}
-        one = F.from_json(F.lit(_template()), parsed(str(self.pipeline.value_schema)), options)
+        options = {"timestampFormat": self.timestamp_format, "timeZone": "UTC"}
+        one = F.from_json(F.lit(_template()), self.value_schema, options)
         devices = one["devices"]
         log = F.struct(
             one["metadata"].alias("metadata"),
@@ -182,7 +182,7 @@ def location_lines(spark: SparkSession, homes: int) -> DataFrame:
 
 
 def _template() -> str:
-    return resources.files(__package__).joinpath("nest_log.json").read_text(encoding="utf-8")
+    return resources.files(__package__).joinpath("log.json").read_text(encoding="utf-8")
 
 
 def _home_id(home: Column) -> Column:

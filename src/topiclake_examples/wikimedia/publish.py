@@ -11,14 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from topiclake import event_stream
-from topiclake.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
-from topiclake.config.settings import Settings
-from topiclake.config.source import moment
+import topiclake as tl
 from topiclake.errors import ConfigError
-from topiclake.kafka import admin as kafka_admin
-from topiclake.parameters import whole_number
-from topiclake.pipelines.wikimedia_events import (
+from topiclake_examples.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
+from topiclake_examples.parameters import moment, whole_number
+from topiclake_examples.wikimedia import event_stream
+from topiclake_examples.wikimedia.events import (
     RECENT_CHANGE,
     Event,
     as_value,
@@ -28,7 +26,6 @@ from topiclake.pipelines.wikimedia_events import (
     read_events,
     shifted,
 )
-from topiclake.schema_registry.registry import SchemaRegistry
 
 _LOG = logging.getLogger(__name__)
 #: Wikimedia's own.
@@ -64,7 +61,7 @@ class PublishedEdits:
 
 
 def publish_recorded_edits(
-    settings: Settings,
+    settings: tl.Settings,
     file: Path | str,
     *,
     events: int | str = 0,
@@ -112,7 +109,7 @@ def publish_recorded_edits(
 
 
 def publish_live_edits(
-    settings: Settings,
+    settings: tl.Settings,
     *,
     user_agent: str,
     events: int | str,
@@ -166,10 +163,12 @@ def publish_live_edits(
     return published
 
 
-def _prepared(settings: Settings, partitions: int, schema_in: SchemaIn) -> tuple[PublishedEdits, int | str]:
+def _prepared(
+    settings: tl.Settings, partitions: int, schema_in: SchemaIn
+) -> tuple[PublishedEdits, int | str]:
     topic = settings.pipeline.topic
-    kafka_admin.ensure_topic(settings.kafka, topic, partitions)
-    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    tl.ensure_topic(settings.kafka, topic, partitions)
+    registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(RECENT_CHANGE))
     return PublishedEdits(topic, schema_id), schema_key(registry, f"{topic}-value", schema_id, schema_in)
 

@@ -9,13 +9,10 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.config.settings import Settings
-from topiclake.config.source import moment
+import topiclake as tl
 from topiclake.errors import ConfigError
-from topiclake.kafka import admin as kafka_admin
-from topiclake.kafka import writer as kafka_writer
-from topiclake.parameters import whole_number
-from topiclake.pipelines.nest_logs import NestLogs, location_lines
+from topiclake_examples.nest.logs import NestLogs, location_lines
+from topiclake_examples.parameters import moment, whole_number
 
 #: More characters than a log has.
 _WHOLE = 2**31 - 1
@@ -46,8 +43,8 @@ class PublishedLogs:
 
 def publish_nest_logs(
     spark: SparkSession,
-    settings: Settings,
-    locations: Settings,
+    settings: tl.Settings,
+    locations: tl.Settings,
     *,
     logs: int | str = 10_000,
     homes: int | str = 50,
@@ -90,17 +87,22 @@ def publish_nest_logs(
     for name in ("homes", "minutes"):
         if not numbers[name]:
             raise ConfigError(f"{name} is 0", f"-p {name}=50", parameter=name, found=0)
-    made = NestLogs(settings.pipeline, start=began, **numbers)
+    made = NestLogs(
+        value_schema=str(settings.pipeline.value_schema),
+        timestamp_format=str(settings.pipeline.timestamp_format),
+        start=began,
+        **numbers,
+    )
     topic, of_lines = settings.pipeline.topic, locations.pipeline.topic
-    there = kafka_admin.ensure_topic(settings.kafka, topic, partitions)
+    there = tl.ensure_topic(settings.kafka, topic, partitions)
     # One partition: of two lines about a camera, the later one counts.
-    kafka_admin.ensure_topic(locations.kafka, of_lines, 1)
+    tl.ensure_topic(locations.kafka, of_lines, 1)
     lines = location_lines(spark, made.homes)
-    kafka_writer.write_topic(lines, locations, write_id=uuid4().hex, topic=of_lines)
+    tl.write_topic(lines, locations, write_id=uuid4().hex, topic=of_lines)
     value = F.left(made.text(), F.when(F.col("id") < cut, 40).otherwise(_WHOLE))
     records = spark.range(made.logs).select(made.home.alias("key"), value.alias("value"))
     # Logs that are made again are other logs.
-    kafka_writer.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
+    tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
     return PublishedLogs(topic, there, made.logs, min(cut, made.logs), lines.count())
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from topiclake.errors import ConfigError
-from topiclake.made_rows import drawn
+from topiclake_examples.sample_rows import drawn
 
 _TIME = {"type": "long", "logicalType": "local-timestamp-micros"}
 #: The columns of the S3 article, with the city's names, in its order. Those that may be null the city leaves

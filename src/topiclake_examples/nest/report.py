@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.parameters import whole_number
+from topiclake_examples.parameters import whole_number
 
 _KEY = "zip_code STRING, start TIMESTAMP, end TIMESTAMP"
 #: Bars of a chart.

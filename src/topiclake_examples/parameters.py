@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from topiclake.errors import ConfigError
 
@@ -24,3 +25,13 @@ def whole_number(name: str, value: int | str, allowed: Sequence[int] = ()) -> in
             allowed=tuple(allowed),
         )
     return int(text)
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time in ISO 8601 with its zone; None where it is none."""
+    try:
+        # Before Python 3.11 fromisoformat knows no Z.
+        found = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.streaming.windows import Windows, window_counts
+import topiclake as tl
 
 #: Edits of the last minute, every half minute; who asked for them.
-EDIT_WINDOWS = Windows(
+EDIT_WINDOWS = tl.Windows(
     "time", keys=("requested_by",), length="60 seconds", slide="30 seconds", watermark="60 seconds"
 )
 
@@ -35,7 +35,7 @@ def edits_per_window(edits: DataFrame) -> DataFrame:
     Returns:
         `start TIMESTAMP, end TIMESTAMP, requested_by STRING, count BIGINT`.
     """
-    return window_counts(edits, EDIT_WINDOWS)
+    return tl.window_counts(edits, EDIT_WINDOWS)
 
 
 def edit_counts(counts: DataFrame) -> DataFrame:

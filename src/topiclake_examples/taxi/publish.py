@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from topiclake.config.settings import Settings
-from topiclake.config.storage import StorageSettings
-from topiclake.errors import KafkaError, StorageError
-from topiclake.kafka import admin as kafka_admin
-from topiclake.kafka import writer as kafka_writer
-from topiclake.parameters import whole_number
-from topiclake.pipelines.taxi_trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
-from topiclake.schema_registry import wire_format
-from topiclake.schema_registry.registry import SchemaRegistry
-from topiclake.storage import mount
-from topiclake.storage.failures import refusal, refusals_named, secret_names
-
-#: What Spark says where it cannot read its input.
-_READING = re.compile(r"FAILED_READ_FILE|org\.apache\.hadoop\.fs\.")
+import topiclake as tl
+from topiclake_examples.parameters import whole_number
+from topiclake_examples.taxi.trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
 
 
 @dataclass(frozen=True)
@@ -55,7 +45,7 @@ class PublishedTrips:
 
 def publish_trips(
     spark: SparkSession,
-    settings: Settings,
+    settings: tl.Settings,
     dbutils: Any,  # noqa: ANN401 (the platform's own)
     source: str,
     *,
@@ -81,25 +71,22 @@ def publish_trips(
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
     """
     width, amount = whole_number("columns", columns, [17, 18]), whole_number("trips", trips or 0)
-    address = _address(dbutils, settings.storage, source)
-    with refusals_named(settings.storage, address):
-        found = read_trips(spark, address, _elsewhere(settings.storage, address))
+    address = _address(dbutils, settings, source)
+    with tl.storage_errors(settings.storage, address):
+        found = read_trips(spark, address, _elsewhere(settings, address))
+        # Before anything is sent: so a store that refuses its files is named.
+        in_files = found.count()
         if amount:
             found = generate_trips(found, amount, whole_number("seed", seed))
-        # Spark's Kafka sink tells nobody what an Observation counted.
-        amount = amount or found.count()
     topic, form = settings.pipeline.topic, settings.pipeline.avro_form
-    there = kafka_admin.ensure_topic(settings.kafka, topic, partitions)
+    there = tl.ensure_topic(settings.kafka, topic, partitions)
     schema = json.dumps(TRIP_SCHEMAS[width])
-    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", schema)
-    header = wire_format.header(schema_id) if form == "confluent" else b""
-    records = kafka_writer.identified(
-        found.select(_key(), _value(schema, header)),
-        f"{settings.name}/{topic}/{settings.run_id}",
-        f"{settings.name}/{topic}",
-    )
-    _send(settings, records, address)
+    header = struct.pack(">xI", schema_id) if form == "confluent" else b""
+    records = found.select(_key(), _value(schema, header))
+    tl.write_topic(records, settings, write_id=settings.run_id, topic=topic)
+    amount = amount or in_files
     return PublishedTrips(topic, there, amount, width, schema_id, form)
 
 
@@ -113,32 +100,17 @@ def _value(schema: str, header: bytes) -> Column:
     return F.concat(F.lit(header), encoded).alias("value") if header else encoded.alias("value")
 
 
-def _send(settings: Settings, records: DataFrame, address: str) -> None:
-    topic = settings.pipeline.topic
-    options = kafka_writer.writer_options(settings.kafka, topic)
-    stays = "what was sent before stays in the topic"
-    try:
-        kafka_writer.send(records, options, topic, f"python -m workbench status; {stays}")
-    except KafkaError as error:
-        # The trips are read anew while they are sent.
-        cause = error.__context__
-        is_kafkas = "kafka.common.errors" in str(cause) or not _READING.search(str(cause))
-        if is_kafkas or not isinstance(cause, Exception):
-            raise
-        refused = refusal(settings.storage, address, cause)
-        raise StorageError(refused.cause, f"{refused.remedy}; {stays}", **refused.fields) from None
-
-
-def _address(dbutils: Any, lake: StorageSettings, source: str) -> str:  # noqa: ANN401
+def _address(dbutils: Any, settings: tl.Settings, source: str) -> str:  # noqa: ANN401
     """Return what Spark reads: its own working directory is not the notebook's."""
     if re.match(r"[a-zA-Z][\w+.-]*:|/mnt/|/Volumes/", source):
-        return mount.resolve(dbutils, lake, source)
+        return tl.resolve(dbutils, settings.storage, source)
     return Path(source).resolve().as_uri()
 
 
-def _elsewhere(lake: StorageSettings, address: str) -> str:
+def _elsewhere(settings: tl.Settings, address: str) -> str:
     """Return what to try where there are no trips at an address."""
+    lake = settings.storage
     if not lake.credentials or address.startswith("file:"):
         return SAMPLE
     # Some stores say so to a key that they do not know.
-    return f"a path that is there; or renew the secret {secret_names(lake)}, to which nothing is shown"
+    return f"a path that is there; or renew the secret that opens {lake.source}, to which nothing is shown"

@@ -1,1 +1,0 @@
-"""What belongs to one story each; everything that two stories share is a module above."""
