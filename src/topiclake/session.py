@@ -62,7 +62,7 @@ def jvm_options() -> str:
 
 
 def spark_conf() -> dict[str, str]:
-    """Return what a Spark session outside Databricks is started with; docs/architecture.md says why."""
+    """Return what a Spark session outside Databricks is started with; docs/platforms.md says why."""
     cores = os.cpu_count() or 2
     # G1 leaves alone what the others copy over and over, fetched records and pages of Parquet: 0.6 s of CPU
     # for 5 million records, 1.7 s with ParallelGC. The JVM would choose it by itself, but not on machines
@@ -90,7 +90,7 @@ def spark_conf() -> dict[str, str]:
         "spark.delta.logStore.wasbs.impl": "io.delta.storage.AzureLogStore",
         # Delta's own is safe within one process only.
         "spark.delta.logStore.file.impl": "io.topiclake.store.LinkedLogStore",
-        # S3, counted call by call (docs/architecture.md): nothing is asked twice, and Delta's log and
+        # S3, counted call by call (docs/storage.md): nothing is asked twice, and Delta's log and
         # streams' checkpoints are made by conditional PUTs, so that two drivers do no harm.
         "spark.hadoop.fs.s3a.performance.flags": "*",
         # A file up to here is one call, above it is one for each part; a part waits on the local disk.

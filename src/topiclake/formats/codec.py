@@ -56,7 +56,7 @@ class Codec(ABC):
             kept of earlier ones; None where there is none.
         writers: How records are decoded.
         refused: Why records are not decoded: `(reason, detail)`.
-        kept: The reader as it is kept with the table (`avro_kept`); None where nothing must be.
+        kept: The reader as it is kept with the table (`kept_reader`); None where nothing must be.
     """
 
     reader: str | None = None
@@ -171,7 +171,7 @@ def names_schema(part: Part = "value") -> Column:
 
 
 def decode_status(result: Column, codec: Codec, part: Part = "value") -> Column:
-    """Name what became of a record: `ok`, or why it is not (docs/architecture.md, §3).
+    """Name what became of a record: `ok`, or why it is not (docs/exactly-once.md).
 
     Args:
         result: What `decoded` made of it.

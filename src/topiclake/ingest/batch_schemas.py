@@ -24,7 +24,7 @@ from topiclake.sources.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
 
-#: A table property's name before the part; it keeps the reader schema (`avro_kept`).
+#: A table property's name before the part; it keeps the reader schema (`kept_reader`).
 READER_PROPERTY = "topiclake.reader."
 
 BeforeTable = Callable[[], None]

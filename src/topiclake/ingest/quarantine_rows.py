@@ -76,7 +76,7 @@ def explained(
     """Add `reason STRING` and `detail STRING` to judged records that are in no table.
 
     Args:
-        judged: What `rows.judge` returned.
+        judged: What `registered_rows.judge` returned.
         codecs: What the schemas mean.
         unknown: Schemas that the registry does not know; the others were not asked for.
         ask_python: Whether rows may be undecodable; it costs a Python worker.

@@ -196,7 +196,7 @@ def propose_schemas(
             says where each row goes.
         settings: The registry.
         topic: Where all go, or where the column `topic` may send them.
-        schema: The Avro schema of values; None for that of the columns (`avro_derived`).
+        schema: The Avro schema of values; None for that of the columns (`formats.avro.schema_of_columns`).
         subject: Of values; `{topic}` is the topic, so that each may have its own.
         key: Columns that keys are made of; they stay in the value.
         avro_key: Whether keys are Avro, in the subject `<topic>-key`; else text, where one column is enough.

@@ -97,7 +97,7 @@ def start_topic_writer(
         dbutils: The platform's, for mount points.
         checkpoint_path: A folder of its own.
         topic: Where all go.
-        id_columns: Columns whose values no two records share; see `kafka_writer`.
+        id_columns: Columns whose values no two records share; see `kafka.writer`.
         output_mode: Of an aggregation: `append` sends what is final, `update` what a micro-batch changed,
             `complete` all of it with each micro-batch.
 

@@ -17,7 +17,7 @@ from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
 from topiclake.sources.table_snapshot import NO_TABLE, Look
 from topiclake.streaming.failure import refused_record
 
-#: Why a value is no row; see `json_values`.
+#: Why a value is no row; see `formats.declared`.
 REASONS = ("tombstone", "undecodable", REFUSED_BY_TABLE)
 
 

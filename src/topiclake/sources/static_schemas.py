@@ -1,7 +1,7 @@
 """Which schemas a static plan decodes with: those that were known when its query started.
 
 A plan that is no micro-batch of our own looks nothing up. A record with another schema raises within it, and
-whoever started the query learns the schema here and starts it again. docs/architecture.md, "Parquet files".
+whoever started the query learns the schema here and starts it again. docs/exactly-once.md, "Parquet files".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows
 from topiclake.sources.topic_schemas import TopicSchemas
 
-#: What `rows.or_fail` tells of a record.
+#: What `registered_rows.or_fail` tells of a record.
 _RECORD = re.compile(r"schema id (?P<id>-?\d+|none), reason (?P<reason>\w+)")
 
 
@@ -46,7 +46,7 @@ class StaticSchemas:
         self._unite()
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """Return Kafka's records as rows; the plan raises at one that is not right (`rows.or_fail`)."""
+        """Return Kafka's records as rows; the plan raises at one that is not right (`registered_rows.or_fail`)."""
         plain = self.of.usable_plain_keys(self.codecs)
         records = avro_plain.named(records, self.codecs.value, plain)
         judged = registered_rows.judge(records, self.codecs, self.of.layout)

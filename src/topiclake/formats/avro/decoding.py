@@ -2,7 +2,7 @@
 
 `from_avro` alone accepts trailing bytes and turns a corrupt record into a struct of nulls. Avro's binary
 form of a record is its fields one after another, so each payload is wrapped: `payload || END` is decoded
-as one field more, and is right exactly when that comes out as END. docs/architecture.md, §2.
+as one field more, and is right exactly when that comes out as END. docs/decoding.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The two forms of Avro in Kafka, told apart: Confluent's, which names its schema, and plain, which does not.
 
-A plain record is whatever its reader takes it for. So it is tried, framed (`avro_decoding`), by each version
+A plain record is whatever its reader takes it for. So it is tried, framed (`formats.avro.decoding`), by each version
 that it may have, and then gets the record header that a serializer would have written: decoding, quarantine
 and replay need not know of plain records.
 """
@@ -32,7 +32,7 @@ def named(records: DataFrame, codec: Codec, usable: Sequence[SchemaKey]) -> Data
     *older, newest = usable
     schema = F.lit(identifier(newest))
     if older:
-        # One version needs no trial. Not deterministic: see `avro_decoding.decoded`.
+        # One version needs no trial. Not deterministic: see `decoding.decoded`.
         tried = [
             (avro_decoding.fits(codec, key, F.col("value")), F.lit(identifier(key)))
             for key in reversed(usable)

@@ -35,7 +35,7 @@ class United(Generic[K]):
         writers: For each usable key, Avro JSON of the same binary form as the registered schema, renamed so
             that Avro resolves it to `reader`.
         incompatible: For each other key, one sentence that says why, with the path.
-        kept: The reader as `avro_kept` writes it; None where there is none.
+        kept: The reader as `kept_reader` writes it; None where there is none.
     """
 
     reader: str | None

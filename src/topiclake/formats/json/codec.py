@@ -1,6 +1,6 @@
 """Decoding values that are JSON with a schema of the registry, exactly; without Python for what is right.
 
-Each record is read by the schema that it names, within the frame of `json_frame`, checked against
+Each record is read by the schema that it names, within the frame of `formats.json.frame`, checked against
 it, and then made the columns that all versions have together.
 """
 

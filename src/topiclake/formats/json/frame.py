@@ -2,7 +2,7 @@
 
 Spark's `from_json` alone accepts what follows a value (`{"a":1} junk`), takes bytes that are no UTF-8 for
 characters, and reads an empty value like an object of nulls. So the value is read within a frame,
-as Avro's is (docs/architecture.md): `{"<frame>":[<value>,{"<frame>":1}]}`. A text that is more than one value
+as Avro's is (docs/decoding.md): `{"<frame>":[<value>,{"<frame>":1}]}`. A text that is more than one value
 makes another array of it: with more items, or one that ends before `{"<frame>":1}`. No text can put that
 item, or another array, in place of ours, since the name is random.
 """

@@ -142,7 +142,7 @@ def read_held(
         uncommitted: Whether records of open and of aborted transactions are read, too.
 
     Returns:
-        A DataFrame with the columns of `kafka_source.read_topic`. Reading it fails when Kafka has deleted the
+        A DataFrame with the columns of `kafka.source.read_topic`. Reading it fails when Kafka has deleted the
         beginning of a range meanwhile; gaps that compaction or transactions left are right.
     """
     options = kafka_source.range_options(settings)

@@ -17,7 +17,7 @@ from topiclake.schema_registry.wire_format import HEADER_LENGTH
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 
-#: Why records are in quarantine (docs/architecture.md, "Every record ends in exactly one place").
+#: Why records are in quarantine (docs/exactly-once.md, "Every record ends in exactly one place").
 REASONS = (
     "tombstone",
     "too_short",
