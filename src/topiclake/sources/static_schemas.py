@@ -46,7 +46,7 @@ class StaticSchemas:
         self._unite()
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """Return Kafka's records as rows; the plan raises at one that is not right (`registered_rows.or_fail`)."""
+        """Return Kafka's records as rows; the plan raises at the first that is not right (`or_fail`)."""
         plain = self.of.usable_plain_keys(self.codecs)
         records = avro_plain.named(records, self.codecs.value, plain)
         judged = registered_rows.judge(records, self.codecs, self.of.layout)

@@ -1,8 +1,8 @@
 """The two forms of Avro in Kafka, told apart: Confluent's, which names its schema, and plain, which does not.
 
-A plain record is whatever its reader takes it for. So it is tried, framed (`formats.avro.decoding`), by each version
-that it may have, and then gets the record header that a serializer would have written: decoding, quarantine
-and replay need not know of plain records.
+A plain record is whatever its reader takes it for. So it is tried, framed (`formats.avro.decoding`), by each
+version that it may have, and then gets the record header that a serializer would have written: decoding,
+quarantine and replay need not know of plain records.
 """
 
 from __future__ import annotations
