@@ -45,7 +45,7 @@ jars/target/.ready: jars/pom.xml jars/sha256sums $(wildcard jars/*/pom.xml jars/
 
 jars/target/.archived: $(VENV)/.ready jars/target/.ready
 	@echo "== Spark's classes into an archive, which makes each start of Spark faster (about a minute)"
-	-@$(PY) -m workbench.class_archive jars
+	-@$(PY) -m workbench.kernel.class_archive jars
 	@touch $@
 
 demo: setup  ## run the main job on real input, on embedded services

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from workbench.services import Addresses
+    from workbench.services.control import Addresses
 
 PROJECT = Path(__file__).resolve().parent.parent
 console = Console()
@@ -25,8 +25,8 @@ Run = dict[str, Any]
 @contextmanager
 def own_services(name: str, extras: Sequence[str] = ()) -> Iterator[tuple[Path, Addresses]]:
     """Start a broker, a registry and stores in a folder that is gone afterwards, as they are."""
-    from workbench.home import Home
-    from workbench.services import down, up
+    from workbench.host.home import Home
+    from workbench.services.control import down, up
 
     with tempfile.TemporaryDirectory(prefix=f"topiclake-{name}-") as folder:
         home = Home(Path(folder) / "home", PROJECT)

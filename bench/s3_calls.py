@@ -32,8 +32,8 @@ from bench.rounds import PROJECT, console, own_services, secret
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.storage import mount
-from workbench.home import Home
-from workbench.s3_gateway import S3Gateway
+from workbench.host.home import Home
+from workbench.services.s3_gateway import S3Gateway
 
 SIDES = ("spark's defaults", "topiclake")
 #: In versitygw's log, as in S3's own: the operation, then the key, then the request.

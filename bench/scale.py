@@ -40,11 +40,11 @@ from topiclake.delta import table as delta
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake_examples.taxi import publish_trips
 from topiclake_examples.taxi.trips import SAMPLE
-from workbench.home import Home
-from workbench.ports import HOST
-from workbench.s3_gateway import S3Gateway
-from workbench.services import start_services
-from workbench.spark_cluster import (
+from workbench.host.home import Home
+from workbench.host.ports import HOST
+from workbench.services.control import start_services
+from workbench.services.s3_gateway import S3Gateway
+from workbench.services.spark_cluster import (
     MASTER_VARIABLE,
     PROPERTIES_VARIABLE,
     SUBMIT_ARGUMENTS,

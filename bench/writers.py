@@ -31,7 +31,7 @@ from topiclake.config.load import load_settings
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake.storage import mount
-from workbench.azurite import JAVA_OPTIONS_VARIABLE
+from workbench.services.azurite import JAVA_OPTIONS_VARIABLE
 
 SCHEMA = "writer STRING, number BIGINT, times INT"
 ROWS = 50

@@ -19,10 +19,11 @@ from tests.environment import quiet_conf
 from tests.running import Running
 from tests.warm_jvm import WarmJvm
 from topiclake.session import local_session
-from workbench import processes, services
-from workbench.home import Home
-from workbench.java import SHORT_LIVED
-from workbench.services import Addresses
+from workbench.host import processes
+from workbench.host.home import Home
+from workbench.host.java import SHORT_LIVED
+from workbench.services import control as services
+from workbench.services.control import Addresses
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -103,7 +104,7 @@ def page() -> Iterator[Page]:
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What `display` gave to Jupyter."""
     published: list[object] = []
-    monkeypatch.setattr("workbench.display._publish", lambda what, **_: published.append(what))
+    monkeypatch.setattr("workbench.display.show._publish", lambda what, **_: published.append(what))
     return published
 
 

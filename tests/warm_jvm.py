@@ -14,7 +14,7 @@ from pyspark.java_gateway import launch_gateway
 
 from tests.environment import quiet_conf
 from topiclake.session import local_conf
-from workbench.session import SUBMITTED_VARIABLES, prepare_environment
+from workbench.kernel.session import SUBMITTED_VARIABLES, prepare_environment
 
 
 class WarmJvm:

@@ -5,6 +5,6 @@ spark-submit takes a file, and the driver's exit code is the application's.
 
 import sys
 
-from workbench.cli import main
+from workbench.commands.cli import main
 
 sys.exit(main(["run", *sys.argv[1:]]))

@@ -16,9 +16,10 @@ import click
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from psutil import Process
 
-from workbench import processes, services
 from workbench.dashboard.beside import dashboard_beside
-from workbench.home import Home
+from workbench.host import processes
+from workbench.host.home import Home
+from workbench.services import control as services
 
 PROJECT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"

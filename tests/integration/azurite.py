@@ -21,10 +21,10 @@ import psutil
 import requests
 
 from tests.integration.skewed_clock import SkewedClock
-from workbench.azure_sas import API_VERSION, AccountKey
-from workbench.azurite import LOCKED, RESOLVER, SCRIPT, hosts_file
-from workbench.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
-from workbench.program_cache import node, npm_program
+from workbench.host.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
+from workbench.host.program_cache import node, npm_program
+from workbench.services.azure_sas import API_VERSION, AccountKey
+from workbench.services.azurite import LOCKED, RESOLVER, SCRIPT, hosts_file
 
 PROJECT = Path(__file__).parents[2]
 ACCOUNT = "devstoreaccount1"

@@ -21,8 +21,8 @@ import psycopg
 import pymysql
 
 from tests.waiting import wait_until
-from workbench.certificates import Certificate, make_certificate
-from workbench.ports import HOST, answers, choose
+from workbench.host.certificates import Certificate, make_certificate
+from workbench.host.ports import HOST, answers, choose
 
 START_SECONDS = 120
 #: The package with PostgreSQL's programs. It has wheels for Python 3.10 to 3.12, not for Linux on ARM.

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from uuid import uuid4
 
 from tests.integration.azurite import PORT, own_address, require_port
-from workbench.certificates import Certificate
+from workbench.host.certificates import Certificate
 
 HOST = "login.microsoftonline.com"
 STORAGE = "https://storage.azure.com/"

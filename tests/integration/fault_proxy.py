@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.certificates import Certificate
+from workbench.host.certificates import Certificate
 
 HOST = "127.0.0.1"
 JSON = "application/vnd.schemaregistry.v1+json"

@@ -10,7 +10,7 @@ from typing import Any
 
 import requests
 
-from workbench.ports import HOST, ask, choose
+from workbench.host.ports import HOST, ask, choose
 
 PROJECT = Path(__file__).parents[2]
 START_SECONDS = 120

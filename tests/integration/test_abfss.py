@@ -17,7 +17,7 @@ import pytest
 from tests.integration import entra
 from tests.integration.azurite import HOST, Azurite, install, running_azurite
 from tests.integration.entra import Client, running_entra
-from workbench.java import SHORT_LIVED
+from workbench.host.java import SHORT_LIVED
 
 pytestmark = pytest.mark.root("Azure's port 443, which the address of Microsoft Entra has")
 

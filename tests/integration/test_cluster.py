@@ -27,11 +27,12 @@ from tests.warm_jvm import WarmJvm
 from topiclake.schema_registry.wire_format import frame
 from topiclake_examples.gps import publish_tracks
 from topiclake_examples.gps.tracks import Published
-from workbench import processes, services
-from workbench.home import Home
-from workbench.s3_gateway import BUCKET, S3Gateway
-from workbench.session import CLUSTER_SHARE
-from workbench.spark_cluster import PROPERTIES_VARIABLE, SparkMaster, cluster, spark_home
+from workbench.host import processes
+from workbench.host.home import Home
+from workbench.kernel.session import CLUSTER_SHARE
+from workbench.services import control as services
+from workbench.services.s3_gateway import BUCKET, S3Gateway
+from workbench.services.spark_cluster import PROPERTIES_VARIABLE, SparkMaster, cluster, spark_home
 
 pytestmark = [
     pytest.mark.thorough("needs a Spark cluster: a master and two workers"),

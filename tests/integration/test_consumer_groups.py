@@ -13,7 +13,7 @@ from topiclake.delta import table as delta
 from topiclake.ingest import consumer_group
 from topiclake.ingest import start as ingest
 from topiclake.kafka import client as kafka_client
-from workbench.java import require_java
+from workbench.host.java import require_java
 
 
 class Grouped(Numbers):

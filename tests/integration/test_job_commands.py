@@ -15,8 +15,8 @@ import pytest
 import requests
 
 from tests.waiting import wait_until
-from workbench import cli
-from workbench.home import Home
+from workbench.commands import cli
+from workbench.host.home import Home
 from workbench.jobs import background, commands, executor
 from workbench.jobs.bundle_model import Task
 from workbench.jobs.executor import open_store

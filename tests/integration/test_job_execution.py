@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
+from workbench.host.processes import is_running, record_of
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.execution import Execution
 from workbench.jobs.history import History
 from workbench.jobs.run_records import NewRun, Run
 from workbench.jobs.store import Store
 from workbench.jobs.task_values import notebook_command
-from workbench.processes import is_running, record_of
 
 #: Notes its parameters, leaves a value, then does what its task's description says.
 PROGRAM = """\

@@ -15,10 +15,10 @@ from threading import Barrier
 import pytest
 
 from topiclake.errors import ConfigError, StorageError
+from workbench.host.processes import is_running, record_of
 from workbench.jobs.history import History
 from workbench.jobs.run_records import NewRun
 from workbench.jobs.store import Store
-from workbench.processes import is_running, record_of
 
 JOB = NewRun("j", "{}", max_concurrent_runs=100)
 ONE = NewRun("j", "{}", max_concurrent_runs=1)

@@ -29,7 +29,7 @@ from topiclake.monitoring.store import Store
 from topiclake.schema_registry.wire_format import frame
 from topiclake.streaming import batch_counts
 from workbench.dashboard.snapshot import details, overview
-from workbench.query_watch import reports_file
+from workbench.services.query_watch import reports_file
 
 SCHEMA = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}
 

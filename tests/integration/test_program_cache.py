@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from topiclake.errors import PlatformError
-from workbench import s3_gateway
-from workbench.program_cache import go_program, npm_program
+from workbench.host.program_cache import go_program, npm_program
+from workbench.services import s3_gateway
 
 #: Of ms 2.1.3, a package of one file.
 INTEGRITY = "sha512-6FlzubTLZG3J2a/NVCAleEhjzq5oxgHyaCU9yYXvcLsvoVaHJq/s5xXI6/XXP6tz7R9xAOtHnSO/tXtF3WRTlA=="

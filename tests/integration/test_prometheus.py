@@ -20,7 +20,7 @@ from tests.dashboards import dashboard
 from tests.integration.prometheus import Prometheus, prometheus, promtool
 from tests.reports import report_queries
 from topiclake.monitoring.store import Store
-from workbench.query_watch import reports_file
+from workbench.services.query_watch import reports_file
 
 pytestmark = pytest.mark.root("Debian's prometheus")
 

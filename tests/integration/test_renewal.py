@@ -21,13 +21,14 @@ import topiclake as tl
 from tests.waiting import wait_until
 from topiclake.storage import renewal
 from topiclake_examples.gps import publish_tracks
-from workbench import processes, services
-from workbench.azurite import JAVA_OPTIONS_VARIABLE
-from workbench.home import Home
-from workbench.java import SHORT_LIVED, require_java
-from workbench.s3_gateway import S3Gateway
-from workbench.services import Addresses
-from workbench.session import MASTER_VARIABLE
+from workbench.host import processes
+from workbench.host.home import Home
+from workbench.host.java import SHORT_LIVED, require_java
+from workbench.kernel.session import MASTER_VARIABLE
+from workbench.services import control as services
+from workbench.services.azurite import JAVA_OPTIONS_VARIABLE
+from workbench.services.control import Addresses
+from workbench.services.s3_gateway import S3Gateway
 
 #: Ample for the first batches of two drivers on a slow machine; the tests wait until it has ended.
 TOKEN_SECONDS = 100
@@ -66,8 +67,8 @@ import topiclake as tl
 from topiclake_examples.gps import publish_tracks
 from topiclake.storage import renewal
 from topiclake.errors import IngestError
-from workbench.azurite import CONTAINER, Azurite
-from workbench.home import Home
+from workbench.services.azurite import CONTAINER, Azurite
+from workbench.host.home import Home
 for name in ("env", "topic", "home", "secret", "data", "seconds"):
     dbutils.widgets.text(name, "")
 renewal.EVERY_SECONDS = 1

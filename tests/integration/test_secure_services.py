@@ -35,12 +35,13 @@ from topiclake.session import local_session
 from topiclake.storage.mount import mount
 from topiclake.streaming.progress import await_caught_up
 from topiclake_examples.gps import publish_tracks
-from workbench import processes, services
-from workbench.certificates import Certificate, make_certificate
 from workbench.dbutils import DBUtils
-from workbench.home import Home
-from workbench.kafka_broker import KafkaBroker
-from workbench.schema_registry import SchemaRegistry
+from workbench.host import processes
+from workbench.host.certificates import Certificate, make_certificate
+from workbench.host.home import Home
+from workbench.services import control as services
+from workbench.services.kafka_broker import KafkaBroker
+from workbench.services.schema_registry import SchemaRegistry
 
 PROJECT = Path(__file__).parents[2]
 RECORDS = 993  # in data/gps_tracks.csv

@@ -21,11 +21,11 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from tests.waiting import wait_until
 from topiclake.errors import KafkaError, PlatformError
-from workbench import processes
-from workbench.home import Home
-from workbench.kafka_broker import KafkaBroker
-from workbench.services import Addresses, addresses, down, start_services, status, up
-from workbench.spark_cluster import SparkMaster, SparkWorker
+from workbench.host import processes
+from workbench.host.home import Home
+from workbench.services.control import Addresses, addresses, down, start_services, status, up
+from workbench.services.kafka_broker import KafkaBroker
+from workbench.services.spark_cluster import SparkMaster, SparkWorker
 
 PROJECT = Path(__file__).parents[2]
 SCHEMA = '{"type": "record", "name": "Event", "fields": [{"name": "x", "type": "int"}]}'

@@ -40,14 +40,15 @@ from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint
 from topiclake_examples.gps import publish_tracks
-from workbench import ports, services
-from workbench.azure_sas import API_VERSION
-from workbench.azurite import CONTAINER, HOST, Azurite
-from workbench.home import Home
-from workbench.java import require_java
-from workbench.program_cache import node, npm_program
-from workbench.s3_gateway import BUCKET, S3Gateway
-from workbench.services import Addresses
+from workbench.host import ports
+from workbench.host.home import Home
+from workbench.host.java import require_java
+from workbench.host.program_cache import node, npm_program
+from workbench.services import control as services
+from workbench.services.azure_sas import API_VERSION
+from workbench.services.azurite import CONTAINER, HOST, Azurite
+from workbench.services.control import Addresses
+from workbench.services.s3_gateway import BUCKET, S3Gateway
 
 #: The first one may have to build the S3 store's program.
 pytestmark = pytest.mark.timeout(600)

@@ -27,10 +27,11 @@ from topiclake.errors import StorageError, TopiclakeError, TopicNotFoundError
 from topiclake.kafka import admin as kafka_admin
 from topiclake_examples.taxi import publish_trips
 from topiclake_examples.taxi.trips import TRIP_SCHEMAS
-from workbench import processes, services
-from workbench.home import Home
-from workbench.s3_gateway import BUCKET, S3Gateway
-from workbench.services import Addresses
+from workbench.host import processes
+from workbench.host.home import Home
+from workbench.services import control as services
+from workbench.services.control import Addresses
+from workbench.services.s3_gateway import BUCKET, S3Gateway
 
 #: The first one may have to build the S3 store's program.
 pytestmark = pytest.mark.timeout(600)

@@ -21,9 +21,9 @@ import pytest
 import requests
 
 from tests.integration.azurite import HOST, Azurite, install, running_azurite
-from workbench.home import Home
-from workbench.java import SHORT_LIVED
-from workbench.services import Addresses
+from workbench.host.home import Home
+from workbench.host.java import SHORT_LIVED
+from workbench.services.control import Addresses
 
 pytestmark = pytest.mark.root("Azure's port 443, which the address of the article has")
 

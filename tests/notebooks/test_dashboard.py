@@ -22,12 +22,12 @@ from tests.waiting import wait_until
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming.batch_counts import TableCount
-from workbench import processes
 from workbench.dashboard.beside import dashboard_beside
 from workbench.dashboard.delta_log import SMALL_FILES
 from workbench.dashboard.server import REFRESH_SECONDS
-from workbench.home import Home
-from workbench.query_watch import reports_file
+from workbench.host import processes
+from workbench.host.home import Home
+from workbench.services.query_watch import reports_file
 
 PROJECT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script><b>bold"

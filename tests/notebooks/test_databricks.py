@@ -137,7 +137,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     }
 
 
-@pytest.mark.parametrize("line", ["import workbench.runner", "dbutils.fs.unmountAll()"])
+@pytest.mark.parametrize("line", ["import workbench.runner.runner", "dbutils.fs.unmountAll()"])
 def test_what_databricks_has_not_fails_there(tmp_path, line) -> None:
     (tmp_path / "notebooks").mkdir()
     notebook = f"# Databricks notebook source\n\n# COMMAND ----------\n\n{line}\n"

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from tests.waiting import children, left_behind
-from workbench.home import Home
-from workbench.notebook_source import FIRST_LINE
-from workbench.runner import CellFailedError, run_notebook
+from workbench.host.home import Home
+from workbench.notebook.source import FIRST_LINE
+from workbench.runner.runner import CellFailedError, run_notebook
 
 PROJECT = Path(__file__).parents[2]
 CELL = "\n# COMMAND ----------\n"

@@ -37,7 +37,7 @@ from topiclake.schema_registry import wire_format
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake_examples.gps import publish_tracks
 from workbench.dbutils import DBUtils
-from workbench.session import SUBMITTED_VARIABLES
+from workbench.kernel.session import SUBMITTED_VARIABLES
 
 PROJECT = Path(__file__).parents[2]
 NOT_CONFLUENT_AVRO = {

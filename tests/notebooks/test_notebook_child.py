@@ -10,7 +10,7 @@ from tests.stand_in import stand_in
 from tests.waiting import children, left_behind, wait_until
 from topiclake.errors import ConfigError
 from workbench.dbutils import DBUtils, WorkflowException
-from workbench.notebook_source import FIRST_LINE
+from workbench.notebook.source import FIRST_LINE
 
 
 @pytest.fixture

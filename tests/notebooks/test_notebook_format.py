@@ -14,10 +14,10 @@ from rich.console import Console
 
 from tests.waiting import children, left_behind
 from topiclake.errors import ConfigError
-from workbench.home import Home
-from workbench.notebook_conversion import to_source
-from workbench.notebook_source import FIRST_LINE, NotebookSourceError
-from workbench.runner import CellFailedError, run_notebook
+from workbench.host.home import Home
+from workbench.notebook.conversion import to_source
+from workbench.notebook.source import FIRST_LINE, NotebookSourceError
+from workbench.runner.runner import CellFailedError, run_notebook
 
 REPOSITORY = Path(__file__).parents[2]
 CELL = "\n\n# COMMAND ----------\n\n"
@@ -147,8 +147,8 @@ def test_a_notebook_runs_another_one_and_shows_its_progress(run, write, terminal
 
 RUNNER = """
 from pathlib import Path
-from workbench.home import Home
-from workbench.runner import run_notebook
+from workbench.host.home import Home
+from workbench.runner.runner import run_notebook
 run_notebook(Path({notebook!r}), {{}}, Home(Path({folder!r}), Path({project!r})), {{}})
 """
 

@@ -22,7 +22,7 @@ from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.sources.layout import Layout
 from topiclake.sources.topic_schemas import TopicSchemas
-from workbench.quarantine import print_summary
+from workbench.commands.quarantine import print_summary
 
 PROJECT = Path(__file__).parents[2]
 SCHEMA = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})

@@ -18,10 +18,10 @@ from rich.console import Console
 
 from tests.waiting import children, left_behind
 from topiclake.errors import ConfigError
-from workbench import cli
-from workbench.java import OPTIONS_VARIABLE
-from workbench.run_report import save_run
-from workbench.runner import CellFailedError, KernelDiedError, run_notebook
+from workbench.commands import cli
+from workbench.host.java import OPTIONS_VARIABLE
+from workbench.runner.report import save_run
+from workbench.runner.runner import CellFailedError, KernelDiedError, run_notebook
 
 REPOSITORY = Path(__file__).parents[2]
 CELL = "\n# COMMAND ----------\n"
@@ -290,7 +290,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_runner import Home
-from workbench.runner import run_notebook
+from workbench.runner.runner import run_notebook
 run_notebook(Path({notebook!r}), {{}}, Home(Path({folder!r}), Path({project!r})), {{}})
 """
 
@@ -347,7 +347,7 @@ def test_a_second_ctrl_c_waits_until_the_page_is_saved(write, home, terminal, mo
         os.kill(os.getpid(), signal.SIGINT)
         return save_run(*given)
 
-    monkeypatch.setattr("workbench.runner.save_run", interrupted)
+    monkeypatch.setattr("workbench.runner.runner.save_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_notebook(write("1 + 1"), {}, home, {}, Console(file=terminal))
     assert "succeeded" in saved(home)[1].read_text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.display import Display
+from workbench.display.show import Display
 
 
 def test_a_dataframe_draws_itself_where_a_picture_is_asked_for(spark, shown):

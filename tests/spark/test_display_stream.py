@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from tests.waiting import wait_until
-from workbench.display import Display
-from workbench.display_query import QueryOptions
-from workbench.display_rows import fetch_batch, fetch_first
-from workbench.display_stream import StreamDisplay
-from workbench.display_table import Redaction
-from workbench.displayed_streams import StreamDisplays
+from workbench.display.displayed_streams import StreamDisplays
+from workbench.display.query import QueryOptions
+from workbench.display.rows import fetch_batch, fetch_first
+from workbench.display.show import Display
+from workbench.display.stream import StreamDisplay
+from workbench.display.table import Redaction
 
 SECONDS = 120
 

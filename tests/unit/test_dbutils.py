@@ -12,7 +12,7 @@ from topiclake.config.storage import StorageSettings
 from topiclake.errors import ConfigError, StorageError
 from workbench.dbutils import DBUtils, FileInfo, InputWidgetNotDefined, NotebookExit
 from workbench.dbutils.mounts import MountInfo
-from workbench.redaction import Redactor
+from workbench.host.redaction import Redactor
 
 TOKEN = "sv=2022&sig=very/secret+token"
 SAS_KEY = "fs.azure.sas.raw.account.blob.core.windows.net"

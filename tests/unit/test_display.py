@@ -4,9 +4,9 @@ from datetime import datetime
 import pytest
 from pyspark.sql import Row
 
-from workbench.display import PLOTLY_MIME_TYPE, Display, DisplayError
-from workbench.display_table import Redaction, as_text, fitting, html_table, text_table
-from workbench.redaction import Redactor
+from workbench.display.show import PLOTLY_MIME_TYPE, Display, DisplayError
+from workbench.display.table import Redaction, as_text, fitting, html_table, text_table
+from workbench.host.redaction import Redactor
 
 COLUMNS = [("id", "bigint"), ("name", "string")]
 Named = namedtuple("Named", ["v"])

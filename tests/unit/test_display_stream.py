@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from topiclake.monitoring.charts import BatchPoint, duration_text, html_charts, rate_text, text_charts
-from workbench.display import DisplayError
-from workbench.display_query import OPTIONS, QueryOptions, batch_point, below_mounts, failure_cause
-from workbench.display_stream import StreamState
-from workbench.display_surfaces import NotebookOutput, TerminalTable
+from workbench.display.query import OPTIONS, QueryOptions, batch_point, below_mounts, failure_cause
+from workbench.display.show import DisplayError
+from workbench.display.stream import StreamState
+from workbench.display.surfaces import NotebookOutput, TerminalTable
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 

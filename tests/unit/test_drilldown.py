@@ -23,7 +23,7 @@ from topiclake.ingest.quarantine.views import REASONS
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming.batch_counts import TableCount
-from workbench.cli import cli
+from workbench.commands.cli import cli
 from workbench.dashboard import quarantined, reasons
 from workbench.dashboard.delta_log import SMALL_BYTES, SMALL_FILES, read_table
 from workbench.dashboard.drilldown import page, small_tables
@@ -419,7 +419,7 @@ def test_the_commands_are_those_of_the_workbench_and_lead_to_this_quarantine(sto
     (table,) = page(store, Readings(), "reason/q/undecodable")["tables"]
     assert [shlex.split(one)[4] for one in table["commands"]] == ["show", "replay"]
     asked = []
-    monkeypatch.setattr("workbench.notebook_run.run_for_value", lambda _, given, *__: asked.append(given))
+    monkeypatch.setattr("workbench.runner.run.run_for_value", lambda _, given, *__: asked.append(given))
     for command in table["commands"]:
         CliRunner().invoke(cli, shlex.split(command)[3:])
     assert [one["action"] for one in asked] == ["show", "replay"]

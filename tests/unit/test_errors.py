@@ -9,7 +9,7 @@ import pytest
 
 from topiclake import errors
 from topiclake.errors import ConfigError, KafkaError, StorageError, SubjectNotFoundError, TopiclakeError
-from workbench.notebook_execution import CellFailedError
+from workbench.runner.execution import CellFailedError
 
 CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass)]
 SOURCES = Path(errors.__file__).parents[1]

@@ -19,7 +19,22 @@ FLOORS = [
     {"config", "session"},
     {"errors"},
 ]
-BELOW = {room: set().union(*FLOORS[floor + 1 :]) for floor, rooms in enumerate(FLOORS) for room in rooms}
+WORKBENCH_FLOORS = [
+    {"commands"},
+    {"lab", "runner"},
+    {"kernel"},
+    {"display", "dashboard", "jobs"},
+    {"services", "dbutils"},
+    {"host", "notebook"},
+]
+
+
+def below(floors: list[set[str]]) -> dict[str, set[str]]:
+    """By room, the rooms on lower floors."""
+    return {room: set().union(*floors[floor + 1 :]) for floor, rooms in enumerate(floors) for room in rooms}
+
+
+BELOW = {"topiclake": below(FLOORS), "workbench": below(WORKBENCH_FLOORS)}
 #: What the audit, which proves the ingest, may use of it: what is stored, not what decides.
 OPEN_TO_AUDIT = {"topiclake.ingest.paused_topics", "topiclake.ingest.quarantine.replay_claims"}
 #: What the workbench may use of the library.
@@ -80,7 +95,8 @@ def import_violations(sources: dict[str, str]) -> list[str]:
     found = []
     for name, source in sources.items():
         module, is_package = name.removesuffix(".__init__"), name.endswith(".__init__")
-        if module.startswith("topiclake.") and room_of(module) not in BELOW:
+        rooms, room = BELOW.get(module.split(".")[0], {}), room_of(module)
+        if rooms and room not in {*rooms, "", "__main__"}:
             found.append(f"{module} is in no room: docs/architecture.md says what each one is for")
             continue
         for imported in imports(module, source, modules, is_package=is_package):
@@ -96,9 +112,12 @@ def _refusal(module: str, imported: str) -> str:
         return "only the workbench may import itself"
     if package == "topiclake_examples" and importer != "topiclake_examples":
         return "examples are for notebooks"
+    room, own = room_of(imported), room_of(module)
+    if package == importer == "workbench" and own not in ("", "__main__"):
+        allowed = BELOW["workbench"][own] | {own}
+        return "" if room in allowed else f"it may import of workbench only {', '.join(sorted(allowed))}"
     if package != "topiclake" or module == "topiclake":
         return ""
-    room = room_of(imported)
     if importer == "workbench":
         allowed = OPEN_TO_WORKBENCH
     elif importer == "topiclake_examples":
@@ -107,7 +126,7 @@ def _refusal(module: str, imported: str) -> str:
         if module.startswith("topiclake.ingest.audit.") and room == "ingest":
             is_open = imported in OPEN_TO_AUDIT or imported.startswith("topiclake.ingest.audit")
             return "" if is_open else "the proof shares no code with what it proves"
-        allowed = BELOW[room_of(module)] | {room_of(module)}
+        allowed = BELOW["topiclake"][own] | {own}
     else:
         return ""
     return "" if room in allowed else f"it may import of topiclake only {', '.join(sorted(allowed))}"
@@ -233,9 +252,11 @@ TREE = {
     "topiclake.streaming.__init__": "",
     "topiclake_examples.gps.tracks": "import topiclake as tl\nfrom topiclake.errors import ConfigError",
     "workbench.__init__": "",
-    "workbench.runner": "from topiclake.config.load import load_settings\n"
-    "from topiclake import errors, session\nfrom workbench import kernel",
-    "workbench.kernel": "",
+    "workbench.__main__": "from workbench.commands import cli",
+    "workbench.commands.cli": "from workbench.runner import runner",
+    "workbench.runner.runner": "from topiclake.config.load import load_settings\n"
+    "from topiclake import errors, session\nfrom workbench.kernel.kernel import main",
+    "workbench.kernel.kernel": "",
 }
 
 
@@ -249,7 +270,7 @@ def test_a_tree_that_keeps_the_rules_passes() -> None:
     [
         ("topiclake.ingest.start", "import workbench"),
         ("topiclake.ingest.start", "from workbench.dbutils import DBUtils"),
-        ("topiclake.ingest.start", "def load():\n    import workbench.runner"),
+        ("topiclake.ingest.start", "def load():\n    import workbench.runner.runner"),
         ("topiclake.ingest.start", "import importlib\nimportlib.import_module('workbench')"),
         ("topiclake.__init__", "import workbench"),
         ("topiclake.__init__", "import topiclake_examples"),
@@ -268,10 +289,12 @@ def test_a_tree_that_keeps_the_rules_passes() -> None:
         ("topiclake.session", "from topiclake.formats.avro.codec import decode"),
         ("topiclake.delta.table", "from topiclake import start_ingest"),
         ("topiclake_examples.gps.tracks", "from topiclake.kafka import client"),
-        ("workbench.runner", "from topiclake.ingest.start import start_ingest"),
-        ("workbench.runner", "from topiclake import delta"),
-        ("workbench.runner", "import topiclake"),
-        ("workbench.runner", "from topiclake import ConfigError"),
+        ("workbench.runner.runner", "from topiclake.ingest.start import start_ingest"),
+        ("workbench.runner.runner", "from topiclake import delta"),
+        ("workbench.runner.runner", "import topiclake"),
+        ("workbench.runner.runner", "from topiclake import ConfigError"),
+        ("workbench.runner.runner", "from workbench.lab import server"),
+        ("workbench.kernel.kernel", "from workbench.runner import runner"),
     ],
 )
 def test_an_import_against_the_rules_is_named(module: str, source: str) -> None:
@@ -281,8 +304,9 @@ def test_an_import_against_the_rules_is_named(module: str, source: str) -> None:
 
 
 def test_a_module_outside_of_the_rooms_is_named() -> None:
-    (violation,) = import_violations(TREE | {"topiclake.helpers": "import workbench"})
-    assert violation.startswith("topiclake.helpers is in no room")
+    for module in ("topiclake.helpers", "workbench.helpers"):
+        (violation,) = import_violations(TREE | {module: ""})
+        assert violation.startswith(f"{module} is in no room")
 
 
 @pytest.mark.parametrize(

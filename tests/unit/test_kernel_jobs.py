@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from workbench.kernel_jobs import is_interrupt
+from workbench.kernel.jobs import is_interrupt
 
 
 def raised_behind(first: BaseException, second: BaseException) -> BaseException:

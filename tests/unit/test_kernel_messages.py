@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from workbench.kernel_messages import RedactingSession, StartNoise
-from workbench.redaction import Redactor
+from workbench.host.redaction import Redactor
+from workbench.kernel.messages import RedactingSession, StartNoise
 
 NOISE = "WARNING: Using incubator modules: jdk.incubator.vector"
 

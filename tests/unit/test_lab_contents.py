@@ -12,8 +12,8 @@ from tornado.web import HTTPError
 from traitlets.config import Config
 
 from workbench.lab.contents import Contents
-from workbench.notebook_conversion import DATABRICKS_METADATA
-from workbench.notebook_source import FIRST_LINE
+from workbench.notebook.conversion import DATABRICKS_METADATA
+from workbench.notebook.source import FIRST_LINE
 
 PROJECT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.py"))

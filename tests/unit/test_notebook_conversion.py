@@ -6,9 +6,9 @@ import nbformat
 import pytest
 
 from topiclake.errors import TopiclakeError
-from workbench.notebook_conversion import DATABRICKS_METADATA, to_notebook, to_source
-from workbench.notebook_source import FIRST_LINE, read_notebook
-from workbench.run_report import RunFacts, save_run
+from workbench.notebook.conversion import DATABRICKS_METADATA, to_notebook, to_source
+from workbench.notebook.source import FIRST_LINE, read_notebook
+from workbench.runner.report import RunFacts, save_run
 
 PROJECT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.py"))

@@ -8,15 +8,15 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from topiclake.errors import ConfigError
-from workbench import notebook_magics
 from workbench.dbutils import NotebookExit
-from workbench.kernel import Workspace
-from workbench.kernel_messages import Context
-from workbench.notebook_inclusion import inclusions
-from workbench.notebook_magics import CommandError
-from workbench.notebook_parameters import check_parameters, widget_names
-from workbench.notebook_source import NotebookSourceError, read_notebook
-from workbench.redaction import Redactor
+from workbench.host.redaction import Redactor
+from workbench.kernel import magics as notebook_magics
+from workbench.kernel.kernel import Workspace
+from workbench.kernel.magics import CommandError
+from workbench.kernel.messages import Context
+from workbench.notebook.inclusion import inclusions
+from workbench.notebook.parameters import check_parameters, widget_names
+from workbench.notebook.source import NotebookSourceError, read_notebook
 
 CELL = "\n\n# COMMAND ----------\n\n"
 
@@ -305,7 +305,7 @@ def test_the_shell_with_e_ends_at_the_first_failure_and_fails_the_cell(notebook,
 
 def test_fs_calls_dbutils_and_shows_its_result(notebook, tmp_path, capsys, monkeypatch):
     shown = []
-    monkeypatch.setattr("workbench.display._publish", lambda data, raw: shown.append(data["text/plain"]))
+    monkeypatch.setattr("workbench.display.show._publish", lambda data, raw: shown.append(data["text/plain"]))
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "a b.txt").write_text("text")
     notebook(

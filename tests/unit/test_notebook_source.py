@@ -1,9 +1,9 @@
 import pytest
 
 from topiclake.errors import ConfigError
-from workbench.notebook_conversion import DATABRICKS_METADATA, to_notebook
-from workbench.notebook_parameters import check_parameters, widget_names
-from workbench.notebook_source import NotebookSourceError, read_notebook
+from workbench.notebook.conversion import DATABRICKS_METADATA, to_notebook
+from workbench.notebook.parameters import check_parameters, widget_names
+from workbench.notebook.source import NotebookSourceError, read_notebook
 
 NOTEBOOK = """\
 # Databricks notebook source

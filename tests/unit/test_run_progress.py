@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from workbench.notebook_source import Cell
-from workbench.progress import Progress
+from workbench.notebook.source import Cell
+from workbench.runner.progress import Progress
 
 CELL = Cell(number=2, line=1, language="python", source="x = 1")
 SHOW_CURSOR = "\x1b[?25h"

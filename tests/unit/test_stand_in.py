@@ -32,7 +32,7 @@ def _module(target: ast.expr) -> str:
     [
         'monkeypatch.setattr(time, "sleep", f)',
         'monkeypatch.setattr(event_stream.time, "sleep", f)',
-        'patched.setattr("workbench.home.shutil.rmtree", f)',
+        'patched.setattr("workbench.host.home.shutil.rmtree", f)',
     ],
 )
 def test_a_change_for_all_threads_is_found(source: str) -> None:

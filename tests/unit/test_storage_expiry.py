@@ -11,7 +11,7 @@ from topiclake.errors import StorageError
 from topiclake.storage import expiry
 from topiclake.storage.access import hadoop_settings
 from topiclake.storage.failures import refusal
-from workbench.azure_sas import AccountKey
+from workbench.services.azure_sas import AccountKey
 
 WASBS = "wasbs://raw@account.blob.core.windows.net/gps"
 ABFSS = "abfss://raw@account.dfs.core.windows.net/gps"

@@ -5,13 +5,13 @@ import pytest
 
 from topiclake.errors import TopiclakeError
 from workbench.dbutils import DBUtils, OutsideJobError, TaskValueError
-from workbench.home import Home
+from workbench.host.home import Home
+from workbench.host.parameters import HandedOn
+from workbench.host.redaction import Redactor
 from workbench.jobs.bundle_model import Job, NotebookTask, Task
 from workbench.jobs.run_records import Run
 from workbench.jobs.task_values import RunContext, notebook_command
-from workbench.notebook_run import run_with_services
-from workbench.parameters import HandedOn
-from workbench.redaction import Redactor
+from workbench.runner.run import run_with_services
 
 
 @pytest.fixture
@@ -157,7 +157,9 @@ def test_a_parameter_that_holds_a_secret_of_another_task_is_on_no_command_line(
         monkeypatch.setenv(name, value)
     assert stat.S_IMODE((leave_secret / "report.parameters.json").stat().st_mode) == 0o600
     ran = []
-    monkeypatch.setattr("workbench.runner.run_notebook", lambda *given, **named: ran.append((given, named)))
+    monkeypatch.setattr(
+        "workbench.runner.runner.run_notebook", lambda *given, **named: ran.append((given, named))
+    )
     run_with_services(notebook, shown, Home(tmp_path / "home", tmp_path))
     ((given, named),) = ran
     assert json.loads(given[1]["p"]) == {"password": [f"x{SECRET}"]}

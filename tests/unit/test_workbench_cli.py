@@ -14,8 +14,10 @@ import pytest
 from rich.console import Console
 
 from topiclake.errors import PlatformError, TopiclakeError
-from workbench import cli, demo, doctor, logs, processes, services
-from workbench.home import Home, ProcessRecord, State
+from workbench.commands import cli, demo, doctor, logs
+from workbench.host import processes
+from workbench.host.home import Home, ProcessRecord, State
+from workbench.services import control as services
 
 PROJECT = Path(__file__).parents[2]
 PUBLISHED: dict[str, Any] = {"topic": "gps", "records": 10, "devices": 2, "schema_id": 1}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.stand_in import stand_in
 from topiclake.errors import ConfigError, StorageError
-from workbench.home import Home, ProcessRecord, State, find_project, folder_bytes
+from workbench.host.home import Home, ProcessRecord, State, find_project, folder_bytes
 
 PROJECT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def test_a_write_that_fails_leaves_the_old_state_and_no_temporary_file(
     def full_disk(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workbench.files.os", stand_in(os, fsync=full_disk))
+    monkeypatch.setattr("workbench.host.files.os", stand_in(os, fsync=full_disk))
     with pytest.raises(OSError, match="No space"):
         home.save(State(ports={"kafka": 2}))
     assert home.load().ports == {"kafka": 1}
@@ -110,7 +110,7 @@ def test_a_clear_that_was_interrupted_can_be_repeated(home: Home, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("workbench.home.shutil", stand_in(shutil, rmtree=interrupted))
+        patched.setattr("workbench.host.home.shutil", stand_in(shutil, rmtree=interrupted))
         with pytest.raises(KeyboardInterrupt):
             home.clear()
     home.clear()

@@ -17,13 +17,13 @@ import pytest
 from tests.stand_in import stand_in
 from tests.waiting import wait_until
 from topiclake.errors import PlatformError
-from workbench import ports, processes
-from workbench.home import Home, ProcessRecord, State
-from workbench.java import OPTIONS_VARIABLE, Java, parse_version, require_java
-from workbench.kafka_broker import KafkaBroker, properties_text
-from workbench.schema_registry import SchemaRegistry
-from workbench.service import Addresses
-from workbench.services import down, status
+from workbench.host import ports, processes
+from workbench.host.home import Home, ProcessRecord, State
+from workbench.host.java import OPTIONS_VARIABLE, Java, parse_version, require_java
+from workbench.services.control import down, status
+from workbench.services.kafka_broker import KafkaBroker, properties_text
+from workbench.services.schema_registry import SchemaRegistry
+from workbench.services.service import Addresses
 
 PROJECT = Path(__file__).parents[2]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from psutil import Process
 
-from workbench import processes
-from workbench.home import Home
+from workbench.host import processes
+from workbench.host.home import Home
 
 
 @contextmanager

@@ -27,11 +27,11 @@ from workbench.dashboard.drilldown import page, small_tables
 from workbench.dashboard.metrics import exposition
 from workbench.dashboard.readings import Readings
 from workbench.dashboard.snapshot import details, overview
-from workbench.files import replace_json, replace_private
-from workbench.home import Home
-from workbench.page_access import PageAccess
-from workbench.ports import HOST, ask
-from workbench.query_watch import reports_file
+from workbench.host.files import replace_json, replace_private
+from workbench.host.home import Home
+from workbench.host.page_access import PageAccess
+from workbench.host.ports import HOST, ask
+from workbench.services.query_watch import reports_file
 
 ASSETS = Path(__file__).parent / "assets"
 REFRESH_SECONDS = 0.5

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from topiclake.monitoring.store import Store
-from workbench.home import ProcessRecord
-from workbench.processes import is_running
+from workbench.host.home import ProcessRecord
+from workbench.host.processes import is_running
 
 #: Batches of the charts.
 POINTS = 300

@@ -19,7 +19,7 @@ from workbench.dbutils.mounts import MountInfo, MountTable
 from workbench.dbutils.notebook import Notebook, NotebookExit, WorkflowException
 from workbench.dbutils.secrets import SecretMetadata, Secrets, SecretScope
 from workbench.dbutils.widgets import InputWidgetNotDefined, Widgets
-from workbench.redaction import Redactor
+from workbench.host.redaction import Redactor
 
 __all__ = [
     "DBUtils",

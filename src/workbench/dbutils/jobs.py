@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from topiclake.errors import ConfigError
 from workbench.dbutils.help import Documented
-from workbench.files import replace_json
-from workbench.redaction import Redactor
+from workbench.host.files import replace_json
+from workbench.host.redaction import Redactor
 
 #: Set for each task of a job run: the folder with a JSON file for each task, and the task's own key.
 FOLDER_VARIABLE = "WORKBENCH_TASK_VALUES"

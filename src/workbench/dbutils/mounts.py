@@ -15,8 +15,8 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from topiclake.errors import StorageError
-from workbench.files import replace_json
-from workbench.redaction import REDACTED, Redactor
+from workbench.host.files import replace_json
+from workbench.host.redaction import REDACTED, Redactor
 
 #: The folder of all mounts, and of nothing else.
 MOUNTS = "/mnt"

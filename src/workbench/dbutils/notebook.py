@@ -13,9 +13,9 @@ from typing import ClassVar, NoReturn
 
 from topiclake.errors import ConfigError, TopiclakeError
 from workbench.dbutils.help import Documented
-from workbench.files import replace_json
-from workbench.notebook_inclusion import find_notebook
-from workbench.redaction import Redactor
+from workbench.host.files import replace_json
+from workbench.host.redaction import Redactor
+from workbench.notebook.inclusion import find_notebook
 
 #: The other run gets this long to end its kernel and to save its page.
 END_SECONDS = 30.0
@@ -101,7 +101,7 @@ def _execute(file: Path, notebook: Path, timeout_seconds: float) -> None:
     """Run a notebook in a process that shows its progress here and writes its result into the file."""
     # In this kernel's process group: Ctrl-C reaches it too, and it ends its own kernel then.
     process = subprocess.Popen(
-        [sys.executable, "-m", "workbench.notebook_child", str(file)], stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "workbench.runner.child", str(file)], stdin=subprocess.DEVNULL
     )
     try:
         status = process.wait(timeout_seconds or None)

@@ -14,7 +14,7 @@ import yaml
 from topiclake.errors import ConfigError
 from workbench.dbutils.help import Documented
 from workbench.dbutils.secret_folder import SecretFolder
-from workbench.redaction import Redactor
+from workbench.host.redaction import Redactor
 
 PREFIX = "TOPICLAKE_SECRET_"
 #: Names a folder such as Kubernetes mounts, in place of `conf/secrets`.

@@ -12,9 +12,9 @@ from pathlib import Path
 from psutil import Process
 
 from topiclake.errors import IngestError
-from workbench import processes
-from workbench.files import replace_json
-from workbench.home import Home, ProcessRecord
+from workbench.host import processes
+from workbench.host.files import replace_json
+from workbench.host.home import Home, ProcessRecord
 from workbench.jobs.owners import own_record, stop_group
 
 START_SECONDS = 30.0

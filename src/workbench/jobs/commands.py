@@ -11,7 +11,8 @@ from functools import partial
 import click
 
 from topiclake.errors import ConfigError
-from workbench.home import Home
+from workbench.host.home import Home
+from workbench.host.parameters import parse_parameters
 from workbench.jobs import triggers
 from workbench.jobs.background import (
     find_scheduler,
@@ -31,7 +32,6 @@ from workbench.jobs.references import problem, references, shown
 from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
 from workbench.jobs.store import Store
-from workbench.parameters import parse_parameters
 
 _target = click.option("--target", help="One of the targets in databricks.yml, in place of the default one.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

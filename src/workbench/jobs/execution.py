@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topiclake.errors import TopiclakeError
+from workbench.host.processes import signals_held
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.history import History
 from workbench.jobs.run_records import Run
 from workbench.jobs.store import Store
 from workbench.jobs.task_process import GRACE_SECONDS, TaskProcess
 from workbench.jobs.task_values import Command, RunContext, notebook_command
-from workbench.processes import signals_held
 
 POLL_SECONDS = 0.1
 _ENDED_WELL = {"SUCCESS", "EXCLUDED"}

@@ -6,14 +6,14 @@ import signal
 import sys
 
 from topiclake.errors import TopiclakeError
-from workbench.home import Home
+from workbench.host.home import Home
+from workbench.host.processes import take_sigterm_as_ctrl_c
 from workbench.jobs.execution import Execution
 from workbench.jobs.history import History
 from workbench.jobs.notifications import end_event, notify, secret_address
 from workbench.jobs.run_records import Run
 from workbench.jobs.store import Store
 from workbench.jobs.task_values import Command, notebook_command
-from workbench.processes import take_sigterm_as_ctrl_c
 
 
 def open_store(home: Home) -> Store:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from workbench.home import ProcessRecord
+from workbench.host.home import ProcessRecord
 from workbench.jobs.run_records import ACTIVE, Attempt, Run
 from workbench.jobs.store import Store, run_row
 

@@ -56,7 +56,7 @@ def secret_address(project: Path) -> Callable[[str], str]:
 
     def address(destination: str) -> str:
         from workbench.dbutils.secrets import Secrets
-        from workbench.redaction import Redactor
+        from workbench.host.redaction import Redactor
 
         return Secrets(project / "conf", Redactor()).get(SCOPE, destination)
 

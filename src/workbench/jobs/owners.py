@@ -6,8 +6,8 @@ import os
 import signal
 import time
 
-from workbench.home import ProcessRecord
-from workbench.processes import is_running, record_of
+from workbench.host.home import ProcessRecord
+from workbench.host.processes import is_running, record_of
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 

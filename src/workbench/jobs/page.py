@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from topiclake.errors import TopiclakeError
+from workbench.host.page_access import PageAccess
+from workbench.host.ports import HOST
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.history import History
 from workbench.jobs.run_records import Attempt, Run, shown_time
-from workbench.page_access import PageAccess
-from workbench.ports import HOST
 
 COOKIE = "workbench_jobs"
 _HEAD = """<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="10"><title>Jobs</title>

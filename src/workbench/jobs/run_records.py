@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from workbench.home import ProcessRecord
+from workbench.host.home import ProcessRecord
 
 ACTIVE = ("PENDING", "RUNNING")
 SUCCESSES = ("SUCCESS", "SUCCESS_WITH_FAILURES")

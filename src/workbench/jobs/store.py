@@ -18,10 +18,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from topiclake.errors import ConfigError, StorageError
-from workbench.home import ProcessRecord
+from workbench.host.home import ProcessRecord
+from workbench.host.processes import is_running
 from workbench.jobs.owners import own_record, stop_group
 from workbench.jobs.run_records import ACTIVE, TABLES, Attempt, NewRun, Run
-from workbench.processes import is_running
 
 BUSY_SECONDS = 60.0
 

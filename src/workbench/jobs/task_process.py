@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workbench.home import ProcessRecord
+from workbench.host.home import ProcessRecord
+from workbench.host.processes import record_of
 from workbench.jobs.owners import STOP_SIGNALS, signal_group
-from workbench.processes import record_of
 
 #: How long a process has after each signal before the next, stronger one.
 GRACE_SECONDS = 20.0

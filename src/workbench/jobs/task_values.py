@@ -15,14 +15,14 @@ from workbench.dbutils.jobs import (
     read_secrets,
     values_file,
 )
-from workbench.files import replace_json
+from workbench.host.files import replace_json
+from workbench.host.parameters import HandedOn
+from workbench.host.redaction import Redactor
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.references import Name, problem, resolve, time_part, unresolved
 from workbench.jobs.run_records import Run
-from workbench.notebook_parameters import widget_names
-from workbench.notebook_source import read_notebook
-from workbench.parameters import HandedOn
-from workbench.redaction import Redactor
+from workbench.notebook.parameters import widget_names
+from workbench.notebook.source import read_notebook
 
 #: How the files end that hold parameters of tasks, those with secrets.
 _PARAMETERS = ".parameters.json"

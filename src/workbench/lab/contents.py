@@ -15,11 +15,11 @@ from tornado.web import HTTPError
 from traitlets import Unicode, default
 
 from topiclake.errors import TopiclakeError
-from workbench.files import replace_bytes
+from workbench.host.files import replace_bytes
 from workbench.lab.kernelspec import KERNEL_NAME, SHOWN_NAME
 from workbench.lab.outputs import KeptOutputs
-from workbench.notebook_conversion import to_notebook, to_source
-from workbench.notebook_source import is_notebook, parse_notebook
+from workbench.notebook.conversion import to_notebook, to_source
+from workbench.notebook.source import is_notebook, parse_notebook
 
 SOURCE, JUPYTER = ".py", ".ipynb"
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from workbench.home import Home
-from workbench.kernel_messages import KERNEL_COMMAND, Context, kernel_environment
+from workbench.host.home import Home
+from workbench.kernel.messages import KERNEL_COMMAND, Context, kernel_environment
 
 KERNEL_NAME = "topiclake"
 SHOWN_NAME = "Topiclake"

@@ -11,8 +11,8 @@ from typing import Any
 
 import nbformat
 
-from workbench.files import replace_private
-from workbench.notebook_conversion import DATABRICKS_METADATA, WORKBENCH_METADATA
+from workbench.host.files import replace_private
+from workbench.notebook.conversion import DATABRICKS_METADATA, WORKBENCH_METADATA
 
 #: What the source file itself tells of a cell.
 FROM_SOURCE = frozenset({DATABRICKS_METADATA, WORKBENCH_METADATA})

@@ -18,10 +18,11 @@ import psutil
 from tornado.netutil import bind_sockets
 
 from topiclake.errors import PlatformError
-from workbench import ports, processes, services
-from workbench.home import Home
-from workbench.java import require_java
+from workbench.host import ports, processes
+from workbench.host.home import Home
+from workbench.host.java import require_java
 from workbench.lab.kernelspec import write_kernelspec
+from workbench.services import control as services
 
 USUAL_PORT = 8888
 TASK_SECONDS = 5.0

@@ -12,10 +12,10 @@ from jupyter_core.paths import SYSTEM_CONFIG_PATH
 from jupyterlab.handlers.announcements import NeverCheckForUpdate
 from traitlets.config import Config
 
-from workbench.home import HOME_VARIABLE, Home
+from workbench.host.home import HOME_VARIABLE, Home
+from workbench.host.ports import HOST
 from workbench.lab.contents import Contents
 from workbench.lab.kernelspec import KERNEL_NAME
-from workbench.ports import HOST
 
 #: A notebook's Spark needs a few seconds to end.
 SHUTDOWN_SECONDS = 10.0

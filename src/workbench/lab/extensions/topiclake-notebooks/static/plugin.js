@@ -26,7 +26,7 @@
 
   /*
    * An output that is updated by its display id: JupyterLab forgets the id when the page is loaded again, so
-   * the output carries it in its metadata (workbench.display_surfaces). A cell that was executed in this page
+   * the output carries it in its metadata (workbench.display.surfaces). A cell that was executed in this page
    * has a future, and JupyterLab updates its outputs.
    */
   function updateOutputs(notebook, message) {

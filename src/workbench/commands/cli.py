@@ -1,0 +1,293 @@
+"""The commands of `python -m workbench`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import click
+
+from topiclake.errors import TopiclakeError
+from workbench.commands import logs as log_files
+from workbench.commands.activity import Activity
+from workbench.host import processes
+from workbench.host.home import Home, folder_bytes
+from workbench.host.parameters import parse_parameters
+from workbench.host.ports import HOST
+from workbench.jobs.background import stop_scheduler
+from workbench.jobs.commands import job
+from workbench.services import control as services
+
+SERVICE_NAMES = ("kafka", "schema-registry")
+MORE_LOGS = ("azure", "s3", "spark-master", "spark-worker-1", "spark-worker-2")
+_SIGNS = {"running": "✓", "stopped": "·", "silent": "✗", "crashed": "✗"}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """What a laptop lacks and Databricks has: a broker, a schema registry, and a runner for notebooks."""
+
+
+@cli.command()
+@click.option(
+    "--with",
+    "extras",
+    type=click.Choice(sorted(services.EXTRAS)),
+    multiple=True,
+    help="A blob store (notebooks: -p env=local-<name>), or a cluster for notebooks; may be repeated.",
+)
+def up(extras: tuple[str, ...]) -> None:
+    """Start the services, keep them running, and print their addresses."""
+    home, activity = Home.find(), Activity()
+    with activity.during("starting the services"):
+        addresses = services.up(home, activity.tell, extras=extras)
+    click.echo(f"Kafka            {addresses.kafka_bootstrap_servers}")
+    click.echo(f"schema registry  {addresses.schema_registry_url}")
+    click.echo(f"datalake         {addresses.datalake}")
+    for one in services.status(home):
+        if one.name not in SERVICE_NAMES:
+            stored = f"  (notebooks: -p env=local-{one.name})" if one.name in services.EXTRAS else ""
+            click.echo(f"{one.name:<16} {one.address}{stored}")
+    click.echo("stop them with   python -m workbench down")
+
+
+@cli.command()
+@click.pass_context
+def status(context: click.Context) -> None:
+    """Tell how each service is; exit 1 when one has crashed or does not answer."""
+    found = services.status(Home.find())
+    for one in found:
+        where = f"  {one.address}  (process {one.pid})" if one.state == "running" else ""
+        click.echo(f"{_SIGNS[one.state]} {one.name:<16} {one.state}{where}")
+    for one in found:
+        if one.state in ("crashed", "silent"):
+            remedy = f"python -m workbench logs {one.name}, or python -m workbench up"
+            click.echo(f"✗ {one.name} has {_told(one)} (log: {one.log}); try: {remedy}", err=True)
+    if any(one.state in ("crashed", "silent") for one in found):
+        context.exit(1)
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a list of {check, ok, detail, remedy}.")
+@click.pass_context
+def doctor(context: click.Context, as_json: bool) -> None:
+    """Check what this machine needs; exit 1 when something is missing."""
+    from workbench.commands.doctor import diagnose
+
+    checks = diagnose(Home.find())
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in checks], indent=2))
+    else:
+        for one in checks:
+            remedy = f"; try: {one.remedy}" if one.remedy else ""
+            click.echo(f"{'✓' if one.ok else '✗'} {one.check:<16} {one.detail}{remedy}")
+    if not all(one.ok for one in checks):
+        context.exit(1)
+
+
+@cli.command()
+@click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--cell-timeout",
+    "cell_seconds",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SECONDS",
+    help="Stop a cell that takes longer, with its Spark job and streams; the run fails.",
+)
+def run(notebook: Path, given: tuple[str, ...], cell_seconds: int) -> None:
+    """Run NOTEBOOK as a job, and keep it executed as .ipynb and .html.
+
+    Notebooks find the services by WORKBENCH_KAFKA, WORKBENCH_SCHEMA_REGISTRY and WORKBENCH_DATALAKE; one that
+    is set already stays as it is.
+    """
+    from workbench.runner.run import run_with_services
+
+    done = run_with_services(notebook, parse_parameters(given), Home.find(), cell_seconds=cell_seconds)
+    click.echo(f"exit value  {done.exit_value}")
+    click.echo(f"notebook    {done.ipynb}")
+    click.echo(f"page        {done.html}")
+    click.echo(f"took        {done.seconds:.1f} s")
+
+
+@cli.command()
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--port", type=click.IntRange(1, 65535), help="8888 by default, or a free one.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def lab(given: tuple[str, ...], port: int | None, no_browser: bool) -> None:
+    """Open JupyterLab with the project's notebooks, until Ctrl-C.
+
+    Widgets have their defaults, or the values of -p. Kernels find the services as those of `run` do.
+    """
+    from workbench.lab.server import serve
+
+    serve(Home.find(), parse_parameters(given), port=port or 0, browser=not no_browser)
+
+
+@cli.command()
+@click.argument("action", type=click.Choice(("list", "show", "replay")))
+@click.option("--reason", default="", help="Only records with this reason, such as unknown_schema_id.")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print what the notebook told: {path, reasons, rows, replay}."
+)
+def quarantine(action: str, reason: str, given: tuple[str, ...], as_json: bool) -> None:
+    """Tell what is in quarantine (list), show it (show), or put into the table what decodes now (replay)."""
+    from rich.console import Console
+
+    from workbench.commands.quarantine import KEYS, print_summary
+    from workbench.runner.run import run_for_value
+
+    home = Home.find()
+    parameters = parse_parameters(given) | {"action": action, "reason": reason}
+    found = run_for_value(home.project / "notebooks" / "quarantine.py", parameters, home, KEYS)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        print_summary(Console(), action, found)
+
+
+@cli.command()
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--notebook",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What audits, in place of notebooks/audit.py.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
+def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None, as_json: bool) -> None:
+    """Compare what Kafka holds with table and quarantine; exit 1 when a record is not in one place only."""
+    from rich.console import Console
+
+    from workbench.commands.audit import KEYS, print_report
+    from workbench.runner.run import run_for_value
+
+    home = Home.find()
+    source = notebook or home.project / "notebooks" / "audit.py"
+    # Here the report comes first, and then the exit code; a job's run of the notebook fails by itself.
+    of_ours = {} if notebook else {"on_wrong": "report"}
+    report = run_for_value(source, parse_parameters(given) | of_ours, home, KEYS)
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        print_report(Console(), report)
+    if not report["ok"]:
+        context.exit(1)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True})
+@click.argument("topic")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF kafka-console-consumer]")
+@click.option("--avro", is_flag=True, help="Values are Confluent-framed Avro: print them as JSON.")
+@click.option("--avro-keys", is_flag=True, help="Keys are Avro, too: print both as JSON.")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="env=azure, for one.")
+def consume(
+    topic: str, options: tuple[str, ...], avro: bool, avro_keys: bool, given: tuple[str, ...]
+) -> None:
+    """Print a topic's records as they come, until Ctrl-C: Kafka's own console consumer, which knows conf/.
+
+    All its options may follow, such as --from-beginning, --max-messages 3, --property print.offset=true.
+    """
+    from workbench.commands.console_consumer import consume
+
+    consume(Home.find(), topic, options, parse_parameters(given), avro=avro, avro_keys=avro_keys)
+
+
+@cli.command()
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="That of the last time by default, or a free one."
+)
+@click.option(
+    "--listen",
+    type=IPv4Address,
+    default=HOST,
+    show_default=True,
+    metavar="ADDRESS",
+    help="Of this machine; 0.0.0.0 is all of them, for a container that publishes the port.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def dashboard(port: int | None, listen: IPv4Address, no_browser: bool) -> None:
+    """Show every streaming query live, until Ctrl-C: rates, lag, rows, quarantine, errors."""
+    from workbench.dashboard.server import serve
+
+    serve(Home.find(), port=port or 0, listen=listen, browser=not no_browser)
+
+
+@cli.command()
+def demo() -> None:
+    """Publish real GPS tracks, run the main job on them, and show what arrived."""
+    from workbench.commands.demo import run_demo
+
+    run_demo(Home.find(), Activity())
+
+
+@cli.command()
+@click.argument("service", type=click.Choice((*SERVICE_NAMES, *MORE_LOGS, "spark")), required=False)
+@click.option("-n", "--lines", default=50, show_default=True, type=click.IntRange(min=0), help="Last lines.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+def logs(service: str | None, lines: int, follow: bool) -> None:
+    """Print the last lines of the services' logs, or of the notebooks' Spark."""
+    home = Home.find()
+    paths = [home.log(name) for name in ([service] if service else SERVICE_NAMES)]
+    for line in log_files.read(paths, lines, follow):
+        click.echo(line)
+
+
+@cli.command()
+def down() -> None:
+    """Stop the services; what they hold stays."""
+    stopped = services.down(Home.find(), Activity().tell)
+    click.echo(f"stopped: {', '.join(stopped)}" if stopped else "no service was running")
+
+
+@cli.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(yes: bool) -> None:
+    """Stop the services and delete what the workbench keeps: topics, schemas, tables, logs and runs."""
+    home = Home.find()
+    entries = home.own_entries()
+    if not entries:
+        click.echo(f"nothing to delete in {home.folder}")
+        return
+    click.echo(f"to be deleted in {home.folder}:")
+    for path in entries:
+        click.echo(f"  {path.name:<12} {folder_bytes(path) / 1e6:10.1f} MB")
+    if not yes and not click.confirm("stop the services and delete this?"):
+        raise click.Abort
+    stop_scheduler(home)
+    services.down(home, Activity().tell)
+    home.clear()
+    click.echo("deleted")
+
+
+cli.add_command(job)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code: 1 for an error that is told in one line, 130 for Ctrl-C."""
+    processes.take_sigterm_as_ctrl_c()
+    try:
+        code = cli.main(args=arguments, prog_name="python -m workbench", standalone_mode=False)
+    except TopiclakeError as error:
+        click.echo(f"✗ {error}", err=True)
+        return 1
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort as abort:
+        interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
+        click.echo("✗ interrupted" if interrupted else "✗ nothing was deleted", err=True)
+        return 130 if interrupted else 1
+    except KeyboardInterrupt:
+        click.echo("✗ interrupted", err=True)
+        return 130
+    return code if isinstance(code, int) else 0
+
+
+def _told(one: services.ServiceStatus) -> str:
+    return f"crashed: {one.detail}" if one.state == "crashed" else f"not answered: {one.detail}"

@@ -1,0 +1,151 @@
+"""`python -m workbench consume`: Kafka's own console consumer, with the addresses and logins of conf/."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from topiclake.config.load import first_pipeline, load_settings
+from topiclake.config.schema_registry import SchemaRegistrySettings
+from topiclake.config.secret import SecretReader
+from topiclake.errors import PlatformError
+from topiclake.kafka.admin import require_topic
+from topiclake.kafka.client import jvm_client_settings
+from workbench.dbutils import DBUtils
+from workbench.host.home import Home
+from workbench.host.java import SHORT_LIVED, more_options, require_java
+from workbench.services import control as services
+from workbench.services.kafka_broker import properties_text
+
+MAIN_CLASS = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+FORMATTER = "io.topiclake.console.AvroFormatter"
+#: The folders below jars/ with its classes: ours, the broker's and Avro's.
+_MODULES = ("console", "kafka", "avro")
+
+
+def consume(
+    home: Home,
+    topic: str,
+    options: Sequence[str],
+    parameters: Mapping[str, str],
+    *,
+    avro: bool,
+    avro_keys: bool,
+) -> NoReturn:
+    """Become Kafka's console consumer: this process ends as that one does.
+
+    Args:
+        home: Where the services are that `env=local` reads.
+        topic: Its name.
+        options: More options of `kafka-console-consumer`, as they are.
+        parameters: `env`, and keys of a pipeline, as for notebooks.
+        avro: Values are Confluent-framed Avro, printed as JSON.
+        avro_keys: Keys are, too, and are printed.
+
+    Raises:
+        ConfigError: A parameter or a file of conf/ is wrong.
+        PlatformError: Java is missing, or the jars are.
+        TopicNotFoundError, KafkaError: The topic is not there, or the broker cannot be asked.
+    """
+    java = require_java()
+    home.prepare()
+    jars = [home.project / "jars" / module / "target" / "jars" for module in _MODULES]
+    if not all(any(folder.glob("*.jar")) for folder in jars):
+        raise PlatformError("the console consumer's jars are missing", "make jars")
+    os.environ.update(services.environment(home))
+    secrets = DBUtils(home.folder, home.project).secrets.get
+    access = _access(topic, parameters, secrets=secrets, conf=home.project / "conf")
+    command = [
+        str(java.path),
+        *_java_options(home, jars),
+        MAIN_CLASS,
+        *("--bootstrap-server", access.bootstrap_servers, "--topic", topic),
+        *("--consumer.config", _handed_on(access.consumer)),
+    ]
+    # Kafka takes no group beside a partition, nor two of them.
+    is_free = not any(one.startswith(("--partition", "--group")) for one in options)
+    if access.group_id_prefix is not None and is_free:
+        command += ["--group", f"{access.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]
+    if avro or avro_keys:
+        keys = {"key.avro": "true", "print.key": "true"} if avro_keys else {}
+        command += ["--formatter", FORMATTER, "--formatter-config", _handed_on({**access.formatter, **keys})]
+    os.execv(command[0], [*command, *options])  # noqa: S606 - no shell is wanted
+
+
+@dataclass(frozen=True)
+class _Access:
+    """How the console reaches broker and registry; `consumer` and `formatter` hold secrets.
+
+    Attributes:
+        bootstrap_servers: The broker.
+        group_id_prefix: What the name of its consumer group begins with, where the broker asks for that.
+        consumer: Properties of Kafka's Java consumer.
+        formatter: Properties of `io.topiclake.console.AvroFormatter` (jars/console).
+    """
+
+    bootstrap_servers: str
+    group_id_prefix: str | None
+    consumer: Mapping[str, str] = field(repr=False)
+    formatter: Mapping[str, str] = field(repr=False)
+
+
+def _access(topic: str, parameters: Mapping[str, str], *, secrets: SecretReader, conf: Path) -> _Access:
+    """Read from `conf` how a topic is reached.
+
+    Args:
+        topic: Its name.
+        parameters: `env`, and keys of a pipeline.
+        secrets: What resolves secrets, usually `dbutils.secrets.get`.
+        conf: The folder of the files.
+
+    Raises:
+        ConfigError: A parameter or a file is wrong.
+        TopicNotFoundError, KafkaError: The topic is not there, or the broker cannot be asked.
+    """
+    given = {**parameters, "topic": topic}
+    settings = load_settings(first_pipeline(conf), given, secrets=secrets, conf=conf)
+    require_topic(settings.kafka, topic)
+    return _Access(
+        settings.kafka.bootstrap_servers,
+        settings.kafka.group_id_prefix,
+        jvm_client_settings(settings.kafka),
+        _formatter(settings.schema_registry),
+    )
+
+
+def _formatter(registry: SchemaRegistrySettings) -> dict[str, str]:
+    given = {
+        "schema.registry.url": registry.url,
+        "schema.registry.retry.seconds": str(registry.retry_seconds),
+    }
+    if registry.username is not None and registry.password is not None:
+        given["basic.auth.user.info"] = f"{registry.username.reveal()}:{registry.password.reveal()}"
+    if registry.ca_file is not None:
+        given["schema.registry.ca.file"] = str(registry.ca_file)
+    return given
+
+
+def _java_options(home: Home, jars: Sequence[Path]) -> list[str]:
+    return [
+        SHORT_LIVED,
+        "-XX:+UseSerialGC",
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={home.tmp}",
+        *more_options(),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *("-cp", os.pathsep.join(f"{folder}/*" for folder in jars)),
+    ]
+
+
+def _handed_on(properties: Mapping[str, str]) -> str:
+    """Return a path from which the next program reads these properties, once: they never reach a disk."""
+    read, write = os.pipe()
+    # Far less than what a pipe holds, so nobody needs to read yet.
+    os.write(write, properties_text(properties).encode("ascii"))
+    os.close(write)
+    os.set_inheritable(read, True)
+    return f"/dev/fd/{read}"

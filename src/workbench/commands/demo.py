@@ -1,0 +1,171 @@
+"""`python -m workbench demo`: the main job on real input, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from topiclake.errors import IngestError, PlatformError
+from workbench.commands.activity import Activity
+from workbench.dashboard.beside import dashboard_beside
+from workbench.host.home import Home
+from workbench.host.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
+from workbench.services import control as services
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether every record of the demo arrived."""
+
+    ok: bool
+    text: str
+
+
+def run_demo(home: Home, activity: Activity, console: Console | None = None) -> None:
+    """Publish GPS tracks, ingest them as a job beside the dashboard, and print a summary.
+
+    On a terminal the dashboard opens in a browser. The services stay as they were: started for the demo, they
+    are stopped after it, however it ends.
+
+    Raises:
+        IngestError: The counts do not add up, or a notebook did not tell them.
+        StorageError: Another demo runs in this home.
+        TopiclakeError: The services or a notebook failed.
+    """
+    require_java()
+    os.environ.setdefault(OPTIONS_VARIABLE, SHORT_LIVED)
+    with home.sole("demo"):
+        _demo(home, activity, console)
+
+
+def _demo(home: Home, activity: Activity, console: Console | None) -> None:
+    began = all(one.state == "stopped" for one in services.status(home))
+    console = console or Console()
+    with dashboard_beside(home, activity.tell, browser=console.is_terminal):
+        _publish_and_ingest(home, activity, console, began=began)
+
+
+def _publish_and_ingest(home: Home, activity: Activity, console: Console, *, began: bool) -> None:
+    try:
+        with activity.during("1/3 starting the services"):
+            addresses = services.up(home, activity.tell)
+        published, _ = _run(home, activity, addresses, "2/3", "gps_publish", {})
+        ingested, page = _run(
+            home, activity, addresses, "3/3", "gps_ingest", {"starting_offsets": "earliest"}
+        )
+        found = verdict(published, ingested, lambda: topic_records(addresses, published["topic"]))
+        print_summary(console, published, ingested, page, found)
+        if not found.ok:
+            raise IngestError(f"the counts do not add up: {found.text}", f"a look at {page}")
+    finally:
+        if began:
+            services.down(home, activity.tell)
+
+
+def verdict(
+    published: Mapping[str, Any], ingested: Mapping[str, Any], in_topic: Callable[[], int]
+) -> Verdict:
+    """Compare what this run published with what arrived.
+
+    Args:
+        published: The exit value of gps_publish.
+        ingested: The exit value of gps_ingest.
+        in_topic: Returns how many records the topic holds; asked only when more arrived than were published,
+            which is right when an earlier run was interrupted between publishing and ingesting.
+    """
+    records = int(published["records"])
+    arrived = int(ingested["rows_written"]) + sum(ingested["quarantined"].values())
+    if arrived == records:
+        return Verdict(True, f"all {records:,} records of this run arrived")
+    counts = f"{records:,} published, {arrived:,} arrived"
+    kept = int(ingested["table"]["rows"]) + int(ingested["quarantine"]["rows"])
+    if arrived > records and kept == in_topic():
+        return Verdict(True, f"{counts}, {arrived - records:,} of them left by an earlier run")
+    return Verdict(False, counts)
+
+
+def topic_records(addresses: services.Addresses, topic: str) -> int:
+    """Return how many records the topic holds."""
+    settings = {"bootstrap.servers": addresses.kafka_bootstrap_servers, "group.id": "workbench-demo"}
+    consumer = Consumer(settings)
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        marks = [consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10) for one in partitions]
+    finally:
+        consumer.close()
+    return sum(high - low for low, high in marks)
+
+
+def print_summary(
+    console: Console,
+    published: Mapping[str, Any],
+    ingested: Mapping[str, Any],
+    page: str,
+    found: Verdict,
+) -> None:
+    """Print the counts, the first rows of the table and where the executed notebook is."""
+    table, quarantine = ingested["table"], ingested["quarantine"]
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in ingested["quarantined"].items())
+    summary = Table(title="GPS events: Kafka → Delta", show_header=False, title_justify="left")
+    summary.add_row("records published", f"{published['records']:,} to topic {published['topic']}")
+    summary.add_row("rows written", f"{ingested['rows_written']:,} in this run")
+    summary.add_row("rows in the table", f"{table['rows']:,}")
+    summary.add_row("rows in quarantine", f"{quarantine['rows']:,}" + (f" ({reasons})" if reasons else ""))
+    summary.add_row("table version", str(table["version"]))
+    summary.add_row("table", escape(str(table["path"])))
+    console.print(summary)
+    if ingested["preview"]:
+        console.print(preview_table(ingested["preview"]))
+    console.print(f"{'✓' if found.ok else '✗'} {found.text}", markup=False)
+    console.print(f"executed notebook: {page}", markup=False, soft_wrap=True)
+    console.print("see its streams again: python -m workbench dashboard", markup=False, soft_wrap=True)
+
+
+def preview_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the first rows of the table, one column a column."""
+    table = Table(title="SELECT * FROM gps", title_justify="left")
+    for name in rows[0]:
+        table.add_column(escape(name))
+    for row in rows:
+        table.add_row(*(escape(str(row.get(name, ""))) for name in rows[0]))
+    return table
+
+
+def _run(
+    home: Home,
+    activity: Activity,
+    addresses: services.Addresses,
+    step: str,
+    name: str,
+    parameters: dict[str, str],
+) -> tuple[dict[str, Any], str]:
+    """Run a notebook of the project; return its exit value, read as JSON, and the path of its page."""
+    notebook = home.project / "notebooks" / f"{name}.py"
+    if not notebook.is_file():
+        raise PlatformError(f"{notebook} is missing", "git checkout notebooks")
+    from workbench.runner.runner import run_notebook
+
+    activity.tell(f"{step} running notebooks/{name}.py")
+    terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        done = run_notebook(notebook, parameters, home, addresses.environment())
+    finally:
+        # The runner's event loop leaves SIGTERM at its default, which would end us without stopping anything.
+        signal.signal(signal.SIGTERM, terminate)
+    activity.tell(f"{step} notebooks/{name}.py took {done.seconds:.1f} s")
+    try:
+        value = json.loads(done.exit_value)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise IngestError(f"notebooks/{name}.py ended without its counts", f"a look at {done.html}")
+    return value, str(done.html)

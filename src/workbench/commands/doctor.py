@@ -1,0 +1,188 @@
+"""Check what a machine needs for the workbench, and name the command that mends what is missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from xml.etree import ElementTree
+
+import psutil
+
+from topiclake.errors import TopiclakeError
+from workbench.host import ports
+from workbench.host.home import Home
+from workbench.host.java import require_java
+from workbench.services import control as services
+
+GIB = 1024**3
+MEMORY_BYTES = 3 * GIB
+DISK_BYTES = 3 * GIB
+MINIMUM_PYTHON = (3, 10)
+_POM = "{http://maven.apache.org/POM/4.0.0}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check.
+
+    Attributes:
+        check: Its name.
+        ok: Whether the workbench can run.
+        detail: What was found.
+        remedy: The command that mends it; empty when it is right.
+    """
+
+    check: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def diagnose(home: Home) -> list[Check]:
+    """Run every check; none of them changes anything but the state folder, which is created."""
+    return [
+        check_java(),
+        check_python(sys.version_info[:3]),
+        check_memory(psutil.virtual_memory().available),
+        check_disk(home),
+        check_ports(home),
+        check_jars(home.project),
+        check_packages(home.project / "requirements.txt"),
+        *check_services(home),
+    ]
+
+
+def check_java() -> Check:
+    """Check that Java 17 or newer is there."""
+    try:
+        java = require_java()
+    except TopiclakeError as error:
+        return Check("java", False, error.cause, error.remedy)
+    return Check("java", True, f"Java {java.version} at {java.path}")
+
+
+def check_python(version: tuple[int, ...]) -> Check:
+    """Check the version of this Python."""
+    ok, text = version >= MINIMUM_PYTHON, ".".join(map(str, version))
+    return Check("python", ok, f"Python {text}", "" if ok else "make setup PYTHON=python3.12")
+
+
+def check_memory(available_bytes: int) -> Check:
+    """Check that the JVMs of broker, registry and Spark fit into the memory that is available."""
+    ok = available_bytes >= MEMORY_BYTES
+    detail = f"{available_bytes / GIB:.1f} GB available, {MEMORY_BYTES // GIB} GB needed"
+    return Check("memory", ok, detail, "" if ok else "end other programs, or python -m workbench down")
+
+
+def check_disk(home: Home) -> Check:
+    """Check that the state folder can be written and has room."""
+    try:
+        home.prepare()
+    except TopiclakeError as error:
+        return Check("disk", False, error.cause, error.remedy)
+    free = shutil.disk_usage(home.folder).free
+    ok = free >= DISK_BYTES
+    detail = f"{free / GIB:.1f} GB free in {home.folder}, {DISK_BYTES // GIB} GB needed"
+    return Check("disk", ok, detail, "" if ok else "WORKBENCH_HOME=<a folder on a larger disk>")
+
+
+def check_ports(home: Home) -> Check:
+    """Check that a loopback port can be had, and that the ports of running services answer."""
+    try:
+        ports.choose(["probe"], {})
+    except OSError as error:
+        return Check(
+            "ports", False, f"no port of {ports.HOST} can be had ({error.strerror})", "ip link set lo up"
+        )
+    state = home.load()
+    alive = {one.name for one in services.status(home) if one.pid}
+    silent = [
+        f"{name} {state.ports[name]}"
+        for service in (*services.default_services(home), *services.extras_of(home, state.extras))
+        if service.name in alive
+        for name in service.port_names
+        if name in state.ports and not ports.answers(state.ports[name])
+    ]
+    if silent:
+        remedy = "python -m workbench down && python -m workbench up"
+        return Check("ports", False, f"nothing answers on {', '.join(silent)}", remedy)
+    recorded = ", ".join(f"{name} {port}" for name, port in sorted(state.ports.items()))
+    return Check("ports", True, f"recorded: {recorded}" if recorded else f"free ports on {ports.HOST}")
+
+
+def check_jars(project: Path) -> Check:
+    """Check that every jar that jars/*/pom.xml list has been fetched."""
+    expected = list(listed_jars(project / "jars"))
+    missing = [str(jar.relative_to(project)) for jar in expected if not jar.is_file()]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        return Check("jars", False, f"missing: {', '.join(missing[:3])}{more}", "make jars")
+    if not expected:
+        return Check("jars", False, "jars/*/pom.xml list none", "git checkout jars")
+    return Check("jars", True, f"all {len(expected)} fetched")
+
+
+def listed_jars(folder: Path) -> Iterator[Path]:
+    """Yield where each jar that `folder`/*/pom.xml list has to be after `make jars`."""
+    parent = ElementTree.parse(folder / "pom.xml").getroot()  # noqa: S314
+    versions = {one.tag.removeprefix(_POM): one.text or "" for one in parent.iterfind(f"{_POM}properties/*")}
+
+    def text(element: ElementTree.Element, tag: str) -> str:
+        raw = element.findtext(f"{_POM}{tag}", "")
+        return re.sub(r"\$\{([^}]+)\}", lambda name: versions.get(name[1], name[0]), raw)
+
+    for module in parent.iterfind(f"{_POM}modules/{_POM}module"):
+        target = folder / (module.text or "") / "target"
+        pom = ElementTree.parse(target.parent / "pom.xml").getroot()  # noqa: S314
+        if pom.findtext(f"{_POM}packaging") == "jar":  # our own classes, compiled by `make jars`
+            yield target / "jars" / f"{text(pom, 'artifactId')}-{parent.findtext(f'{_POM}version')}.jar"
+        for dependency in pom.iterfind(f"{_POM}dependencies/{_POM}dependency"):
+            if text(dependency, "scope") == "provided":
+                continue
+            classifier = text(dependency, "classifier")
+            name = f"{text(dependency, 'artifactId')}-{text(dependency, 'version')}"
+            yield target / "jars" / f"{name}{'-' if classifier else ''}{classifier}.jar"
+        for item in pom.iter(f"{_POM}artifactItem"):  # the registry: an archive with a program in it
+            yield target / "registry" / f"{text(item, 'artifactId')}-{text(item, 'version')}-runner.jar"
+
+
+def check_packages(requirements: Path) -> Check:
+    """Check that the installed Python packages are those that requirements.txt pins."""
+    if not requirements.is_file():
+        return Check("packages", False, f"{requirements} is missing", "git checkout requirements.txt")
+    pinned = re.findall(r"^([\w.-]+)(?:\[[^\]]*\])?==([^\s;#]+)", requirements.read_text("utf-8"), re.M)
+    wrong = []
+    for name, version in pinned:
+        found = _installed(name)
+        if found != version:
+            wrong.append(f"{name} {found or 'is missing'} instead of {version}")
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        return Check("packages", False, f"{'; '.join(wrong[:3])}{more}", "make setup")
+    return Check("packages", True, f"all {len(pinned)} as pinned")
+
+
+def check_services(home: Home) -> list[Check]:
+    """Check each service: one that runs or was stopped is right, one that crashed or is silent is not."""
+    return [_service_check(one) for one in services.status(home)]
+
+
+def _service_check(one: services.ServiceStatus) -> Check:
+    if one.state == "running":
+        return Check(one.name, True, f"running at {one.address}")
+    if one.state == "stopped":
+        return Check(one.name, True, "not running (start: python -m workbench up)")
+    remedy = "python -m workbench up" if one.state == "crashed" else "python -m workbench down"
+    return Check(one.name, False, f"{one.state}: {one.detail} (log: {one.log})", remedy)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

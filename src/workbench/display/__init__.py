@@ -1,0 +1,1 @@
+"""What `display` shows: tables, and streams while they run."""

@@ -1,0 +1,288 @@
+"""The one folder that holds everything the workbench keeps: state, logs, data and executed notebooks."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from topiclake.errors import ConfigError, StorageError
+from workbench.host.files import replace_json
+
+HOME_VARIABLE = "WORKBENCH_HOME"
+LOCK_SECONDS = 180.0
+#: Says that a folder is a workbench's home. A folder of somebody else may hold `data` or `logs`, too.
+MARKER = ".topiclake-workbench"
+#: What `reset` deletes of a home, the marker last: an interrupted `reset` can be repeated. Anything else in
+#: the folder belongs to somebody else.
+OWN_ENTRIES = (
+    "state.json",
+    "logs",
+    "data",
+    "datalake",
+    "dbfs",
+    "runs",
+    "tmp",
+    "mounts.json",
+    "spark",
+    "lock",
+    "demo.lock",
+    "jobs",
+    "job start.lock",
+    "lab",
+    MARKER,
+)
+
+
+@dataclass(frozen=True)
+class ProcessRecord:
+    """A process that the workbench started: its id, and when it was created, since ids are used again."""
+
+    pid: int
+    created: float
+
+
+@dataclass
+class State:
+    """What one command leaves for the next.
+
+    Attributes:
+        ports: Port by name; stays when the services stop, so that addresses stay the same.
+        processes: The processes that should be running, by service.
+        extras: What was asked for beside broker and registry, until `down`.
+    """
+
+    ports: dict[str, int] = field(default_factory=dict)
+    processes: dict[str, ProcessRecord] = field(default_factory=dict)
+    extras: list[str] = field(default_factory=list)
+
+
+def find_project(start: Path | None = None) -> Path:
+    """Return the folder that holds `conf/` and `jars/`: upward from `start`, else around this package.
+
+    Args:
+        start: Where to begin; the current folder by default.
+
+    Raises:
+        ConfigError: Neither place is inside a checkout of the project.
+    """
+    for origin in (start or Path.cwd(), Path(__file__).parent):
+        for folder in (origin.resolve(), *origin.resolve().parents):
+            if (folder / "conf").is_dir() and (folder / "jars" / "pom.xml").is_file():
+                return folder
+    raise ConfigError(
+        "no folder with conf/ and jars/ is here or above",
+        "cd into the checkout of Topiclake",
+        reason="no_project",
+    )
+
+
+@dataclass(frozen=True)
+class Home:
+    """The paths of one workbench.
+
+    Attributes:
+        folder: Where everything is kept; `<project>/.workbench`, or the environment's WORKBENCH_HOME.
+        project: The checkout, for jars, configuration and notebooks.
+    """
+
+    folder: Path
+    project: Path
+
+    @classmethod
+    def find(cls) -> Home:
+        """Return the home that the environment asks for, else the project's own."""
+        project = find_project()
+        chosen = os.environ.get(HOME_VARIABLE)
+        return cls(Path(chosen).expanduser().resolve() if chosen else project / ".workbench", project)
+
+    @property
+    def state_file(self) -> Path:
+        """The ports and processes, as JSON."""
+        return self.folder / "state.json"
+
+    @property
+    def logs(self) -> Path:
+        """One log a service."""
+        return self.folder / "logs"
+
+    @property
+    def data(self) -> Path:
+        """What the services keep: `kafka` and `registry`."""
+        return self.folder / "data"
+
+    @property
+    def datalake(self) -> Path:
+        """The folder that plays blob storage."""
+        return self.folder / "datalake"
+
+    @property
+    def runs(self) -> Path:
+        """Executed notebooks."""
+        return self.folder / "runs"
+
+    @property
+    def jobs(self) -> Path:
+        """The jobs' database, and the logs and values of their runs."""
+        return self.folder / "jobs"
+
+    @property
+    def lab(self) -> Path:
+        """What JupyterLab keeps: its settings, and the outputs of notebooks that were run in it."""
+        return self.folder / "lab"
+
+    @property
+    def tmp(self) -> Path:
+        """Temporary files of the services."""
+        return self.folder / "tmp"
+
+    def log(self, service: str) -> Path:
+        """Return the log file of a service."""
+        return self.logs / f"{service}.log"
+
+    def prepare(self) -> None:
+        """Create the folders, readable by their owner only.
+
+        Raises:
+            ConfigError: The path holds a character that Kafka or the registry's database takes as its own, or
+                the folder holds what the workbench has not made.
+            StorageError: The folder cannot be written.
+        """
+        self._require_own()
+        if set(str(self.folder)) & set(",;\\\n"):
+            raise ConfigError(
+                f"the state folder {self.folder} holds a comma, semicolon or backslash",
+                f"{HOME_VARIABLE}=<another folder>",
+                folder=str(self.folder),
+                reason="character",
+            )
+        try:
+            for folder in (self.folder, self.logs, self.data, self.datalake, self.runs, self.tmp):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.folder / MARKER).touch()
+            tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            raise StorageError(
+                f"the state folder {self.folder} cannot be written ({error.strerror})",
+                f"{HOME_VARIABLE}=<a folder of your own>",
+                folder=str(self.folder),
+                reason="not_writable",
+            ) from error
+
+    def _require_own(self) -> None:
+        if self.folder in (Path(self.folder.anchor), Path.home().resolve()):
+            why = "is no folder of its own"
+        elif self.is_marked or not self.folder.is_dir() or not any(self.folder.iterdir()):
+            return
+        else:
+            why = f"holds other files, and no {MARKER}, by which the workbench knows its own folder"
+        raise ConfigError(
+            f"the state folder {self.folder} {why}",
+            f"{HOME_VARIABLE}=<an empty folder>",
+            folder=str(self.folder),
+            reason="not_own",
+        )
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the workbench has made this folder."""
+        return (self.folder / MARKER).is_file()
+
+    def load(self) -> State:
+        """Return the recorded state; an absent or damaged file is an empty state.
+
+        A damaged file loses nothing that matters: ports are chosen again, and processes carry a mark of
+        this home by which they are found (see `workbench.host.processes.marked`).
+        """
+        try:
+            raw = json.loads(self.state_file.read_text(encoding="utf-8"))
+            processes = {name: ProcessRecord(**record) for name, record in raw["processes"].items()}
+            ports = {name: int(port) for name, port in raw["ports"].items()}
+            return State(ports, processes, [str(name) for name in raw.get("extras", [])])
+        except FileNotFoundError:
+            return State()
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return State()
+
+    def save(self, state: State) -> None:
+        """Replace the recorded state in one step: a reader sees the old one or the new one, never half."""
+        replace_json(self.state_file, asdict(state))
+
+    @contextmanager
+    def lock(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+        """Keep other commands on this home out; the lock falls when its process ends, however it ends.
+
+        Raises:
+            StorageError: Another command holds it for longer than `seconds`.
+        """
+        self.prepare()
+        with (self.folder / "lock").open("a") as file:
+            deadline = time.monotonic() + seconds
+            while not _try_lock(file.fileno()):
+                if time.monotonic() > deadline:
+                    raise StorageError(
+                        f"another command has been starting or stopping services in {self.folder} "
+                        f"for {seconds:.0f} s",
+                        "wait for it or end it",
+                        folder=str(self.folder),
+                        reason="locked",
+                    )
+                time.sleep(0.1)
+            yield
+
+    @contextmanager
+    def sole(self, command: str) -> Iterator[None]:
+        """Keep a second run of `command` out of this home; falls like `lock`.
+
+        Raises:
+            StorageError: It runs already.
+        """
+        self.prepare()
+        with (self.folder / f"{command}.lock").open("a") as file:
+            if not _try_lock(file.fileno()):
+                raise StorageError(
+                    f"another {command} runs in {self.folder}",
+                    f"wait for it, or WORKBENCH_HOME=<another folder> python -m workbench {command}",
+                    folder=str(self.folder),
+                    command=command,
+                    reason="locked",
+                )
+            yield
+
+    def own_entries(self) -> list[Path]:
+        """Return what `clear` would delete; nothing of a folder that the workbench has not made."""
+        if not self.is_marked:
+            return []
+        return [path for name in OWN_ENTRIES if (path := self.folder / name).exists()]
+
+    def clear(self) -> None:
+        """Delete what the workbench made, and the folder itself when nothing else is in it."""
+        for path in self.own_entries():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+
+def folder_bytes(path: Path) -> int:
+    """Return the size of a file, or of all files below a folder, in bytes."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

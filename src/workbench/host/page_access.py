@@ -1,0 +1,33 @@
+"""Who may see a page: who brings its token, and asks for it by this machine's own name."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+
+from workbench.host.ports import HOST
+
+
+@dataclass(frozen=True)
+class PageAccess:
+    """The port and the token of a page, and the address that it is asked for by."""
+
+    port: int
+    token: str = field(repr=False)
+    address: str = HOST
+
+    @property
+    def url(self) -> str:
+        """The address, with the token."""
+        return f"http://{self.address}:{self.port}/?token={self.token}"
+
+    def is_own(self, host: str) -> bool:
+        """Whether a request's `Host` is this page's.
+
+        A page elsewhere whose name was bound to 127.0.0.1 would ask with that name.
+        """
+        return host in {f"{one}:{self.port}" for one in (self.address, HOST, "localhost")}
+
+    def fits(self, given: str) -> bool:
+        """Whether this is the token; takes as long for each that is not."""
+        return hmac.compare_digest(given.encode(), self.token.encode())

@@ -1,0 +1,1 @@
+"""The process that executes the cells of a notebook, with `spark`, `dbutils` and magic commands."""

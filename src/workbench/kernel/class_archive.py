@@ -1,0 +1,54 @@
+"""Make the archive of Spark's classes, with which each later start of Spark takes a third less.
+
+python -m workbench.kernel.class_archive jars
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from topiclake.session import ARCHIVE_OPTIONS, CLASS_ARCHIVE, spark_conf
+from workbench.kernel.session import NotebookSession
+
+
+def main(jars_folder: Path) -> None:
+    """Start Spark once, have it do a little of everything, and keep the classes that it loaded.
+
+    The JVM writes the archive when it ends; where it cannot, there is none, and Spark starts as before.
+    """
+    jars_folder = jars_folder.resolve()
+    archive = jars_folder / CLASS_ARCHIVE
+    archive.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.parent) as name:
+        folder, made = Path(name), Path(name) / archive.name
+        session = NotebookSession("class-archive", folder, jars_folder.parent, conf=_dumping(made))
+        spark = session.start()
+        table = str(folder / "table")
+        for _ in range(2):
+            rows = spark.range(1000).selectExpr("id", "id % 7 AS key", "cast(id AS STRING) AS text")
+            rows.write.format("delta").mode("append").save(table)
+        spark.read.format("delta").load(table).groupBy("key").count().orderBy("key").collect()
+        query = (
+            spark.readStream.format("delta")
+            .load(table)
+            .writeStream.format("delta")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(folder / "copy"))
+        )
+        query.awaitTermination()
+        session.stop(seconds=60)
+        if made.exists():
+            os.replace(made, archive)
+
+
+def _dumping(made: Path) -> dict[str, str]:
+    options = spark_conf()["spark.driver.extraJavaOptions"]
+    return {"spark.driver.extraJavaOptions": f'{options} "-XX:ArchiveClassesAtExit={made}" {ARCHIVE_OPTIONS}'}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

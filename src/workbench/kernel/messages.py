@@ -1,0 +1,162 @@
+"""What runner and kernel say to each other: the kernel's context, and messages without secrets."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.session import Session
+
+from workbench.host.files import replace_json
+from workbench.host.redaction import Redactor
+
+#: Names the file with the kernel's `Context`.
+CONTEXT_VARIABLE = "WORKBENCH_KERNEL_CONTEXT"
+EXIT_MIME_TYPE = "application/vnd.topiclake.notebook-exit+json"
+FAILURE_MESSAGE = "workbench_failure"
+
+#: How a kernel is started; Jupyter puts the file in.
+KERNEL_COMMAND = (sys.executable, "-m", "workbench.kernel.kernel", "-f", "{connection_file}")
+
+#: Where Jupyter's server names the notebook that it starts a kernel for.
+SESSION_VARIABLE = "JPY_SESSION_NAME"
+
+#: Messages that carry what a notebook shows; the others carry the protocol's own words.
+SHOWN_MESSAGES = frozenset(
+    {"stream", "display_data", "update_display_data", "execute_result", "error", "execute_reply"}
+    | {"execute_input", FAILURE_MESSAGE}
+    # Shift-Tab, Tab and the debugger show values of variables.
+    | {"inspect_reply", "complete_reply", "history_reply", "debug_reply", "debug_event"}
+)
+
+#: What stands below these keys is the protocol's own, also in such messages.
+PROTOCOL_KEYS = ("status", "name", "type", "command", "event")
+
+#: The JVM writes it before any setting of ours counts, and nobody can act on it.
+NOISE = re.compile(r"WARNING: Using incubator modules:.*\n?")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a kernel is told at its start; a lab's kernel is told its notebook by Jupyter."""
+
+    notebook: str
+    home_folder: str
+    project_folder: str
+    parameters: dict[str, str]
+    #: Values that are shown nowhere: what fetched them handed them on, in a parameter perhaps.
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    #: Whether JupyterLab shows the notebook.
+    in_lab: bool = False
+
+    def save(self, file: Path) -> None:
+        """Write it for the kernel process; its owner alone can read it."""
+        replace_json(file, asdict(self))
+
+    @classmethod
+    def load(cls, file: Path) -> Context:
+        """Read what `save` has written."""
+        return cls(**json.loads(file.read_text(encoding="utf-8")))
+
+
+def kernel_environment(context: Path, ipython: Path) -> dict[str, str]:
+    """Return the variables of a kernel's process, beside those that it inherits.
+
+    Args:
+        context: Where its `Context` was saved.
+        ipython: A folder for IPython: the user's own start-up files and history stay out of it.
+    """
+    return {
+        CONTEXT_VARIABLE: str(context),
+        "IPYTHONDIR": str(ipython),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+class StartNoise:
+    """Takes out of a stream's pieces of text what the JVM says at its start; its line may end in the next."""
+
+    def __init__(self) -> None:
+        self._line_is_open = False
+
+    def remove(self, text: str) -> str:
+        """Return a piece without it."""
+        if self._line_is_open:
+            text = text.removeprefix("\n")
+        found = list(NOISE.finditer(text))
+        self._line_is_open = bool(found) and found[-1].end() == len(text) and not text.endswith("\n")
+        return NOISE.sub("", text)
+
+
+class RedactingSession(Session):
+    """Sends the kernel's messages, without the secrets that the notebook fetched.
+
+    Text of a stream whose end may be the first half of a secret waits for the next piece, or for the end
+    of the cell.
+    """
+
+    redactor = Redactor()
+
+    def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - traitlets
+        super().__init__(**kwargs)
+        self._held: dict[str, str] = {}
+        self._releasing = False
+        self._lock = threading.RLock()
+        self._noise: dict[str, StartNoise] = defaultdict(StartNoise)
+
+    def send(
+        self,
+        stream: Any,  # noqa: ANN401 - a socket of one of several kinds
+        msg_or_type: dict[str, Any] | str,
+        *args: Any,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> dict[str, Any] | None:
+        """Send a message; of a stream's text without what the JVM says at its start."""
+        if isinstance(msg_or_type, dict) and msg_or_type["header"]["msg_type"] == "stream":
+            content = msg_or_type["content"]
+            text = self._noise[content["name"]].remove(content["text"])
+            if content["text"] and not text:
+                return None
+            msg_or_type = {**msg_or_type, "content": {**content, "text": text}}
+        return super().send(stream, msg_or_type, *args, **named)
+
+    def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
+        """Turn a message into bytes."""
+        kind, content = msg["header"]["msg_type"], msg.get("content")
+        if kind in SHOWN_MESSAGES and isinstance(content, dict):
+            if kind == "stream":
+                content = {**content, "text": self._join(content["name"], content["text"])}
+            kept = {key: content[key] for key in PROTOCOL_KEYS if key in content}
+            shown = {key: value for key, value in content.items() if key not in kept}
+            msg = {**msg, "content": {**kept, **self._redacted(shown)}}
+        return super().serialize(msg, ident)
+
+    def release(self) -> Iterator[tuple[str, str]]:
+        """Return what still waits, by stream, and let it pass."""
+        with self._lock:
+            held, self._held, self._releasing = self._held, {}, True
+            try:
+                yield from held.items()
+            finally:
+                self._releasing = False
+
+    def _redacted(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {key: self.redactor.redact_all(value) for key, value in content.items()}
+
+    def _join(self, name: str, text: str) -> str:
+        with self._lock:
+            if self._releasing:
+                return text
+            whole = self.redactor.redact(self._held.pop(name, "") + text)
+            open_end = self.redactor.open_end(whole)
+            if open_end:
+                self._held[name] = whole[-open_end:]
+            return whole[: len(whole) - open_end]

@@ -1,0 +1,126 @@
+"""A kernel's operating system process: its start, its end, and the end of all it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+
+from workbench.kernel.messages import KERNEL_COMMAND, Context, kernel_environment
+
+#: A UNIX socket's path may have 107 characters; below a longer folder the kernel speaks TCP on loopback.
+LONGEST_SOCKET_FOLDER = 80
+GRACE_SECONDS = 20.0
+INTERRUPTED_GRACE_SECONDS = 10.0
+LAST_LOG_LINES = 5
+
+
+class KernelProcess:
+    """A fresh kernel in a session of its own, so that a terminal's Ctrl-C reaches the runner alone.
+
+    Args:
+        context: What the kernel is told.
+        folder: Its working directory.
+        environment: Its environment variables, all of them.
+    """
+
+    def __init__(self, context: Context, folder: Path, environment: Mapping[str, str]) -> None:
+        self._context = context
+        self._folder = folder
+        self._environment = dict(environment)
+        self._state = Path(tempfile.mkdtemp(prefix="workbench-kernel-"))
+        self._log = self._state / "kernel.log"
+        self._pid: int | None = None
+        self.manager = self._kernel_manager()
+
+    async def start(self) -> None:
+        """Start the process; whether it answers shows only with its first message."""
+        context_file = self._state / "context.json"
+        self._context.save(context_file)
+        variables = kernel_environment(context_file, self._state / "ipython")
+        environment = {**self._environment, **variables}
+        # ipykernel shows no output of subprocesses and the JVM when it finds this.
+        environment.pop("PYTEST_CURRENT_TEST", None)
+        with open(self._log, "wb") as log:
+            await self.manager.start_kernel(cwd=str(self._folder), env=environment, stdout=log, stderr=log)
+        provisioner: Any = self.manager.provisioner
+        self._pid = provisioner.pid
+
+    async def end_cause(self) -> str:
+        """Tell how the process ended: its exit code or signal, and its last words."""
+        provisioner: Any = self.manager.provisioner
+        status = await provisioner.poll()
+        if status is None:
+            return "it does not answer"
+        lines = (
+            self._log.read_text(encoding="utf-8", errors="replace").split("\n") if self._log.exists() else []
+        )
+        words = " | ".join([line.strip() for line in lines if line.strip()][-LAST_LOG_LINES:])
+        name = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        return f"{name}: {words}" if words else name
+
+    async def stop(self, *, interrupted: bool) -> None:
+        """End the kernel, its JVM and whatever else it has started, and remove its files.
+
+        Args:
+            interrupted: A cell is being executed and is to be broken off.
+        """
+        left_over = self._descendants()
+        try:
+            if interrupted:
+                with contextlib.suppress(Exception):
+                    await self.manager.interrupt_kernel()
+            self.manager.shutdown_wait_time = INTERRUPTED_GRACE_SECONDS if interrupted else GRACE_SECONDS
+            with contextlib.suppress(Exception):
+                await self.manager.shutdown_kernel(now=False)
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._sweep, left_over))
+
+    def _kernel_manager(self) -> AsyncKernelManager:
+        made = AsyncKernelManager(
+            connection_file=str(self._state / "kernel.json"), shutdown_wait_time=GRACE_SECONDS
+        )
+        if len(str(self._state)) < LONGEST_SOCKET_FOLDER:
+            made.transport = "ipc"
+        made._kernel_spec = KernelSpec(
+            argv=list(KERNEL_COMMAND), display_name="Topiclake workbench", language="python"
+        )
+        return made
+
+    def _descendants(self) -> set[psutil.Process]:
+        """Return the kernel's processes: its children, and all of its session should it be dead already."""
+        if self._pid is None:
+            return set()
+        found = {process for process in psutil.process_iter() if _session_of(process.pid) == self._pid}
+        with contextlib.suppress(psutil.Error):
+            found |= set(psutil.Process(self._pid).children(recursive=True))
+        return {process for process in found if process.pid != os.getpid()}
+
+    def _sweep(self, known: set[psutil.Process]) -> None:
+        everything = list(known | self._descendants())
+        # The JVM ends by itself when the kernel is gone, and removes its files then.
+        _, alive = psutil.wait_procs(everything, timeout=3)
+        # A notebook that this one runs has a kernel to stop and a page to save.
+        for send, seconds in ((psutil.Process.terminate, 15), (psutil.Process.kill, 5)):
+            for process in alive:
+                with contextlib.suppress(psutil.Error):
+                    send(process)
+            _, alive = psutil.wait_procs(alive, timeout=seconds)
+        shutil.rmtree(self._state, ignore_errors=True)
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None

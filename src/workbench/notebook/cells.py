@@ -1,0 +1,42 @@
+"""Cells as Databricks' editor has them, typed into Jupyter: `%sql` on a line of its own, `%md`, `%python`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench.notebook.source import COMMANDS, LANGUAGE, LANGUAGES, NotebookSourceError, read_cell
+
+
+class CellLanguages:
+    """An input transformation for IPython, which gives a cell the meaning that it has in a source file.
+
+    Args:
+        is_magic: Tells whether IPython knows a magic; those that Databricks does not have are left to it.
+    """
+
+    # For IPython: not to be tried on a cell that is still being typed, where an error is no answer.
+    has_side_effects = True
+
+    def __init__(self, is_magic: Callable[[str], bool]) -> None:
+        self._is_magic = is_magic
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        """Return the lines that IPython is to execute.
+
+        Raises:
+            NotebookSourceError: The cell's language does not run here.
+        """
+        found = LANGUAGE.match(lines[0]) if lines else None
+        name = found["name"] if found else ""
+        language = LANGUAGES.get(name)
+        if not name or language in COMMANDS or (language is None and self._is_magic(name)):
+            return lines
+        magic = [f"# MAGIC {line}" for line in "".join(lines).split("\n")]
+        try:
+            cell = read_cell(Path(), 0, 1, "", magic)
+        except NotebookSourceError as error:
+            # File and line are those of the cell, above the message.
+            raise NotebookSourceError(error.cause.partition(": ")[2], error.remedy, **error.fields) from None
+        code = f"%%markdown\n{cell.source}" if cell.language == "md" else cell.code
+        return code.splitlines(keepends=True)

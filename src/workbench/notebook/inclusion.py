@@ -1,0 +1,119 @@
+"""`%run`: which notebooks a notebook includes, and the values that it gives to their widgets."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from topiclake.errors import ConfigError
+from workbench.notebook.source import NotebookSource, NotebookSourceError, read_notebook
+
+PATH = re.compile(
+    r"%run[ \t]+(?:\"(?P<double>[^\"]+)\"|'(?P<single>[^']+)'|(?P<bare>[^$\"'=]*[^$\"'=\s]))\s*"
+)
+VALUE = re.compile(
+    r"\$(?P<name>[\w.-]+)\s*=\s*(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s$\"']+))(?:\s+|$)"
+)
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """A notebook that another one includes, what it gives to the widgets, and the place that says so."""
+
+    source: NotebookSource
+    values: Mapping[str, str]
+    where: str
+
+
+def inclusions(source: NotebookSource, above: Sequence[Path] = ()) -> Iterator[Inclusion]:
+    """Read the notebooks that a notebook includes, and those that they include.
+
+    Args:
+        source: The notebook.
+        above: The notebooks that include it.
+
+    Raises:
+        ConfigError: One does not exist.
+        NotebookSourceError: One cannot run here, includes itself, or a `%run` is not written right.
+    """
+    chain = (*above, source.path)
+    for cell in source.runnable:
+        if cell.language == "run":
+            where = f"{source.path}, cell {cell.number}, line {cell.line}"
+            path, values = read_run(cell.source, where)
+            found = find_notebook(path, source.path.parent, where)
+            check_cycle((*chain, found))
+            included = read_notebook(found)
+            yield Inclusion(included, values, where)
+            yield from inclusions(included, chain)
+
+
+def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
+    """Return path and values of `%run <path> $name="value" …`.
+
+    Raises:
+        NotebookSourceError: It is written otherwise.
+    """
+    found, values = PATH.match(text), {}
+    at = found.end() if found else 0
+    while at < len(text) and (value := VALUE.match(text, at)):
+        values[value["name"]] = _written(value)
+        at = value.end()
+    if found is None or at < len(text):
+        raise NotebookSourceError(
+            f"{where}: '{text}' cannot be read",
+            '%run ./notebook $name="value"',
+            place=where,
+            text=text,
+            reason="unreadable",
+        )
+    return _written(found), values
+
+
+def find_notebook(path: str, folder: Path, where: str = "") -> Path:
+    """Return the file of a notebook that another one names; `.py` may be left out.
+
+    Args:
+        path: As it is written, relative to `folder`.
+        folder: Where the notebook that names it lies.
+        where: The place that names it, for the error.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    named = Path(os.path.normpath(folder / path))
+    for file in (named, named.with_name(f"{named.name}.py")):
+        if file.is_file():
+            return file
+    raise ConfigError(
+        f"{where}: {named}.py does not exist" if where else f"notebook {named}.py does not exist",
+        notebook=f"{named}.py",
+        place=where,
+        reason="missing",
+    )
+
+
+def check_cycle(chain: Sequence[Path]) -> None:
+    """Refuse a notebook that is included by one that it includes.
+
+    Args:
+        chain: The notebooks, each included by the one before it.
+
+    Raises:
+        NotebookSourceError: The last one is among those before it.
+    """
+    if chain[-1].resolve() in [path.resolve() for path in chain[:-1]]:
+        names = " → ".join(path.name for path in chain)
+        raise NotebookSourceError(
+            f"%run goes round in a circle: {names}",
+            "one of them without %run",
+            chain=tuple(path.name for path in chain),
+            reason="circle",
+        )
+
+
+def _written(found: re.Match[str]) -> str:
+    return next(found[kind] for kind in ("double", "single", "bare") if found[kind] is not None)

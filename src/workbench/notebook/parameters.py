@@ -1,0 +1,113 @@
+"""The parameters of a notebook, read from its text before anything is started."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from topiclake.errors import ConfigError
+from workbench.notebook.inclusion import inclusions
+from workbench.notebook.source import NotebookSource
+
+WIDGET_KINDS = frozenset({"text", "dropdown", "combobox", "multiselect"})
+LIBRARY = "topiclake"
+
+
+def widget_names(source: NotebookSource) -> set[str] | None:
+    """Return the names of the widgets of a notebook and of those that it includes.
+
+    None when the text does not tell them all: a name is no literal, a cell is no Python, or `dbutils` is
+    handed on.
+    """
+    sources = (source, *(included.source for included in inclusions(source)))
+    cells = [cell for one in sources for cell in one.runnable if cell.language in ("python", "pip")]
+    try:
+        nodes = [node for cell in cells for node in ast.walk(_parsed(cell.source))]
+    except SyntaxError:
+        return None
+    found = set(_defined_widgets(nodes))
+    names = {name for name in found if name is not None}
+    return names if names == found else None
+
+
+def check_parameters(source: NotebookSource, parameters: Mapping[str, str]) -> None:
+    """Refuse a value that no widget takes, of the run or of a `%run`, before anything is started.
+
+    Raises:
+        ConfigError: There is one, or an included notebook does not exist.
+        NotebookSourceError: An included notebook cannot run here, or includes itself.
+    """
+    _check_names(source, parameters, "-p ")
+    for included in inclusions(source):
+        _check_names(included.source, included.values, "$", f"{included.where}: ")
+
+
+def _check_names(source: NotebookSource, values: Mapping[str, str], before: str, where: str = "") -> None:
+    names = widget_names(source)
+    for name in values:
+        if names is not None and name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            raise ConfigError(
+                f"{where}{source.path.name} has no widget '{name}'; "
+                f"it has {', '.join(sorted(names)) or 'no widgets'}",
+                f"{before}{near[0]}={values[name]}" if near else "one of these names",
+                notebook=source.path.name,
+                widget=name,
+                allowed=tuple(sorted(names)),
+                place=where.removesuffix(": "),
+            )
+
+
+def _defined_widgets(nodes: Sequence[ast.AST]) -> Iterator[str | None]:
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    looked_into = {node.value for node in nodes if isinstance(node, ast.Attribute)}
+    asked = {call.func.value for call in calls if isinstance(call.func, ast.Attribute)}
+    library = set(_library_names(nodes))
+    handed = {
+        given
+        for call in calls
+        if ast.unparse(call.func).partition(".")[0] in library
+        for given in (*call.args, *(word.value for word in call.keywords))
+    }
+    allowed = looked_into | handed
+    for node in nodes:
+        match node:
+            case ast.Name(id="dbutils") if node not in allowed:
+                yield None
+            case ast.Attribute(value=ast.Name(id="dbutils"), attr="widgets") if node not in asked:
+                yield None
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="widgets"), attr=kind)):
+                if kind in WIDGET_KINDS:
+                    yield _literal([*node.args[:1], *(w.value for w in node.keywords if w.arg == "name")])
+
+
+def _library_names(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """Return what a notebook calls the library, which takes `dbutils` and defines no widgets."""
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                yield from (one.asname or one.name for one in names if one.name == LIBRARY)
+            case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == LIBRARY:
+                yield from (one.asname or one.name for one in names)
+
+
+def _parsed(source: str) -> ast.Module:
+    python = [line for line in source.split("\n") if not line.startswith("%")]
+    try:
+        return ast.parse("\n".join(python))
+    except SyntaxError:
+        # Slow to import, and few notebooks need it: for `!ls`, and magics inside of a block.
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        transformer: Any = TransformerManager  # it carries no types
+        return ast.parse(str(transformer().transform_cell(source)))
+
+
+def _literal(names: list[ast.expr]) -> str | None:
+    match names:
+        case [ast.Constant(value=str(name)), *_]:
+            return name
+        case _:
+            return None

@@ -1,0 +1,51 @@
+"""The process of `dbutils.notebook.run`: `python -m workbench.runner.child <file>`.
+
+The file says what to run, and holds the result afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from topiclake.errors import TopiclakeError
+from workbench.host.home import Home
+from workbench.runner.runner import run_notebook
+
+POLL_SECONDS = 1.0
+
+
+def main(file: Path) -> None:
+    """Run the notebook; write its exit value, or the error's text."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    asked = json.loads(file.read_text(encoding="utf-8"))
+    home = Home(Path(asked["home_folder"]), Path(asked["project_folder"]))
+    try:
+        # A kernel asks for colours (FORCE_COLOR); what is shown here is lines of its cell.
+        console = Console(force_terminal=False, color_system=None)
+        done = run_notebook(
+            Path(asked["notebook"]), asked["arguments"], home, {}, console, secrets=asked["secrets"]
+        )
+    except TopiclakeError as error:
+        result = {"error": str(error)}
+    else:
+        result = {"exit_value": done.exit_value}
+    file.write_text(json.dumps(result), encoding="utf-8")
+
+
+def _end_with(parent: int) -> None:
+    """Stop the run, as SIGTERM does, when the kernel that asked for it is gone."""
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

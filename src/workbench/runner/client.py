@@ -1,0 +1,69 @@
+"""The runner's side of a kernel: nbclient, and what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+from workbench.kernel.messages import FAILURE_MESSAGE
+from workbench.runner.progress import Progress
+
+#: A stream that is shown has shown something behind it. The notebook's own names may be gone.
+END_CELLS = "get_ipython().kernel.workspace.end_cells()"
+
+
+class Client(NotebookClient):
+    """nbclient, which shows the kernel's streams as they come and keeps its report of a failure."""
+
+    progress: Progress
+    failure: Mapping[str, Any] | None = None
+
+    def process_message(
+        self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int
+    ) -> nbformat.NotebookNode | None:
+        """Take one message of the running cell."""
+        if msg["msg_type"] == FAILURE_MESSAGE:
+            self.failure = msg["content"]
+            return None
+        if msg["msg_type"] == "stream":
+            self.progress.stream(msg["content"]["name"], msg["content"]["text"])
+        self._show_stream(msg)
+        return super().process_message(msg, cell, cell_index)
+
+    async def end_cells(self) -> None:
+        """Wait behind the last cell for the streams that are shown.
+
+        Raises:
+            CellExecutionError: A stream failed.
+        """
+        self.timeout, self.failure = 0, None
+        made: Any = nbformat.v4
+        self.nb.cells.append(made.new_code_cell(END_CELLS))
+        try:
+            await self.async_execute_cell(self.nb.cells[-1], len(self.nb.cells) - 1)
+        finally:
+            self.nb.cells.pop()
+
+    async def take_last_updates(self) -> None:
+        """Take what the kernel shows behind all cells, until it says that it ends.
+
+        Such messages belong to no cell; only changes of what is shown already count.
+        """
+        iopub: Any = self.kc.iopub_channel if self.kc else None
+        kind = "" if iopub else "shutdown_reply"
+        while kind != "shutdown_reply":
+            message = await iopub.get_msg(timeout=None)
+            kind = message["msg_type"]
+            if kind == "update_display_data" and self.nb.cells:
+                self._show_stream(message)
+                super().process_message(message, self.nb.cells[0], 0)
+
+    def _show_stream(self, message: Mapping[str, Any]) -> None:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            # Only the outputs of streams name themselves in their metadata.
+            display_id = message["content"]["metadata"].get("display_id")
+            if display_id is not None:
+                self.progress.show_stream(display_id, message["content"]["data"]["text/plain"])

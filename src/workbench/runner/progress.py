@@ -1,0 +1,112 @@
+"""A notebook's run as its user sees it in the terminal."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.spinner import Spinner
+from rich.text import Text
+
+from workbench.display.table import printable
+from workbench.notebook.source import Cell
+
+LABEL_CHARACTERS = 70
+#: Lines of a terminal that streams cannot have: the running cell, and what was printed last.
+OTHER_LINES = 4
+
+
+class Progress:
+    """Prints each cell with its seconds, and what the notebook prints.
+
+    Args:
+        console: Where to; on a terminal the running cell has a spinner, and streams that `display` shows are
+            drawn anew below all else.
+        cells: How many cells the notebook has.
+    """
+
+    def __init__(self, console: Console, cells: int) -> None:
+        self._console = console
+        self._cells = cells
+        self._label = ""
+        self._started = 0.0
+        self._live: Live | None = None
+        self._streams: dict[str, str] = {}
+        self._unfinished: dict[str, str] = {}
+
+    def start(self, cell: Cell) -> None:
+        """Show that a cell runs."""
+        label = (
+            cell.label if len(cell.label) <= LABEL_CHARACTERS else f"{cell.label[: LABEL_CHARACTERS - 1]}…"
+        )
+        width = len(str(self._cells))
+        self._label = escape(f"[{cell.number:>{width}}/{self._cells}] {label}")
+        self._started = time.monotonic()
+        if self._console.is_terminal:
+            self._draw()
+        else:
+            self._print(f"  {self._label}")
+
+    def show_stream(self, display_id: str, text: str) -> None:
+        """Show the state of a stream in the place of its last one, where a terminal can."""
+        if self._console.is_terminal:
+            self._streams[display_id] = text
+            self._draw()
+
+    def stream(self, name: str, text: str) -> None:
+        """Show what the notebook prints, line by line."""
+        *lines, self._unfinished[name] = (self._unfinished.get(name, "") + text).split("\n")
+        for line in lines:
+            self._print_output(line)
+
+    def end(self, *, success: bool) -> None:
+        """Show that the running cell has ended, and its seconds."""
+        if not self._label:
+            return
+        for rest in self._unfinished.values():
+            if rest:
+                self._print_output(rest)
+        self._unfinished.clear()
+        mark = "[green]✓[/green]" if success else "[red]✗[/red]"
+        seconds = f"[dim]{time.monotonic() - self._started:.1f} s[/dim]"
+        text, self._label = f"{mark} {self._label}  {seconds}", ""
+        if self._streams:
+            self._draw()
+        else:
+            self.close()
+        self._print(text)
+
+    def close(self) -> None:
+        """Leave the last states of the streams, and draw no more."""
+        if self._live is not None:
+            self._live.transient = not self._streams
+            self._live.stop()
+            self._live = None
+
+    def _draw(self) -> None:
+        lines = max(1, (self._console.height - OTHER_LINES) // max(1, len(self._streams)))
+        shown = [_fitting(text, lines) for text in self._streams.values()]
+        running = [Spinner("dots", text=self._label, style="status.spinner")] if self._label else []
+        if self._live is None:
+            self._live = Live(console=self._console, refresh_per_second=12.5)
+            self._live.start()
+        self._live.update(Group(*shown, *running), refresh=True)
+
+    def _print(self, markup: str) -> None:
+        self._console.print(markup, highlight=False, soft_wrap=True)
+
+    def _print_output(self, line: str) -> None:
+        # A progress bar writes its line again and again; the last writing counts.
+        last = line.rstrip("\r").rpartition("\r")[2]
+        self._console.print(f"      {last}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _fitting(text: str, lines: int) -> Text:
+    """Return the first lines of a text, each on one line, without what a terminal would obey."""
+    first, *others = map(printable, text.split("\n")[:lines])
+    shown = Text(first, style="bold", no_wrap=True, overflow="ellipsis")
+    for line in others:
+        shown.append(f"\n{line}", style="not bold")
+    return shown

@@ -1,0 +1,64 @@
+"""Running a notebook beside the services of this folder, for the commands that do so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from topiclake.errors import IngestError
+from workbench.host.home import Home
+from workbench.host.java import require_java
+from workbench.host.parameters import HandedOn
+from workbench.services import control as services
+
+if TYPE_CHECKING:
+    from workbench.runner.runner import NotebookRun
+
+
+def run_with_services(
+    notebook: Path,
+    parameters: Mapping[str, str],
+    home: Home,
+    console: Console | None = None,
+    cell_seconds: int = 0,
+) -> NotebookRun:
+    """Run a notebook that finds the running services by their variables; one that is set already stays.
+
+    Raises:
+        TopiclakeError: Java is missing, or the notebook failed.
+    """
+    require_java()
+    home.prepare()
+    handed = HandedOn.take()
+    environment = services.environment(home)
+    from workbench.runner.runner import run_notebook
+
+    given = {**parameters, **handed.parameters}
+    return run_notebook(
+        notebook.absolute(), given, home, environment, console, cell_seconds, secrets=handed.secrets
+    )
+
+
+def run_for_value(
+    notebook: Path, parameters: Mapping[str, str], home: Home, keys: Set[str]
+) -> dict[str, Any]:
+    """Run a notebook and return its exit value, a JSON object with at least `keys`.
+
+    Its progress goes to standard error, so that standard output carries the value only.
+
+    Raises:
+        TopiclakeError: The notebook failed, as in `run_with_services`.
+        IngestError: It ended with another value.
+    """
+    done = run_with_services(notebook, parameters, home, Console(stderr=True))
+    try:
+        value = json.loads(done.exit_value)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not keys <= value.keys():
+        raise IngestError(f"{notebook} ended without {', '.join(sorted(keys))}", f"a look at {done.html}")
+    return value

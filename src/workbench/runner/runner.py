@@ -1,0 +1,124 @@
+"""Runs a notebook from top to bottom in a fresh kernel, and keeps what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+
+from workbench.host.processes import signals_held
+from workbench.host.redaction import Redactor
+from workbench.kernel.messages import Context
+from workbench.notebook.parameters import check_parameters
+from workbench.notebook.source import read_notebook
+from workbench.runner.execution import CellFailedError, KernelDiedError, NotebookExecution, NotebookRunError
+from workbench.runner.report import RunFacts, make_run_folder, save_run
+
+__all__ = ["CellFailedError", "Home", "KernelDiedError", "NotebookRun", "NotebookRunError", "run_notebook"]
+
+
+class Home(Protocol):
+    """The folders that a run needs."""
+
+    @property
+    def folder(self) -> Path:
+        """The workbench's state."""
+
+    @property
+    def runs(self) -> Path:
+        """Where each run gets a folder."""
+
+    @property
+    def project(self) -> Path:
+        """The folder with conf/, jars/ and notebooks/."""
+
+
+@dataclass(frozen=True)
+class NotebookRun:
+    """A run that succeeded.
+
+    Attributes:
+        exit_value: What `dbutils.notebook.exit` was given, or "".
+        ipynb: The executed notebook.
+        html: The same as a page.
+        seconds: How long it took.
+    """
+
+    exit_value: str
+    ipynb: Path
+    html: Path
+    seconds: float
+
+
+def run_notebook(
+    notebook: Path,
+    parameters: Mapping[str, str],
+    home: Home,
+    environment: Mapping[str, str],
+    console: Console | None = None,
+    cell_seconds: int = 0,
+    secrets: Iterable[str] = (),
+) -> NotebookRun:
+    """Run a notebook and save it, executed, as .ipynb and .html, also when it fails.
+
+    Args:
+        notebook: A file in Databricks source format; its folder is the working directory.
+        parameters: Values for the notebook's widgets.
+        home: Where state, runs and project are.
+        environment: Variables for the kernel, over those of this process.
+        console: Where progress is shown; standard output by default.
+        cell_seconds: After these a cell is stopped with its Spark job and streams; the run fails. 0 is never.
+        secrets: Values that are neither shown nor saved, though a parameter may hold one.
+
+    Raises:
+        ConfigError, NotebookSourceError: The notebook or a parameter is wrong; nothing was started.
+        NotebookRunError: A cell failed or the kernel died; the message names the saved page.
+        KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM; kernel and JVM are gone, the page is named.
+    """
+    source = read_notebook(notebook.absolute())
+    redactor = Redactor(secrets)
+    shown = {name: redactor.redact(value) for name, value in parameters.items()}
+    check_parameters(source, shown)
+    started, clock = datetime.now(timezone.utc), time.monotonic()
+    run_folder = make_run_folder(home.runs, notebook, started)
+    folder, project = str(home.folder.absolute()), str(home.project)
+    context = Context(str(source.path), folder, project, dict(parameters), redactor.values)
+    console = console or Console()
+    execution = NotebookExecution(source, context, environment, console, cell_seconds)
+    failure: BaseException | None = None
+    try:
+        asyncio.run(execution.run())
+    except (NotebookRunError, KeyboardInterrupt, SystemExit) as error:
+        failure = error
+    seconds = time.monotonic() - clock
+    facts = RunFacts(notebook.name, shown, started, seconds, _result(failure, execution.exit_value))
+    # Whoever stops a run asks again after a while: the page is saved all the same.
+    with signals_held():
+        ipynb, page = save_run(execution.notebook, facts, run_folder)
+    if failure is not None:
+        raise _with_page(failure, page, console) from None
+    return NotebookRun(execution.exit_value, ipynb, page, seconds)
+
+
+def _with_page(failure: BaseException, page: Path, console: Console) -> BaseException:
+    if isinstance(failure, NotebookRunError):
+        return type(failure)(failure.cause, failure.remedy, **{**failure.fields, "page": str(page)})
+    # An interruption has no text, and a job's page links what its task's output names.
+    console.print(f"  saved: {page}", markup=False, highlight=False, soft_wrap=True)
+    return failure
+
+
+def _result(failure: BaseException | None, exit_value: str) -> str:
+    match failure:
+        case None:
+            return f"succeeded, exit value: {exit_value}" if exit_value else "succeeded"
+        case NotebookRunError():
+            return f"failed: {failure}"
+        case _:
+            return "interrupted"

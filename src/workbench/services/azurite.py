@@ -1,0 +1,145 @@
+"""Azure's blob store on this machine: Azurite, over TLS, under an account of its own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shlex
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from workbench.host.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
+from workbench.host.files import replace_private
+from workbench.host.home import Home
+from workbench.host.java import Java
+from workbench.host.ports import HOST as LOOPBACK
+from workbench.host.ports import ask
+from workbench.host.processes import marked_environment
+from workbench.host.program_cache import OnProgress, node, npm_program
+from workbench.services.azure_sas import API_VERSION, AccountKey
+
+#: Which version, and the sums of all that it needs.
+LOCKED = Path(__file__).parent / "npm" / "azurite"
+SCRIPT = "dist/src/blob/main.js"
+ACCOUNT = "topiclake"
+#: Names below `localhost` never leave the machine, so that no token can.
+HOST = f"{ACCOUNT}.blob.localhost"
+CONTAINER = "lake"
+#: The JVM's options that make Hadoop's driver find the store and trust it.
+JAVA_OPTIONS_VARIABLE = "WORKBENCH_AZURE_JAVA_OPTIONS"
+
+#: Azurite copies a blob by asking its own address, so Node must know it, and this machine's hosts file stays.
+RESOLVER = """\
+const dns = require("dns");
+const lookup = dns.lookup;
+dns.lookup = (name, options, callback) =>
+  lookup(name === %(host)s ? %(address)s : name, options, callback);
+"""
+
+
+@dataclass(frozen=True)
+class Azurite:
+    """The Azure blob store of a home, with an account key that only this home knows."""
+
+    home: Home
+
+    name = "azure"
+    port_names = ("azure",)
+
+    @property
+    def folder(self) -> Path:
+        """Where it keeps blobs, key and certificate."""
+        return self.home.data / "azure"
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the store shows, and the authority to trust."""
+        return Certificate(*(self.folder / name for name in ("authority.pem", "server.pem", "server.key")))
+
+    def install(self, on_progress: OnProgress) -> None:
+        """Fetch the program from npm, where this checkout does not have it yet."""
+        npm_program(self.home.project, LOCKED, SCRIPT, on_progress)
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """Return the account's address."""
+        return f"https://{HOST}:{ports['azure']}"
+
+    def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
+        """Make the key, a certificate, and what makes Node.js and the JVM find the account's host name."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._key_file.exists():
+            replace_private(self._key_file, base64.b64encode(os.urandom(64)))
+        trust_store(self.folder, make_certificate(self.folder, HOST, LOOPBACK))
+        resolved = {"host": json.dumps(HOST), "address": json.dumps(LOOPBACK)}
+        (self.folder / "resolver.js").write_text(RESOLVER % resolved, encoding="utf-8")
+        (self.folder / "hosts").write_text(hosts_file({HOST: LOOPBACK}), encoding="utf-8")
+
+    def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
+        """Return the command that runs Azurite."""
+        program = npm_program(self.home.project, LOCKED, SCRIPT, lambda _: None)
+        options = {
+            "--blobHost": LOOPBACK,
+            "--blobPort": str(ports["azure"]),
+            "--location": str(self.folder / "blobs"),
+            "--cert": str(self.certificate.certificate),
+            "--key": str(self.certificate.key),
+        }
+        given = [part for option in options.items() for part in option]
+        flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
+        return [str(node()), "-r", str(self.folder / "resolver.js"), str(program), *given, *flags]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the account and its key, the authority, and the marks by which the process is known."""
+        own = {
+            "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key().key}",
+            "NODE_EXTRA_CA_CERTS": str(self.certificate.authority),
+        }
+        return os.environ | own | marked_environment(self.home, self.name)
+
+    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+        """Return what conf/local-azure.yaml names; the token is good for a day."""
+        options = {
+            "jdk.net.hosts.file": self.folder / "hosts",
+            "javax.net.ssl.trustStore": self.folder / "trust.p12",
+            "javax.net.ssl.trustStorePassword": TRUST_PASSWORD,
+        }
+        return {
+            "WORKBENCH_AZURE_SOURCE": f"wasbs://{CONTAINER}@{HOST}:{ports['azure']}/topiclake",
+            "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS": self.key().container_sas(CONTAINER),
+            JAVA_OPTIONS_VARIABLE: shlex.join(f"-D{name}={value}" for name, value in options.items()),
+        }
+
+    def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
+        """Make the container where it is missing; return None when the store answers, else why not."""
+        port, key = ports["azure"], self.key()
+        answer = ask(
+            port,
+            "PUT",
+            f"https://{LOOPBACK}:{port}/{CONTAINER}?restype=container&{key.account_sas()}",
+            seconds,
+            headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
+            verify=str(self.certificate.authority),
+        )
+        if isinstance(answer, str):
+            return answer
+        exists = answer.status_code == requests.codes.conflict
+        return None if answer.ok or exists else f"HTTP status {answer.status_code}"
+
+    def key(self) -> AccountKey:
+        """Return the account's key."""
+        return AccountKey(ACCOUNT, self._key_file.read_text(encoding="ascii"))
+
+    @property
+    def _key_file(self) -> Path:
+        return self.folder / "key"
+
+
+def hosts_file(more: Mapping[str, str]) -> str:
+    """Return the hosts file for a JVM that must know `more`: with it, the JVM resolves nothing else."""
+    names = sorted({"localhost", socket.gethostname(), socket.getfqdn()})
+    return f"{LOOPBACK} {' '.join(names)}\n" + "".join(f"{at} {name}\n" for name, at in more.items())

@@ -1,0 +1,253 @@
+"""Start, watch and stop the embedded services of a home."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from psutil import Process
+
+from topiclake.errors import PlatformError
+from workbench.host import ports as free_ports
+from workbench.host import processes
+from workbench.host.home import Home, State
+from workbench.host.java import require_java
+from workbench.services.azurite import Azurite
+from workbench.services.kafka_broker import KafkaBroker
+from workbench.services.s3_gateway import S3Gateway
+from workbench.services.schema_registry import SchemaRegistry
+from workbench.services.service import Addresses, Extra, Service, ServiceStatus
+from workbench.services.spark_cluster import cluster
+
+__all__ = [
+    "Addresses",
+    "Service",
+    "ServiceStatus",
+    "addresses",
+    "default_services",
+    "down",
+    "start_services",
+    "status",
+    "up",
+]
+START_SECONDS = 120.0
+_TELL_EVERY_SECONDS = 5.0
+OnProgress = Callable[[str], None]
+#: What `up --with` may name.
+EXTRAS: Mapping[str, Callable[[Home], Sequence[Extra]]] = {
+    "azure": lambda home: [Azurite(home)],
+    "s3": lambda home: [S3Gateway(home)],
+    "spark": cluster,
+}
+
+
+def default_services(home: Home) -> tuple[Service, ...]:
+    """Return the broker and the registry of a home."""
+    return (KafkaBroker(home), SchemaRegistry(home))
+
+
+def extras_of(home: Home, names: Sequence[str]) -> tuple[Extra, ...]:
+    """Return the services of what `up --with` was given."""
+    return tuple(service for name in names if name in EXTRAS for service in EXTRAS[name](home))
+
+
+def up(
+    home: Home,
+    on_progress: OnProgress = lambda _: None,
+    time_limit: float = START_SECONDS,
+    extras: Sequence[str] = (),
+) -> Addresses:
+    """Start what does not run yet, wait until it answers, and return the addresses.
+
+    Args:
+        home: The home.
+        on_progress: Is told each step.
+        time_limit: How long the services may take, in seconds.
+        extras: Names of `EXTRAS` to start as well.
+
+    Raises:
+        PlatformError: Java, the jars or a store's program are missing, or a service died or did not answer
+            in time.
+        StorageError: The state folder cannot be written, or another command holds it.
+    """
+    wanted = sorted({*home.load().extras, *extras})
+    more = extras_of(home, wanted)
+    for service in more:
+        service.install(on_progress)
+    start_services(home, (*default_services(home), *more), on_progress, time_limit)
+    with home.lock():
+        state = home.load()
+        state.extras = wanted
+        home.save(state)
+    return _addresses(home, state)
+
+
+def start_services(
+    home: Home,
+    services: Sequence[Service],
+    on_progress: OnProgress = lambda _: None,
+    time_limit: float = START_SECONDS,
+) -> dict[str, str]:
+    """Start the given services side by side; return the address of each by its name.
+
+    An error or Ctrl-C stops what this call started, and leaves alone what ran before.
+
+    Raises:
+        PlatformError: See `up`.
+    """
+    with home.lock():
+        state = home.load()
+        starting = [service for service in services if _running(home, state, service.name) is None]
+        try:
+            if starting:
+                _launch(home, state, starting, on_progress)
+            _await(home, state, services, on_progress, time_limit)
+        except BaseException:
+            _undo(home, state, [service.name for service in starting], on_progress)
+            raise
+    return {service.name: service.address(state.ports) for service in services}
+
+
+def down(home: Home, on_progress: OnProgress = lambda _: None) -> list[str]:
+    """Stop every service of the home, recorded or not; return the names of those that ran."""
+    if not home.folder.exists():
+        return []
+    with home.lock():
+        state = home.load()
+        running = _running_names(home, state)
+        if running:
+            on_progress(f"stopping {', '.join(running)}")
+        state.extras = []
+        _halt(home, state, sorted({*state.processes, *running}))
+        processes.stop(processes.marked(home))
+    return running
+
+
+def status(home: Home, services: Sequence[Service] | None = None) -> list[ServiceStatus]:
+    """Return how each service is; asks those that run with a real request."""
+    state = home.load()
+    asked = services or (*default_services(home), *extras_of(home, state.extras))
+    return [_status(home, state, service) for service in asked]
+
+
+def addresses(home: Home) -> Addresses | None:
+    """Return the addresses while broker and registry run and answer, else None."""
+    if any(one.state != "running" for one in status(home, default_services(home))):
+        return None
+    return _addresses(home, home.load())
+
+
+def environment(home: Home) -> dict[str, str]:
+    """Return this process's variables, over those that tell of the running services."""
+    found = addresses(home)
+    return (found.environment() if found else {}) | os.environ
+
+
+def _addresses(home: Home, state: State) -> Addresses:
+    kafka, registry = (service.address(state.ports) for service in default_services(home))
+    exported: dict[str, str] = {}
+    for service in extras_of(home, state.extras):
+        if _running(home, state, service.name) is not None:
+            exported |= service.exports(state.ports)
+    return Addresses(home.folder, kafka, registry, home.datalake, exported)
+
+
+def _running(home: Home, state: State, name: str) -> Process | None:
+    record = state.processes.get(name)
+    return processes.find(record, home, name) if record else None
+
+
+def _running_names(home: Home, state: State) -> list[str]:
+    recorded = [name for name in state.processes if _running(home, state, name)]
+    lost = [processes.service_of(process) for process in processes.marked(home)]
+    return sorted({*recorded, *lost} - {""})
+
+
+def _launch(home: Home, state: State, starting: Sequence[Service], on_progress: OnProgress) -> None:
+    java = require_java()
+    for service in starting:
+        # A process without a record holds the port and the data: its command was killed between the two.
+        processes.stop(processes.marked(home, service.name))
+        state.processes.pop(service.name, None)
+    names = [name for service in starting for name in service.port_names]
+    kept = [port for name, port in state.ports.items() if name not in names]
+    state.ports |= free_ports.choose(names, state.ports, kept)
+    home.save(state)
+    for service in starting:
+        on_progress(f"{service.name}: starting")
+        service.prepare(java, state.ports)
+        command = service.command(java, state.ports)
+        environment = service.environment() or None
+        state.processes[service.name] = processes.start(
+            command, home.log(service.name), home.logs, environment
+        )
+        home.save(state)
+
+
+def _await(
+    home: Home, state: State, services: Sequence[Service], on_progress: OnProgress, time_limit: float
+) -> None:
+    begin = told = time.monotonic()
+    waiting = list(services)
+    while waiting:
+        for service in tuple(waiting):
+            if _running(home, state, service.name) is None:
+                raise _died(home, state, service)
+            if service.problem(state.ports) is None:
+                waiting.remove(service)
+                seconds = time.monotonic() - begin
+                on_progress(f"{service.name}: ready at {service.address(state.ports)} after {seconds:.1f} s")
+        elapsed = time.monotonic() - begin
+        if waiting and elapsed > time_limit:
+            raise _late(home, state, waiting[0], time_limit)
+        if waiting and time.monotonic() - told > _TELL_EVERY_SECONDS:
+            told = time.monotonic()
+            on_progress(f"waiting for {', '.join(one.name for one in waiting)} ({elapsed:.0f} s)")
+        time.sleep(0.1 if waiting else 0)
+
+
+def _died(home: Home, state: State, service: Service) -> PlatformError:
+    code = processes.exit_code(state.processes[service.name])
+    ended = "ended" if code is None else f"ended with exit code {code}"
+    log = home.log(service.name)
+    cause = f"{service.name} {ended} while it started: {processes.last_error_line(log)} (log: {log})"
+    return PlatformError(cause, f"python -m workbench logs {service.name}")
+
+
+def _late(home: Home, state: State, service: Service, time_limit: float) -> PlatformError:
+    why, log = service.problem(state.ports), home.log(service.name)
+    cause = f"{service.name} did not answer within {time_limit:.0f} s ({why}; log: {log})"
+    return PlatformError(cause, f"python -m workbench logs {service.name}")
+
+
+def _undo(home: Home, state: State, names: Sequence[str], on_progress: OnProgress) -> None:
+    if any(processes.marked(home, name) for name in names):
+        on_progress(f"stopping {', '.join(names)}")
+    _halt(home, state, names)
+
+
+def _halt(home: Home, state: State, names: Sequence[str]) -> None:
+    recorded = [process for name in names if (process := _running(home, state, name))]
+    lost = [process for name in names for process in processes.marked(home, name)]
+    processes.stop({process.pid: process for process in (*recorded, *lost)}.values())
+    for name in names:
+        state.processes.pop(name, None)
+    home.save(state)
+
+
+def _status(home: Home, state: State, service: Service) -> ServiceStatus:
+    log, record = home.log(service.name), state.processes.get(service.name)
+    if record is None:
+        lost = processes.marked(home, service.name)
+        state_name: Literal["silent", "stopped"] = "silent" if lost else "stopped"
+        return ServiceStatus(service.name, state_name, "", log, detail="it has no record" if lost else "")
+    address = service.address(state.ports)
+    if _running(home, state, service.name) is None:
+        detail = processes.last_error_line(log)
+        return ServiceStatus(service.name, "crashed", address, log, detail=detail)
+    why = service.problem(state.ports)
+    return ServiceStatus(
+        service.name, "silent" if why else "running", address, log, pid=record.pid, detail=why or ""
+    )

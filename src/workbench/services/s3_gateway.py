@@ -1,0 +1,104 @@
+"""A real S3 store: versitygw, with its buckets in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.host.files import replace_json
+from workbench.host.home import Home
+from workbench.host.java import Java
+from workbench.host.ports import HOST, ask
+from workbench.host.processes import marked_environment
+from workbench.host.program_cache import OnProgress, go_program
+
+#: The program's Go package, and a folder with the sums of its modules.
+PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
+LOCKED = Path(__file__).parent / "go" / "versitygw"
+REGION = "us-east-1"
+BUCKET = "lake"
+_HEALTH = "/topiclake-health"
+
+
+@dataclass(frozen=True)
+class S3Gateway:
+    """The S3 store of a home, with a key that only this home knows."""
+
+    home: Home
+
+    name = "s3"
+    port_names = ("s3",)
+
+    @property
+    def folder(self) -> Path:
+        """Where it keeps buckets, their metadata, its key and its access log."""
+        return self.home.data / "s3"
+
+    @property
+    def access_log(self) -> Path:
+        """One line a call, as S3's own server access logs."""
+        return self.folder / "access.log"
+
+    def install(self, on_progress: OnProgress) -> None:
+        """Build the program from the Go module, where this checkout does not have it yet."""
+        go_program(self.home.project, LOCKED, PACKAGE, on_progress)
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """Return the endpoint."""
+        return f"http://{HOST}:{ports['s3']}"
+
+    def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
+        """Create the bucket and the key."""
+        for folder in (self.folder / "buckets" / BUCKET, self.folder / "metadata"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._key_file.exists():
+            key = {"access_key": f"TL{secrets.token_hex(8).upper()}", "secret_key": secrets.token_urlsafe(30)}
+            replace_json(self._key_file, key)
+
+    def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
+        """Return the command that runs the gateway."""
+        program = go_program(self.home.project, LOCKED, PACKAGE, lambda _: None)
+        general = {
+            "--port": f"{HOST}:{ports['s3']}",
+            "--region": REGION,
+            "--health": _HEALTH,
+            "--access-log": str(self.access_log),
+        }
+        given = [part for option in general.items() for part in option]
+        # Not in extended attributes, which not every file system has.
+        metadata = ["--sidecar", str(self.folder / "metadata")]
+        return [str(program), "--quiet", *given, "posix", *metadata, str(self.folder / "buckets")]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the key, and the marks by which the process is known."""
+        key = self._key()
+        of_root = {"ROOT_ACCESS_KEY": key["access_key"], "ROOT_SECRET_KEY": key["secret_key"]}
+        return os.environ | of_root | marked_environment(self.home, self.name)
+
+    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+        """Return what conf/local-s3.yaml names."""
+        key = self._key()
+        return {
+            "WORKBENCH_S3": self.address(ports),
+            "WORKBENCH_S3_SOURCE": f"s3a://{BUCKET}/topiclake",
+            "TOPICLAKE_SECRET_WORKBENCH_S3_ACCESS_KEY": key["access_key"],
+            "TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY": key["secret_key"],
+        }
+
+    def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
+        """Ask the gateway how it is; return None when it answers, else why it does not."""
+        answer = ask(ports["s3"], "GET", f"{self.address(ports)}{_HEALTH}", seconds)
+        if isinstance(answer, str):
+            return answer
+        return None if answer.ok else f"HTTP status {answer.status_code}"
+
+    @property
+    def _key_file(self) -> Path:
+        return self.folder / "key.json"
+
+    def _key(self) -> dict[str, str]:
+        return dict(json.loads(self._key_file.read_text(encoding="utf-8")))

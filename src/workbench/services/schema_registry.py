@@ -1,0 +1,81 @@
+"""A real schema registry: Apicurio, through Confluent's REST API, with its schemas in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from topiclake.errors import PlatformError
+from workbench.host.home import Home
+from workbench.host.java import Java, more_options
+from workbench.host.ports import HOST, ask
+from workbench.host.processes import marks
+
+
+@dataclass(frozen=True)
+class SchemaRegistry:
+    """The schema registry of a home."""
+
+    home: Home
+
+    name = "schema-registry"
+    port_names = ("schema-registry",)
+
+    @property
+    def folder(self) -> Path:
+        """Where the registry keeps its database."""
+        return self.home.data / "registry"
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """Return the URL of the Confluent REST API."""
+        return f"http://{HOST}:{ports['schema-registry']}/apis/ccompat/v7"
+
+    def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
+        """Create the data folder.
+
+        Raises:
+            PlatformError: The registry was not fetched.
+        """
+        self._program()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
+        """Return the command that runs the registry."""
+        # WRITE_DELAY: otherwise a schema is on the disk half a second after its id was given out, and a
+        # crash in between gives the same id to another schema.
+        url = f"jdbc:h2:file:{self.folder / 'registry'};WRITE_DELAY=0"
+        settings = {
+            "quarkus.http.host": HOST,
+            "quarkus.http.port": str(ports["schema-registry"]),
+            "quarkus.http.access-log.enabled": "false",
+            "apicurio.storage.kind": "sql",
+            "apicurio.storage.sql.kind": "h2",
+            "apicurio.datasource.url": url,
+            "apicurio.datasource.jdbc.initial-size": "1",
+            "apicurio.datasource.jdbc.min-size": "1",
+            "apicurio.ccompat.max-subjects": "100000",
+            "apicurio.import.work-dir": str(self.home.tmp),
+            "java.io.tmpdir": str(self.home.tmp),
+        }
+        options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
+        options += [f"-D{key}={value}" for key, value in settings.items()]
+        return [str(java.path), *options, *marks(self.home, self.name), "-jar", str(self._program())]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return nothing: its settings hold no secrets."""
+        return {}
+
+    def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
+        """Ask the registry for its subjects; return None when it answers, else why it does not."""
+        answer = ask(ports["schema-registry"], "GET", f"{self.address(ports)}/subjects", seconds)
+        if isinstance(answer, str):
+            return answer
+        return None if answer.ok else f"HTTP status {answer.status_code}"
+
+    def _program(self) -> Path:
+        folder = self.home.project / "jars" / "schema-registry" / "target" / "registry"
+        found = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
+        if not found:
+            raise PlatformError(f"the schema registry is not in {folder}", "make jars")
+        return found[-1]

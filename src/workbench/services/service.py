@@ -1,0 +1,90 @@
+"""What an embedded service is, where it is, and how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from workbench.host.home import HOME_VARIABLE
+from workbench.host.java import Java
+
+
+class Service(Protocol):
+    """What can be started: `KafkaBroker`, `SchemaRegistry`, `SparkMaster`, `S3Gateway` and `Azurite` are."""
+
+    @property
+    def name(self) -> str:
+        """Its name in commands, state and log file."""
+
+    @property
+    def port_names(self) -> Sequence[str]:
+        """The ports it needs."""
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """Return where clients reach it."""
+
+    def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
+        """Write what it needs before it starts."""
+
+    def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
+        """Return the command that runs it."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Return variables for its process: a command line is for everybody to read, these are not."""
+
+    def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
+        """Send a real request; return None when it is answered, else why not."""
+
+
+class Extra(Service, Protocol):
+    """What `up --with` starts; notebooks find it by variables: where it is, and its credentials."""
+
+    def install(self, on_progress: Callable[[str], None]) -> None:
+        """Fetch its program where it is missing."""
+
+    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+        """Return these variables."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the running services are.
+
+    Attributes:
+        extras: The variables of what runs beside them; they hold credentials.
+    """
+
+    home: Path
+    kafka_bootstrap_servers: str
+    schema_registry_url: str
+    datalake: Path
+    extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def environment(self) -> dict[str, str]:
+        """Return the addresses as environment variables, for `conf/` and for child processes."""
+        return {
+            HOME_VARIABLE: str(self.home),
+            "WORKBENCH_KAFKA": self.kafka_bootstrap_servers,
+            "WORKBENCH_SCHEMA_REGISTRY": self.schema_registry_url,
+            "WORKBENCH_DATALAKE": self.datalake.as_uri(),
+            **self.extras,
+        }
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """How one service is.
+
+    Attributes:
+        state: `silent` is a process that runs and does not answer; `crashed` one that ended unasked.
+        detail: Why it is silent, or the last error line of its log.
+    """
+
+    name: str
+    state: Literal["running", "silent", "stopped", "crashed"]
+    address: str
+    log: Path
+    pid: int | None = None
+    detail: str = ""

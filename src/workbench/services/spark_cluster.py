@@ -1,0 +1,212 @@
+"""A real Spark cluster on loopback: a master, and workers whose executors are processes of their own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import requests
+
+from workbench.host.files import replace_private
+from workbench.host.home import Home
+from workbench.host.java import Java, more_options
+from workbench.host.ports import HOST, ask
+from workbench.host.processes import marks
+from workbench.host.program_cache import OnProgress
+
+#: Names the master of a cluster, in place of a Spark within the driver's own JVM.
+MASTER_VARIABLE = "WORKBENCH_SPARK_MASTER"
+#: Names a file with settings that a driver of the cluster needs; they hold its secret.
+PROPERTIES_VARIABLE = "WORKBENCH_SPARK_PROPERTIES"
+#: By this variable PySpark takes arguments of spark-submit.
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+#: Who may use the cluster: it runs programs as this user.
+_AUTHENTICATE = "spark.authenticate"
+#: Each application has a folder with its jars and what its executors said; they go an hour after its end.
+_CLEANUP = {"enabled": "true", "interval": "600", "appDataTtl": "3600"}
+
+
+@dataclass(frozen=True)
+class SparkMaster:
+    """The master of a home's cluster."""
+
+    home: Home
+
+    name = "spark-master"
+    port_names = ("spark-master", "spark-master-page")
+
+    def install(self, on_progress: OnProgress) -> None:
+        """Do nothing: Spark is here."""
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """Return what `spark.master` is to be."""
+        return f"spark://{HOST}:{ports['spark-master']}"
+
+    def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
+        """Make the cluster's secret."""
+        file = _properties_file(self.home)
+        if not file.exists():
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            settings = f"{_AUTHENTICATE} true\n{_AUTHENTICATE}.secret {secrets.token_urlsafe(30)}\n"
+            replace_private(file, settings.encode())
+
+    def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
+        """Return the command that runs the master."""
+        where = ["--port", str(ports["spark-master"]), "--webui-port", str(ports["spark-master-page"])]
+        program = ["org.apache.spark.deploy.master.Master", "--host", HOST, *where]
+        # The other way to submit, over HTTP, which starts the driver on a worker.
+        settings = {"spark.master.rest.enabled": "false"}
+        return _command(self.home, self.name, java, settings, program)
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what Spark's own scripts set, and the cluster's secret."""
+        return _environment(self.home)
+
+    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+        """Return where notebooks find the cluster, and its secret."""
+        return {
+            MASTER_VARIABLE: self.address(ports),
+            PROPERTIES_VARIABLE: str(_properties_file(self.home).absolute()),
+        }
+
+    def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
+        """Ask the master for its state; return None when it takes applications, else why not."""
+        told = _page(ports["spark-master-page"], seconds)
+        if isinstance(told, str):
+            return told
+        return None if told.get("status") == "ALIVE" else f"it is {told.get('status')}"
+
+
+@dataclass(frozen=True)
+class SparkWorker:
+    """One worker of a home's cluster.
+
+    Attributes:
+        home: Where its applications' folders and its log are.
+        number: Tells the workers of a home apart.
+        cores: How many tasks its executors run at once: those of several notebooks, a task a notebook.
+        memory: What its executors may take together, 1 GB each.
+    """
+
+    home: Home
+    number: int
+    cores: int = 4
+    memory: str = "4g"
+
+    @property
+    def name(self) -> str:
+        """Its name in commands, state and log file."""
+        return f"spark-worker-{self.number}"
+
+    @property
+    def port_names(self) -> tuple[str, str]:
+        """The ports it needs."""
+        return self.name, f"{self.name}-page"
+
+    @property
+    def folder(self) -> Path:
+        """Where each application has a folder."""
+        return self.home.data / self.name
+
+    def install(self, on_progress: OnProgress) -> None:
+        """Do nothing: Spark is here."""
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """Return the page of the worker."""
+        return f"http://{HOST}:{ports[f'{self.name}-page']}"
+
+    def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
+        """Create the folder."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
+        """Return the command that runs the worker."""
+        settings = {f"spark.worker.cleanup.{key}": value for key, value in _CLEANUP.items()}
+        where = ["--port", str(ports[self.name]), "--webui-port", str(ports[f"{self.name}-page"])]
+        size = ["--cores", str(self.cores), "--memory", self.memory, "--work-dir", str(self.folder)]
+        program = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, *where, *size]
+        master = SparkMaster(self.home).address(ports)
+        return _command(self.home, self.name, java, settings, [*program, master])
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what Spark's own scripts set, and the cluster's secret."""
+        return _environment(self.home)
+
+    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+        """Return nothing: the master knows its workers."""
+        return {}
+
+    def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
+        """Ask the master for its workers; return None when this one is alive, else why it takes no work."""
+        told = _page(ports["spark-master-page"], seconds)
+        if isinstance(told, str):
+            return f"the master does not answer: {told}"
+        alive = [worker["port"] for worker in told["workers"] if worker["state"] == "ALIVE"]
+        return None if ports[self.name] in alive else "the master does not know it"
+
+
+def cluster(home: Home) -> tuple[SparkMaster, SparkWorker, SparkWorker]:
+    """Return the master and the two workers of a home."""
+    return SparkMaster(home), SparkWorker(home, 1), SparkWorker(home, 2)
+
+
+def submit_arguments(properties: str) -> str:
+    """Return the value of `SUBMIT_ARGUMENTS` for a driver whose settings are in the file `properties`.
+
+    Settings of a session stand on the command line of its JVM, which is for everybody to read.
+    """
+    return shlex.join(["--properties-file", properties, "pyspark-shell"])
+
+
+def spark_home() -> Path:
+    """Return the Spark that the PySpark of this Python brings."""
+    return Path(pyspark.__file__).parent
+
+
+def _scala() -> str:
+    """Return the version of Scala that Spark's own jars name, such as 2.13."""
+    (core,) = (spark_home() / "jars").glob("spark-core_*.jar")
+    return core.name.removeprefix("spark-core_").partition("-")[0]
+
+
+def _command(home: Home, name: str, java: Java, settings: Mapping[str, str], program: list[str]) -> list[str]:
+    options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
+    settings = {_AUTHENTICATE: "true", **settings}
+    options += [f"-Djava.io.tmpdir={home.tmp}", *(f"-D{key}={value}" for key, value in settings.items())]
+    return [str(java.path), *options, *marks(home, name), "-cp", f"{spark_home() / 'jars'}/*", *program]
+
+
+def _environment(home: Home) -> dict[str, str]:
+    settings = dict(line.split() for line in _properties_file(home).read_text("utf-8").splitlines())
+    own = {
+        # Without it the pages would be open to other machines.
+        "SPARK_LOCAL_IP": HOST,
+        # By these a worker finds the jars of its executors.
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SCALA_VERSION": _scala(),
+        # So Spark itself hands it to executors: a command line is for everybody to read.
+        "_SPARK_AUTH_SECRET": settings[f"{_AUTHENTICATE}.secret"],
+    }
+    return os.environ | own
+
+
+def _properties_file(home: Home) -> Path:
+    return home.folder / "spark" / "cluster.properties"
+
+
+def _page(port: int, seconds: float) -> dict[str, Any] | str:
+    """Return what the master's page tells as JSON, or why it tells nothing."""
+    answer = ask(port, "GET", f"http://{HOST}:{port}/json/", seconds)
+    if isinstance(answer, str):
+        return answer
+    try:
+        answer.raise_for_status()
+        return dict(answer.json())
+    except requests.RequestException as error:
+        return type(error).__name__
