@@ -1,11 +1,17 @@
-"""Why a record does not decode, told by fastavro: another decoder than the one that refused it."""
+"""Why a record does not decode, by fastavro: another decoder than the one that refused it.
+
+Workers import this.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import fastavro
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -23,32 +29,31 @@ def reason(payload: Column, schema: Column, writers: Mapping[bytes, str]) -> Col
     """
     schemas = {key.hex(): text for key, text in writers.items() if not has_free_items(json.loads(text))}
 
-    # Everything inside: Spark ships it by value, so the library need not be on the workers; fastavro must.
-    @F.udf(returnType="string", useArrow=False)
-    def told(payload: bytes | None, named: bytes | None) -> str | None:
-        import io
-        import json
+    return F.udf(partial(reason_of, schemas), returnType="string", useArrow=False)(payload, schema)
 
-        try:
-            import fastavro
-        except ImportError:
-            return "no reason: fastavro is not installed where Spark runs Python"
-        text = schemas.get(bytes(named or b"").hex())
-        if payload is None or text is None:
-            return None
-        stream = io.BytesIO(bytes(payload))
-        try:
-            fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(text)), None)
-        except EOFError as error:
-            return f"the record is cut off or claims more than there is: {str(error) or 'end of input'}"
-        except Exception as error:  # noqa: BLE001 (whatever fastavro raises is the reason)
-            return f"{type(error).__name__}: {str(error)[:300]}"
-        left = len(payload) - stream.tell()
-        if left:
-            return f"{left} bytes are left after the record, which takes {stream.tell()}"
-        return "a value does not fit the table's reader schema"
 
-    return told(payload, schema)
+def reason_of(schemas: Mapping[str, str], payload: bytes | None, named: bytes | None) -> str | None:
+    """Say why one payload is not one record of its schema; None where there is no payload or no schema.
+
+    Args:
+        schemas: Avro schemas by the hexadecimal form of the bytes that name them.
+        payload: Avro's binary form, without a header.
+        named: The bytes that name its schema.
+    """
+    text = schemas.get(bytes(named or b"").hex())
+    if payload is None or text is None:
+        return None
+    stream = io.BytesIO(bytes(payload))
+    try:
+        fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(text)), None)
+    except EOFError as error:
+        return f"the record is cut off or claims more than there is: {str(error) or 'end of input'}"
+    except Exception as error:  # noqa: BLE001 (whatever fastavro raises is the reason)
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    left = len(payload) - stream.tell()
+    if left:
+        return f"{left} bytes are left after the record, which takes {stream.tell()}"
+    return "a value does not fit the table's reader schema"
 
 
 def has_free_items(schema: Any) -> bool:  # noqa: ANN401 (Avro's JSON)
