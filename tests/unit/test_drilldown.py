@@ -19,12 +19,11 @@ from tests.delta_logs import BEGAN, added, made, write_log, write_quarantine
 from topiclake.config.load import load_settings
 from topiclake.errors import StorageError
 from topiclake.ingest.quarantine import replay_claims
-from topiclake.ingest.quarantine.views import REASONS
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming.batch_counts import TableCount
 from workbench.commands.cli import cli
-from workbench.dashboard import quarantined, reasons
+from workbench.dashboard import quarantined
 from workbench.dashboard.delta_log import SMALL_BYTES, SMALL_FILES, read_table
 from workbench.dashboard.drilldown import page, small_tables
 from workbench.dashboard.quarantined import FIRST_BYTES, RECORDS, read_records
@@ -220,14 +219,6 @@ def test_a_large_quarantine_whose_files_tell_no_times_is_not_looked_through(tmp_
     with pytest.raises(StorageError, match="workbench quarantine show") as raised:
         read_records(str(write_log(tmp_path, [[made("WRITE"), *files(2)]])), "bad_magic")
     assert raised.value.fields == {"reason": "too_large"}
-
-
-def test_each_reason_has_a_meaning_and_those_that_stay_no_replay():
-    told = {reason: reasons.told(reason) for reason in (*REASONS, "made_up")}
-    assert len({one["meaning"] for one in told.values()}) == len(told)
-    stay = {reason for reason, one in told.items() if not one["may_replay"]}
-    # docs/reliability.md
-    assert stay == {"tombstone", "too_short", "bad_magic"}
 
 
 class Slow:

@@ -16,6 +16,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from topiclake.reasons import (
+    BAD_MAGIC,
+    OK,
+    TOMBSTONE,
+    TOO_SHORT,
+    UNDECODABLE,
+    UNKNOWN_SCHEMA_ID,
+    WRONG_SCHEMA_TYPE,
+)
 from topiclake.schema_registry.wire_format import (
     HEADER_LENGTH,
     Part,
@@ -71,7 +80,7 @@ class Codec(ABC):
     def of_other_types(cls, schemas: Mapping[SchemaKey, Registered]) -> dict[SchemaKey, tuple[str, str]]:
         """Return why records of schemas of another type are not decoded."""
         return {
-            key: ("wrong_schema_type", f"schema {key} is {each.schema_type}, not {cls.schema_type}")
+            key: (WRONG_SCHEMA_TYPE, f"schema {key} is {each.schema_type}, not {cls.schema_type}")
             for key, each in schemas.items()
             if each.schema_type != cls.schema_type
         }
@@ -182,12 +191,12 @@ def decode_status(result: Column, codec: Codec, part: Part = "value") -> Column:
     refused = reduce(
         lambda case, key: case.when(schema == F.lit(identifier(key)), codec.refused[key][0]),
         codec.refused,
-        F.when(is_decoded(result), "ok")
-        .when(F.col(part).isNull(), "tombstone")
-        .when(F.col(f"{part}_named").isNull() & (F.length(part) < HEADER_LENGTH), "too_short")
-        .when(~names_schema(part), "bad_magic"),
+        F.when(is_decoded(result), OK)
+        .when(F.col(part).isNull(), TOMBSTONE)
+        .when(F.col(f"{part}_named").isNull() & (F.length(part) < HEADER_LENGTH), TOO_SHORT)
+        .when(~names_schema(part), BAD_MAGIC),
     )
-    return refused.when(~is_known_schema(codec, part), "unknown_schema_id").otherwise("undecodable")
+    return refused.when(~is_known_schema(codec, part), UNKNOWN_SCHEMA_ID).otherwise(UNDECODABLE)
 
 
 class ImpossibleSchemaError(ValueError):

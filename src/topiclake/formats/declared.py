@@ -20,6 +20,7 @@ from topiclake.formats import deserializers
 from topiclake.formats.codec import OWN
 from topiclake.formats.json import diagnosis as json_diagnosis
 from topiclake.formats.json.frame import FRAME, event_of, framed, is_alone
+from topiclake.reasons import OK, TOMBSTONE, UNDECODABLE
 
 _FRAMED = f"{OWN}framed"
 _MADE = f"{OWN}made"
@@ -115,20 +116,20 @@ class Values:
             event = event_of(F.col(_FRAMED)).dropFields(FRAME)
             right = right & is_alone(F.col(_FRAMED))
         right = reduce(and_, _required(self.columns, event), right)
-        reason = F.when(F.col("value").isNull(), "tombstone").when(right, "ok").otherwise("undecodable")
+        reason = F.when(F.col("value").isNull(), TOMBSTONE).when(right, OK).otherwise(UNDECODABLE)
         return rows.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
 
     def detail(self) -> Column:
         """Say of a judged record that is not right what is wrong with it; runs Python for the undecodable."""
         # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
-        asked = F.when(F.col("reason") == "undecodable", F.col("value"))
+        asked = F.when(F.col("reason") == UNDECODABLE, F.col("value"))
         schema = F.lit(self.columns.json())
         if self.deserializer is None:
             why = json_diagnosis.reason(asked, schema)
         else:
             made = self._made(asked)
             why = F.coalesce(made["error"], json_diagnosis.reason(made["text"].cast("binary"), schema))
-        return F.when(F.col("reason") == "tombstone", "the value is null").otherwise(why)
+        return F.when(F.col("reason") == TOMBSTONE, "the value is null").otherwise(why)
 
     def _made(self, value: Column) -> Column:
         if deserializers.is_class(str(self.deserializer)):

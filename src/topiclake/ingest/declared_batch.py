@@ -21,6 +21,7 @@ from topiclake.formats.declared import Values
 from topiclake.ingest import quarantine_rows
 from topiclake.ingest.targets import Target, tell, tell_earlier, writer_name
 from topiclake.kafka import source as kafka_source
+from topiclake.reasons import OK
 from topiclake.sources.declared_rows import REASONS, _detail, _no_left, is_left, judge, or_fail, placed
 from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
 from topiclake.streaming import batch_offsets, checkpoint, observation
@@ -85,7 +86,7 @@ def _write(
     if target.mode == "FAILFAST":
         judged = or_fail(judged, values, layout)
     # Above the judgement: Spark pushes no filter below what is counted.
-    counts = [F.count_if(F.col("reason") == one).alias(one) for one in ("ok", *REASONS)]
+    counts = [F.count_if(F.col("reason") == one).alias(one) for one in (OK, *REASONS)]
     counted = judged.observe(told, F.count_if(is_left(layout)).alias("left"), *counts)
     writer = writer_name(target, spark)
     meaning = values.meaning(str(spark.conf.get("spark.sql.session.timeZone")))
@@ -115,7 +116,7 @@ def _write(
         write_left(target, values, judge(values, records, layout, start.look, held), writer, batch_id)
         tell_earlier(target, records, batch_id)
         return
-    tell(target, spark, batch_id, TableCount(target.table, found["ok"], None, writer))
+    tell(target, spark, batch_id, TableCount(target.table, found[OK], None, writer))
     if found["left"]:
         write_left(target, values, judged, writer, batch_id)
         reasons = {one: found[one] for one in REASONS if found[one] and one not in _no_left(layout)}

@@ -10,6 +10,15 @@ from pyspark.sql import functions as F
 
 from topiclake.formats.codec import Codec, Codecs, decode_status
 from topiclake.kafka.source import RECORD_COLUMNS, RECORD_SCHEMA
+from topiclake.reasons import (
+    BAD_MAGIC,
+    OK,
+    REFUSED_BY_TABLE,
+    TOMBSTONE,
+    TOO_SHORT,
+    UNDECODABLE,
+    UNKNOWN_SCHEMA_ID,
+)
 from topiclake.schema_registry.wire_format import (
     GUID_HEADER_LENGTH,
     HEADER_LENGTH,
@@ -20,7 +29,7 @@ from topiclake.schema_registry.wire_format import (
     record_header,
     schema_id_of,
 )
-from topiclake.sources.constraints import REFUSED, REFUSED_BY_TABLE, why_refused
+from topiclake.sources.constraints import REFUSED, why_refused
 
 SCHEMA = (
     f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, pipeline STRING, batch_id BIGINT, "
@@ -84,21 +93,21 @@ def explained(
     reason = decode_status(F.col("decoded"), codecs.value)
     why = _Words(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
     # A record of the other form is one of these, by its bytes.
-    of_form = reason.isin("bad_magic", "unknown_schema_id", "undecodable")
+    of_form = reason.isin(BAD_MAGIC, UNKNOWN_SCHEMA_ID, UNDECODABLE)
     why = F.when(of_form, F.concat(why, codecs.value.mismatch())).otherwise(why)
     if codecs.key is not None:
         of_key = decode_status(F.col("decoded_key"), codecs.key, "key")
         words = _Words(codecs.key, "key", unknown.get("key", set()), ask_python)
-        why = F.when(reason == "ok", words.detail(of_key)).otherwise(why)
-        reason = F.when(reason == "ok", of_key).otherwise(reason)
+        why = F.when(reason == OK, words.detail(of_key)).otherwise(why)
+        reason = F.when(reason == OK, of_key).otherwise(reason)
     if codecs.constraints:
         refused = F.col(REFUSED).isNotNull()
         why = F.when(refused, why_refused()).otherwise(why)
         reason = F.when(refused, REFUSED_BY_TABLE).otherwise(reason)
     # Its schema became known after the batch had been written in part: only a replay can add rows to it.
     reason, why = (
-        F.when(reason == "ok", "unknown_schema_id").otherwise(reason),
-        F.when(reason == "ok", "its schema was registered after its batch was written; replay it").otherwise(
+        F.when(reason == OK, UNKNOWN_SCHEMA_ID).otherwise(reason),
+        F.when(reason == OK, "its schema was registered after its batch was written; replay it").otherwise(
             why
         ),
     )
@@ -122,14 +131,14 @@ class _Words:
             F.concat(F.lit("schema GUID "), F.hex(F.substring(schema, 2, GUID_HEADER_LENGTH))),
         )
         said = (
-            F.when(reason == "tombstone", f"the {self.part} is null")
+            F.when(reason == TOMBSTONE, f"the {self.part} is null")
             .when(
-                reason == "too_short",
+                reason == TOO_SHORT,
                 F.concat(length, F.lit(f" bytes, fewer than the header's {HEADER_LENGTH}")),
             )
-            .when(reason == "bad_magic", self._bad_magic())
-            .when(reason == "unknown_schema_id", self._unknown(schema, name))
-            .when(reason == "undecodable", self._undecodable(schema, name, reason))
+            .when(reason == BAD_MAGIC, self._bad_magic())
+            .when(reason == UNKNOWN_SCHEMA_ID, self._unknown(schema, name))
+            .when(reason == UNDECODABLE, self._undecodable(schema, name, reason))
         )
         for key, (_, why) in self.codec.refused.items():
             said = said.when(schema == F.lit(identifier(key)), why)
@@ -167,6 +176,6 @@ class _Words:
         ]
         if self.ask_python:
             # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
-            why = self.codec.reason(F.when(reason == "undecodable", payload), schema)
+            why = self.codec.reason(F.when(reason == UNDECODABLE, payload), schema)
             words.append(F.coalesce(F.concat(F.lit(": "), why), F.lit("")))
         return F.concat(*words)

@@ -31,8 +31,9 @@ from topiclake.ingest import quarantine_rows
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import LATE, Target, tell, tell_earlier, writer_name
 from topiclake.kafka import source as kafka_source
+from topiclake.reasons import OK, REFUSED_BY_TABLE, UNDECODABLE
 from topiclake.schema_registry.wire_format import SchemaKey
-from topiclake.sources import constraints, registered_rows
+from topiclake.sources import registered_rows
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.sources.registered_rows import Tally
 from topiclake.streaming import batch_counts, batch_offsets, checkpoint, failure, observation
@@ -284,9 +285,9 @@ def _settle(
     tally = registered_rows.tally(avro_plain.named(rest, known.value, plain_before), known, layout)
     if not tally.reasons:
         return
-    if "undecodable" in tally.reasons:
+    if UNDECODABLE in tally.reasons:
         schemas.refresh_plain()
-    if constraints.REFUSED_BY_TABLE in tally.reasons:
+    if REFUSED_BY_TABLE in tally.reasons:
         # Its constraint may be gone.
         schemas.forget()
     unknown = schemas.look_up(tally.late)
@@ -309,11 +310,11 @@ def _settle(
             return
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     left = F.lit(True) if is_late_written else registered_rows.is_left(codecs, layout)
-    may_be_undecodable = codecs is not known or "undecodable" in tally.reasons
+    may_be_undecodable = codecs is not known or UNDECODABLE in tally.reasons
     bad = quarantine_rows.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
     # With the schemas of commit 1 the counts are those of `bad`: to look again would read Kafka again.
     is_same = codecs is known and plain == plain_before and not is_repeated
-    if not (is_same and tally.reasons.keys() - {"ok"}) and bad.isEmpty():
+    if not (is_same and tally.reasons.keys() - {OK}) and bad.isEmpty():
         _tell_settled(batch, tally, late, TableCount(batch.target.quarantine, 0, {}))
         return
     if batch.target.mode == "FAILFAST":

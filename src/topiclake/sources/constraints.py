@@ -24,9 +24,8 @@ _CHECK = "delta.constraints."
 _DEFAULT = "CURRENT_DEFAULT"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 
-#: The reason of a record whose row the table does not take, and where a judged record has the constraint that
-#: it breaks: a column `STRING`, null where it breaks none, and only where the table has constraints.
-REFUSED_BY_TABLE = "refused_by_table"
+#: Where a judged record has the constraint that it breaks: a column `STRING`, null where it breaks none, and
+#: only where the table has constraints.
 REFUSED = f"{OWN}refused"
 
 

@@ -11,14 +11,15 @@ from pyspark.sql.types import StructType
 from topiclake.delta import table as delta
 from topiclake.formats.declared import Values
 from topiclake.kafka import source as kafka_source
+from topiclake.reasons import OK, REFUSED_BY_TABLE, TOMBSTONE, UNDECODABLE
 from topiclake.sources import constraints
-from topiclake.sources.constraints import REFUSED, REFUSED_BY_TABLE
+from topiclake.sources.constraints import REFUSED
 from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
 from topiclake.sources.table_snapshot import NO_TABLE, Look
 from topiclake.streaming.failure import refused_record
 
 #: Why a value is no row; see `formats.declared`.
-REASONS = ("tombstone", "undecodable", REFUSED_BY_TABLE)
+REASONS = (TOMBSTONE, UNDECODABLE, REFUSED_BY_TABLE)
 
 
 def judge(
@@ -44,7 +45,7 @@ def judge(
     def as_rows(records: DataFrame) -> DataFrame:
         return records.select(constraints.RECORD, *_row(layout))
 
-    refused = constraints.with_refused(judged, F.col("reason") == "ok", as_rows, look.columns, held)
+    refused = constraints.with_refused(judged, F.col("reason") == OK, as_rows, look.columns, held)
     reason = F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(F.col("reason"))
     return refused.withColumn("reason", reason)
 
@@ -71,12 +72,12 @@ def is_left(layout: Layout) -> Column:
 
 def _no_left(layout: Layout) -> list[str]:
     """Return the verdicts of records that are in no quarantine."""
-    return ["ok", "tombstone"] if layout.skips_tombstones else ["ok"]
+    return [OK, TOMBSTONE] if layout.skips_tombstones else [OK]
 
 
 def placed(judged: DataFrame, layout: Layout, look: Look = NO_TABLE) -> DataFrame:
     """Return the rows that belong into the table: the values' columns, then those of the layout."""
-    rows = judged.where(F.col("reason") == "ok").select(*_row(layout))
+    rows = judged.where(F.col("reason") == OK).select(*_row(layout))
     return constraints.with_required(rows, look.columns) if look.constraints else rows
 
 

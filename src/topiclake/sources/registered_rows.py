@@ -24,9 +24,10 @@ from topiclake.formats.codec import (
     is_known_schema,
     names_schema,
 )
+from topiclake.reasons import OK, REFUSED_BY_TABLE
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 from topiclake.sources import constraints
-from topiclake.sources.constraints import REFUSED, REFUSED_BY_TABLE
+from topiclake.sources.constraints import REFUSED
 from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.streaming.failure import NOT_LISTED, refused_record
 
@@ -201,7 +202,7 @@ def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout, *, is_static: boo
     reason = verdict(codecs)
     if codecs.key is not None:
         of_key = F.concat(F.lit("key "), decode_status(F.col("decoded_key"), codecs.key, "key"))
-        reason = F.when(reason == "ok", of_key).otherwise(reason)
+        reason = F.when(reason == OK, of_key).otherwise(reason)
     named = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none"))
     mismatch = codecs.value.mismatch(tries=is_static)
     broken = F.coalesce(F.concat(F.lit(": "), F.col(REFUSED)), F.lit("")) if codecs.constraints else F.lit("")

@@ -17,6 +17,7 @@ from topiclake.errors import DecodeError
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs, Registered
 from topiclake.kafka import source as kafka_source
+from topiclake.reasons import TOMBSTONE, UNKNOWN_SCHEMA_ID
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows
 from topiclake.sources.topic_schemas import TopicSchemas
@@ -70,7 +71,7 @@ class StaticSchemas:
         before = self._keys()
         self._list(refresh=True)
         record = _RECORD.search(error.cause)
-        if record and record["reason"] == "unknown_schema_id" and record["id"] != "none":
+        if record and record["reason"] == UNKNOWN_SCHEMA_ID and record["id"] != "none":
             asked: list[SchemaKey] = [int(record["id"])]
             found, _, _ = self.of.registry.by_ids(asked)
             self.known["value"].update(found)
@@ -123,6 +124,6 @@ class _Additions:
 
 
 def _remedy(record: re.Match[str] | None) -> str:
-    if record and record["reason"] == "tombstone":
+    if record and record["reason"] == TOMBSTONE:
         return "tombstones: skip"
     return "register the schema that the record has; or ingest into a Delta table, which has a quarantine"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import unquote
 
 from topiclake.monitoring.store import Store
-from workbench.dashboard import reasons
+from topiclake.reasons import OTHER, REASONS
 from workbench.dashboard.delta_log import read_table
 from workbench.dashboard.quarantined import read_records
 from workbench.dashboard.readings import Readings
@@ -76,7 +77,7 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
         return None
     rows = sum(one["rows"] for one in tables)
     (seen,) = store.rows(_SEEN, query_id, reason)
-    told = reasons.told(reason)
+    known = REASONS.get(reason, OTHER)
     topics = [one["topic"] for one in store.rows(_TOPICS, query_id)]
     course = store.rows(_COURSE, query_id, reason, POINTS)[::-1]
     return {
@@ -93,13 +94,13 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
                 "path": one["path"],
                 "id": table_id(one["path"]),
                 "rows": one["rows"],
-                "commands": _commands(one["path"], reason, topics, may_replay=bool(told["may_replay"])),
+                "commands": _commands(one["path"], reason, topics, may_replay=known.may_replay),
                 "read": readings.get(read_records, one["path"], reason),
             }
             for one in tables[:QUARANTINES]
         ],
         "more_tables": max(0, len(tables) - QUARANTINES),
-        **told,
+        **asdict(known),
     }
 
 

@@ -12,6 +12,7 @@ from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.avro import reader_schema
 from topiclake.formats.avro.decoding import decoded, framed_payload
 from topiclake.formats.codec import Codec, Registered
+from topiclake.reasons import INCOMPATIBLE_SCHEMA
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier
 
 
@@ -33,7 +34,7 @@ class AvroCodec(Codec):
         """
         usable = {key: _inlined(each) for key, each in schemas.items() if each.schema_type == "AVRO"}
         united = reader_schema.unite(usable, accepts, kept)
-        incompatible = {key: ("incompatible_schema", why) for key, why in united.incompatible.items()}
+        incompatible = {key: (INCOMPATIBLE_SCHEMA, why) for key, why in united.incompatible.items()}
         refused = cls.of_other_types(schemas) | incompatible
         return cls(united.reader, united.writers, refused, united.kept)
 

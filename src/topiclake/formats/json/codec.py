@@ -20,6 +20,7 @@ from topiclake.formats.json import columns as json_columns
 from topiclake.formats.json import diagnosis as json_diagnosis
 from topiclake.formats.json import schema as json_schema
 from topiclake.formats.json.frame import event_of, framed, is_alone
+from topiclake.reasons import INCOMPATIBLE_SCHEMA
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, payload_of
 
 _TEXT = f"{OWN}text"
@@ -51,7 +52,7 @@ class JsonSchemaCodec(Codec):
             except (ValueError, RecursionError) as error:
                 why = str(error)
             if why:
-                refused[key] = "incompatible_schema", why
+                refused[key] = INCOMPATIBLE_SCHEMA, why
             else:
                 reader, writers[key] = candidate, json.dumps(shape)
         return cls(reader and json.dumps(reader), writers, refused)

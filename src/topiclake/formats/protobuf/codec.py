@@ -17,6 +17,7 @@ from topiclake.formats.codec import END, END_FIELD, OWN, Codec, Registered
 from topiclake.formats.protobuf import decoding as protobuf_decoding
 from topiclake.formats.protobuf import schema as protobuf_schema
 from topiclake.formats.protobuf.decoding import Described
+from topiclake.reasons import INCOMPATIBLE_SCHEMA
 from topiclake.schema_registry.wire_format import (
     GUID_HEADER_LENGTH,
     GUID_MAGIC_BYTE,
@@ -69,7 +70,7 @@ class ProtobufCodec(Codec):
             except (ValueError, TypeError, RecursionError, SubprocessError) as error:
                 why = str(error)
             if why:
-                refused[key] = "incompatible_schema", why
+                refused[key] = INCOMPATIBLE_SCHEMA, why
             else:
                 described = base64.b64encode(files).decode("ascii"), [each.full_name for each in found]
                 reader, writers[key] = candidate, json.dumps(described)

@@ -23,6 +23,7 @@ from topiclake.ingest import targets
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.quarantine.replay import replay_quarantine
 from topiclake.ingest.targets import Target
+from topiclake.reasons import UNKNOWN_SCHEMA_ID
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, progress
 
@@ -31,7 +32,6 @@ _LOG = logging.getLogger(__name__)
 EVERY_SECONDS = 60
 #: So many unknown schemas are looked at, those of the most records.
 _MOST = 100
-_REASON = "unknown_schema_id"
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _Waiting:
             return
         waiting = replay_claims.read(spark, path).where(
             (F.col("topic") == self.settings.pipeline.topic)
-            & (F.col("reason") == _REASON)
+            & (F.col("reason") == UNKNOWN_SCHEMA_ID)
             & F.col("schema_id").isNotNull()
             & F.col("replayed_at").isNull()
         )
@@ -133,7 +133,7 @@ def _topics(spark: SparkSession, settings: Settings, dbutils: Any) -> Iterable[s
 def _replay(spark: SparkSession, waiting: _Waiting, dbutils: Any) -> None:  # noqa: ANN401
     waiting.read(spark)
     if known := waiting.known():
-        report = replay_quarantine(spark, waiting.settings, dbutils, [_REASON])
+        report = replay_quarantine(spark, waiting.settings, dbutils, [UNKNOWN_SCHEMA_ID])
         waiting.replayed |= known
         _LOG.warning(
             "topic %s: %d records left the quarantine, since the registry knows their schemas now (%s)",

@@ -18,6 +18,7 @@ from topiclake.formats.declared import Values
 from topiclake.ingest import declared_batch, quarantine_rows, targets
 from topiclake.ingest.targets import Target, writer_name
 from topiclake.kafka import source as kafka_source
+from topiclake.reasons import OK, UNDECODABLE
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.session import require_avro_limits
 from topiclake.sources import registered_rows, schema_decisions, streams
@@ -91,7 +92,7 @@ def write_registered(
     decisions, kafka_records = fixed.decisions, records.select(*kafka_source.RECORD_COLUMNS)
     while True:
         tally = registered_rows.tally(kafka_records, codecs, layout, decisions.unknown)
-        if not tally.reasons.keys() - {"ok"}:
+        if not tally.reasons.keys() - {OK}:
             return
         if not any(tally.late.values()):
             break
@@ -99,7 +100,7 @@ def write_registered(
             if new:
                 decisions = _decided(target, fixed.table, spark, part, new)
     unknown: dict[Part, set[SchemaKey]] = {part: set(keys) for part, keys in decisions.unknown.items()}
-    bad = quarantine_rows.explained(left, codecs, unknown, ask_python="undecodable" in tally.reasons)
+    bad = quarantine_rows.explained(left, codecs, unknown, ask_python=UNDECODABLE in tally.reasons)
     delta.append_once(
         quarantine_rows.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id),
         target.quarantine,

@@ -13,21 +13,10 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.quarantine_rows import SCHEMA
+from topiclake.reasons import REASONS
 from topiclake.schema_registry.wire_format import HEADER_LENGTH
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
-
-#: Why records are in quarantine (docs/exactly-once.md, "Every record ends in exactly one place").
-REASONS = (
-    "tombstone",
-    "too_short",
-    "bad_magic",
-    "unknown_schema_id",
-    "wrong_schema_type",
-    "incompatible_schema",
-    "undecodable",
-    "refused_by_table",
-)
 
 
 def require_reasons(reasons: Iterable[str]) -> None:
