@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -33,12 +34,9 @@ class Hits:
             "storage": self.folder.as_uri(),
         }
         conf = self.folder / "conf"
-        conf.mkdir(exist_ok=True)
-        for name in ("base", "local"):
-            merged = yaml.safe_load((PROJECT / "conf" / f"{name}.yaml").read_text())
-            if name == "base":
-                merged["pipelines"]["isp"] |= given
-            (conf / f"{name}.yaml").write_text(yaml.safe_dump(merged))
+        shutil.copytree(PROJECT / "conf", conf, dirs_exist_ok=True)
+        file = conf / "pipelines" / "isp.yaml"
+        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | given))
         return load_settings("isp", parameters, conf=conf)
 
     def publish(self, hits, **given):

@@ -211,10 +211,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for notebook in (PROJECT / "notebooks").glob("*.py"):
         (folder / "notebooks" / notebook.name).symlink_to(notebook)
     shutil.copytree(PROJECT / "conf", folder / "conf")
-    base = yaml.safe_load((PROJECT / "conf" / "base.yaml").read_text("utf-8"))
     for pipeline, rows in BATCH_ROWS.items():
-        base["pipelines"][pipeline]["max_offsets_per_trigger"] = rows
-    (folder / "conf" / "base.yaml").write_text(yaml.safe_dump(base), "utf-8")
+        with (folder / "conf" / "pipelines" / f"{pipeline}.yaml").open("a", encoding="utf-8") as file:
+            file.write(f"max_offsets_per_trigger: {rows}\n")
     return folder
 
 

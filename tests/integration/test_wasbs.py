@@ -134,8 +134,7 @@ def make_job(
         for name in ("notebooks", "data"):
             shutil.copytree(REPOSITORY / name, project / name)
         (project / "jars").symlink_to(REPOSITORY / "jars")
-        (project / "conf").mkdir()
-        shutil.copy(REPOSITORY / "conf" / "base.yaml", project / "conf")
+        shutil.copytree(REPOSITORY / "conf", project / "conf")
         (project / "conf" / "azure.yaml").write_text(CONF)
         home = project.parent / "home"
         environment = {

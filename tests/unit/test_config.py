@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from topiclake.config.load import find_conf, load_settings
+from topiclake.config.load import find_conf, first_pipeline, load_settings
 from topiclake.config.secret import Secret
 from topiclake.errors import ConfigError
 
@@ -84,6 +84,56 @@ def test_parameters_come_over_both(load):
     assert load(local).pipeline.topic == "of_env"
     settings = load(local, {"topic": "of_widget"})
     assert (settings.pipeline.topic, settings.pipeline.mode) == ("of_widget", "FAILFAST")
+
+
+def test_a_pipelines_file_comes_over_base_and_below_the_environment(load, tmp_path):
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "gps.yaml").write_text("topic: of_file\nmode: FAILFAST\nview: of_file\n")
+    (tmp_path / "pipelines" / "orders.yaml").write_text(
+        "topic: orders\nview: orders\ntable_path: /t\ncheckpoint_path: /c\n"
+    )
+    settings = load("pipelines: {gps: {view: of_env}, orders: {mode: FAILFAST}}")
+    found = settings.pipeline
+    assert (found.topic, found.mode, found.view) == ("of_file", "FAILFAST", "of_env")
+    assert found.table_path == "/mnt/datalake/gps"
+    assert (
+        load(
+            name="orders",
+            base="kafka: {bootstrap_servers: b:1}\nschema_registry: {url: http://r}\n"
+            "storage: {source: file:///x, mount_point: /mnt/x}\n",
+        ).pipeline.topic
+        == "orders"
+    )
+    error = refusal(load, name="order")
+    assert error.fields["allowed"] == ("gps", "orders", "weather")
+    assert f"{tmp_path / 'pipelines' / 'order.yaml'}" in error.remedy
+
+
+def test_what_is_wrong_in_a_pipelines_file_names_the_file(load, tmp_path):
+    (tmp_path / "pipelines").mkdir()
+    file = tmp_path / "pipelines" / "gps.yaml"
+    for text in ("mode: DROPMALFORMED", "tpoic: gps", "topic: [", "just text"):
+        file.write_text(text)
+        assert str(file) in refusal(load).cause, text
+
+
+@pytest.mark.parametrize("name", ["../local", "gps.yaml", "pipelines/gps", ""])
+def test_a_pipelines_name_is_no_path(load, tmp_path, name):
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "gps.yaml").write_text("topic: gps\n")
+    assert refusal(load, name=name).fields["reason"] == "unknown"
+
+
+def test_the_services_of_all_pipelines_are_read_by_the_first_one(load, tmp_path):
+    load()
+    assert first_pipeline(tmp_path) == "gps"
+    (tmp_path / "base.yaml").write_text("kafka: {}\n")
+    with pytest.raises(ConfigError, match="no pipeline is in") as raised:
+        first_pipeline(tmp_path)
+    assert raised.value.fields["reason"] == "no_pipeline"
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "orders.yaml").write_text("topic: orders\n")
+    assert first_pipeline(tmp_path) == "orders"
 
 
 def test_a_topic_that_is_named_comes_over_the_files_pattern(load):

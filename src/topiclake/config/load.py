@@ -1,4 +1,7 @@
-"""One typed configuration: conf/base.yaml < conf/<env>.yaml < widgets and job parameters."""
+"""One typed configuration, of files and parameters.
+
+conf/base.yaml < conf/pipelines/<name>.yaml < conf/<env>.yaml < widgets and job parameters.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ def load_settings(
     """Read the configuration of the pipeline `name`.
 
     Args:
-        name: A key of `pipelines` in the configuration files.
-        parameters: Values of widgets or a job; `env` names the second file, `storage` the mount's source,
-            every other one is a key of the pipeline. "" and "from conf" leave the files' value.
+        name: The name of a file in `pipelines/`, or a key of `pipelines` in one of the other files.
+        parameters: Values of widgets or a job; `env` names the file of the environment, `storage` the mount's
+            source, every other one is a key of the pipeline. "" and "from conf" leave the files' value.
         secrets: What resolves secrets, usually `dbutils.secrets.get`.
         conf: The folder of the files; by default the nearest `conf` at or above the working directory.
 
@@ -53,24 +56,28 @@ def load_settings(
         if key in given:
             raise ConfigError(
                 f"{key} is a parameter, and it loads code, so only a file may say it",
-                f"put it under pipelines.{name} in conf/base.yaml or conf/<env>.yaml",
+                f"put it into conf/pipelines/{name}.yaml",
                 parameter=key,
                 reason="code",
             )
     env = given.pop("env", "local")
     folder = conf or find_conf()
-    files = [folder / "base.yaml", folder / f"{env}.yaml"]
-    merged: dict[str, Any] = {}
-    for file in files:
-        merged = _merge(merged, _read_yaml(file))
+    own = _pipeline_files(folder)
+    base, of_env = folder / "base.yaml", folder / f"{env}.yaml"
+    merged = _read_yaml(base)
+    files = [base, *([own[name]] if name in own else []), of_env]
+    if name in own:
+        merged = _merge(merged, {"pipelines": {name: _read_yaml(own[name])}})
+    merged = _merge(merged, _read_yaml(of_env))
     pipelines = merged.pop("pipelines", None) or {}
     if name not in pipelines:
+        known = sorted({*pipelines, *own})
         raise ConfigError(
-            f"pipeline '{name}' is not in {folder}; there are: {', '.join(pipelines) or 'none'}",
-            "add it under `pipelines` in base.yaml",
+            f"pipeline '{name}' is not in {folder}; there are: {', '.join(known) or 'none'}",
+            f"add {folder / 'pipelines' / f'{name}.yaml'}",
             pipeline=name,
             reason="unknown",
-            allowed=tuple(pipelines),
+            allowed=tuple(known),
         )
     named = set(given)
     if "storage" in given:
@@ -93,15 +100,22 @@ def first_pipeline(conf: Path) -> str:
     """Return the name of a pipeline, for who reads what all of them share: the services.
 
     Raises:
-        ConfigError: `conf`/base.yaml is missing, is wrong, or has no pipeline.
+        ConfigError: `conf`/base.yaml is missing or is wrong, or there is no pipeline.
     """
-    names = list(_read_yaml(conf / "base.yaml").get("pipelines") or {})
+    names = [*(_read_yaml(conf / "base.yaml").get("pipelines") or {}), *_pipeline_files(conf)]
     if not names:
-        file = conf / "base.yaml"
         raise ConfigError(
-            f"no pipeline is in {file}", "add one under `pipelines`", file=str(file), reason="no_pipeline"
+            f"no pipeline is in {conf}",
+            f"add {conf / 'pipelines' / '<name>.yaml'}",
+            path=str(conf),
+            reason="no_pipeline",
         )
     return str(names[0])
+
+
+def _pipeline_files(conf: Path) -> dict[str, Path]:
+    """Return the files of pipelines by the pipelines' names."""
+    return {file.stem: file for file in sorted((conf / "pipelines").glob("*.yaml"))}
 
 
 def find_conf(start: Path | None = None) -> Path:
