@@ -95,7 +95,7 @@ def preload(pipeline: str, topics: dict[str, int]) -> None:
 def largest_share(pipeline: str, topic: str) -> float:
     """Return how many times the mean the topic's largest partition has."""
     settings = load(pipeline, topic, "preload")
-    counts = [end - first for first, end in kafka_offsets.held_offsets(settings.kafka, topic).values()]
+    counts = [end - first for first, end in kafka_offsets.topic_offsets(settings.kafka, topic).values()]
     return max(counts) * len(counts) / sum(counts)
 
 

@@ -28,7 +28,7 @@ from rich.table import Table
 from bench.rounds import PROJECT, Run, console, in_rounds, spread
 from topiclake.formats.avro.schema_of_columns import derived_schema
 from topiclake.formats.codec import Codecs
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.formats.protobuf.schema import compiled
 from topiclake.formats.registered import AVRO, Format, JsonSchemaFormat, ProtobufFormat
 from topiclake.schema_registry.answers import RegisteredSchema
@@ -139,9 +139,11 @@ def decoders(schemas: dict[str, str]) -> dict[str, Callable[[DataFrame], DataFra
     def registered(kind: str) -> Callable[[DataFrame], DataFrame]:
         schema_type, of = formats[kind]
         codec = of.codec({1: RegisteredSchema(1, schema_type, schemas[kind])}, lambda _: None)
-        return lambda records: fixed_schemas.right(records, FixedSchemas(Codecs(codec)), LAYOUT, "PERMISSIVE")
+        return lambda records: fixed_schemas.valid_rows(
+            records, FixedSchemas(Codecs(codec)), LAYOUT, "PERMISSIVE"
+        )
 
-    values = Values("json", cast("StructType", StructType.fromDDL(schemas["json"])))
+    values = DeclaredFormat("json", cast("StructType", StructType.fromDDL(schemas["json"])))
     found = {kind: registered(kind) for kind in formats}
     return found | {"json": lambda records: declared_rows.read(records, values, LAYOUT, mode="PERMISSIVE")}
 

@@ -65,7 +65,7 @@ def at_least(minimum: float, name: str, value: float | str, *, whole: bool = Fal
     return number
 
 
-def paced(items: Iterable[Item], per_second: float) -> Iterator[Item]:
+def rate_limited(items: Iterable[Item], per_second: float) -> Iterator[Item]:
     """Yield the items not faster than `per_second`; 0 for no limit."""
     start = time.monotonic()
     for number, item in enumerate(items):

@@ -200,9 +200,9 @@ def test_two_drivers_with_one_checkpoint_write_a_batch_once(sink, monkeypatch):
         time.sleep(0.5)
         original(self, rows)
 
-    original = jdbc_rows.Writing.write
+    original = jdbc_rows.UpsertTransaction.write
     monkeypatch.setattr(jdbc_upsert, "_write_once", together)
-    monkeypatch.setattr(jdbc_rows.Writing, "write", counted)
+    monkeypatch.setattr(jdbc_rows.UpsertTransaction, "write", counted)
     drivers = [threading.Thread(target=write_batch, args=(frame, 1)) for frame in frames]
     for driver in drivers:
         driver.start()
@@ -320,7 +320,7 @@ def _await_lock_waits(server, number):
 
 def test_a_server_that_restarts_in_a_batch_is_waited_for(sink, monkeypatch, caplog):
     sink.hits(["94103", "10001"], ["94103"], ["94103", "00501"])
-    write, stops = jdbc_rows.Writing.write, []
+    write, stops = jdbc_rows.UpsertTransaction.write, []
 
     def interrupted(self, rows):
         write(self, rows)
@@ -329,7 +329,7 @@ def test_a_server_that_restarts_in_a_batch_is_waited_for(sink, monkeypatch, capl
             sink.server.stop()
             threading.Timer(0.5, sink.server.start).start()
 
-    monkeypatch.setattr(jdbc_rows.Writing, "write", interrupted)
+    monkeypatch.setattr(jdbc_rows.UpsertTransaction, "write", interrupted)
     sink.run()
     assert stops
     assert sink.rows() == sink.counted()

@@ -13,7 +13,7 @@ import topiclake as tl
 from tests.environment import Unmounted
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, IngestError
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import declared_batch, targets
 from topiclake.streaming import observation
 from topiclake_examples.isp import hits_per_window, hits_per_zip
@@ -135,7 +135,7 @@ def begun(hits):
     Path(f"{hits.folder}/checkpoint").mkdir()
     Path(f"{hits.folder}/checkpoint/metadata").write_text(json.dumps({"id": uuid4().hex}))
     settings = hits.settings()
-    return targets.target(settings, Unmounted()), Values.from_settings(settings.pipeline)
+    return targets.target(settings, Unmounted()), DeclaredFormat.from_settings(settings.pipeline)
 
 
 def another_start(target):
@@ -147,10 +147,10 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
 ):
     (to, values), records = begun, hits.records(RIGHT, *BAD, RIGHT)
     with monkeypatch.context() as patched:
-        patched.setattr(declared_batch, "write_left", lambda *_: 1 / 0)
+        patched.setattr(declared_batch, "write_rejected", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             declared_batch.write(to, values, records, 0, read_again={"isp": {0: (0, 5)}})
-    mended = Values.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
+    mended = DeclaredFormat.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
     # A time without a zone is read in the session's.
     other_zone = hits.spark.newSession()
     other_zone.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")

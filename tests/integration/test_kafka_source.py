@@ -84,12 +84,14 @@ class World:
 
     def recreate(self):
         """Delete the topic and create it again, empty."""
-        old = kafka_offsets.held(kafka_client.client_settings(self.kafka), [self.topic]).ids[self.topic]
+        old = kafka_offsets.fetch_offsets(kafka_client.client_settings(self.kafka), [self.topic]).ids[
+            self.topic
+        ]
         self.admin.delete_topics([self.topic])[self.topic].result(120)
         for _ in range(100):
             try:
                 kafka_admin.ensure_topic(self.kafka, self.topic, 2)
-                found = kafka_offsets.held(kafka_client.client_settings(self.kafka), [self.topic])
+                found = kafka_offsets.fetch_offsets(kafka_client.client_settings(self.kafka), [self.topic])
                 if found.ids.get(self.topic, old) != old and len(found.offsets[self.topic]) == 2:
                     return
             except KafkaError:
@@ -128,8 +130,8 @@ class World:
         settings = self.settings(**given)
         path = settings.pipeline.checkpoint_path
         position = checkpoint.position(self.spark, path)
-        lost_offsets.keep_ids(
-            self.spark, lost_offsets.require_or_keep(self.spark, settings, path, position), path
+        lost_offsets.save_topic_ids(
+            self.spark, lost_offsets.check_lost_offsets(self.spark, settings, path, position), path
         )
         return self.drain(**given)
 

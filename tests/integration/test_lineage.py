@@ -23,7 +23,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.monitoring import lineage
 from topiclake.streaming import batch_counts
-from topiclake.streaming.batch_hooks import Pause
+from topiclake.streaming.batch_hooks import Backoff
 
 SPECIFICATION = Path(__file__).parent / "openlineage"
 API_KEY = "Sesam-123"
@@ -200,7 +200,7 @@ def server():
 
 
 def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, server, monkeypatch, caplog):
-    monkeypatch.setattr(Pause, "SHORTEST_SECONDS", 1.0)
+    monkeypatch.setattr(Backoff, "SHORTEST_SECONDS", 1.0)
     schema_id = told.register("a")
     to = LineageSettings(url=server.url, api_key=Secret("lineage", "key", lambda *_: f"{API_KEY}\n"))
     server.status = 503

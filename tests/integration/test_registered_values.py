@@ -291,7 +291,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
         quarantine_stream.write_registered(to, fixed, to.checkpoint, records, 0)
     with monkeypatch.context() as patched:
-        patched.setattr(registered_batch, "_settle", lambda *_: 1 / 0)
+        patched.setattr(registered_batch, "_write_rejected", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             registered_batch.write(to, records, 0)
     assert topic.quarantined() == Counter()

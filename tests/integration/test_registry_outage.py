@@ -1,4 +1,4 @@
-"""A running query whose registry fails: no record is judged, no offset moves, and it goes on by itself."""
+"""A running query whose registry fails: no record is decoded, no offset moves, and it goes on by itself."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_running_queries_wait_for_their_registries_and_go_on_by_themselves(embed
             one.begin()
         time.sleep(OUTAGE_SECONDS)
         for one in outages:
-            one.assert_nothing_was_judged()
+            one.assert_nothing_was_decoded()
             one.proxy.heal()
         for one in outages:
             one.stream.await_rows(one.query)
@@ -150,7 +150,7 @@ class Outage:
         # The known one last: a batch of its records alone needs no registry, and goes on as it should.
         stream.send(*[version, other, stream.known] * 1000)
 
-    def assert_nothing_was_judged(self):
+    def assert_nothing_was_decoded(self):
         assert self.query.isActive, f"{self.kind}: {self.query.exception()}"
         assert committed(self.stream.folder) == self.before, self.kind
         assert not self.stream.has_quarantine(), self.kind

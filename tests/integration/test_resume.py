@@ -240,7 +240,7 @@ def test_two_starts_at_once_write_what_is_missing_once(numbers, monkeypatch):
     def twice(spark, settings, content, records, spans):
         # The second start finds what the first one has made of the table, and not yet of the quarantine.
         with monkeypatch.context() as patched:
-            patched.setattr(registered_batch, "_settle", lambda *_, **__: 1 / 0)
+            patched.setattr(registered_batch, "_write_rejected", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 written(spark, settings, content, records, spans)
         written(spark, settings, content, records, spans)

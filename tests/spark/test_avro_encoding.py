@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
 from topiclake.errors import ConfigError
-from topiclake.formats.avro.encoding import fitted
+from topiclake.formats.avro.encoding import encoder_for
 from topiclake.formats.avro.schema_of_columns import derived_schema
 from topiclake.formats.codec import Codecs
 from topiclake.formats.registered import AVRO
@@ -65,7 +65,7 @@ def row_of(rows):
 
 def read(rows, schema):
     """Encode each row, and return what fastavro reads; all of each."""
-    fit = fitted(rows.select(row_of(rows).alias("row")).schema[0].dataType, schema)
+    fit = encoder_for(rows.select(row_of(rows).alias("row")).schema[0].dataType, schema)
     payloads = rows.select(to_avro(fit.value(row_of(rows)), json.dumps(schema)).alias("value")).collect()
     parsed, found = fastavro.parse_schema(json.loads(json.dumps(schema))), []
     for (payload,) in payloads:
@@ -76,7 +76,7 @@ def read(rows, schema):
 
 
 def problems(rows, schema):
-    fit = fitted(rows.select(row_of(rows).alias("row")).schema[0].dataType, schema)
+    fit = encoder_for(rows.select(row_of(rows).alias("row")).schema[0].dataType, schema)
     return [problem for (problem,) in rows.select(fit.problem(row_of(rows))).collect()]
 
 
@@ -278,5 +278,5 @@ def test_schemas_may_be_named_by_guid_in_headers_and_our_own_decoder_reads_them(
     codec = AVRO.codec({guid: RegisteredSchema(1, "AVRO", json.dumps(schemas["value"]))}, lambda _: None)
     place = {"topic": F.lit("out"), "partition": F.lit(0), "offset": F.lit(7).cast("bigint")}
     records = sent.withColumns(place | {"timestamp": F.current_timestamp()})
-    read = fixed_schemas.right(records, FixedSchemas(Codecs(codec)), Layout(), "FAILFAST").collect()
+    read = fixed_schemas.valid_rows(records, FixedSchemas(Codecs(codec)), Layout(), "FAILFAST").collect()
     assert [(each["k"], each["n"], each["_kafka"]["offset"]) for each in read] == [("a", 1, 7)]

@@ -64,12 +64,12 @@ def test_a_topic_that_is_read_twice_and_files_that_are_gone_are_named(spark, tmp
 def test_the_id_of_a_query_is_read_once_a_start_and_anew_by_the_next_one(spark, tmp_path):
     path = write(tmp_path / "checkpoint", {"metadata": ['{"id":"one"}']})
     sink = DeltaBatches(f"{tmp_path}/table", "append", (), checkpoint=path)
-    first, rows = queries.begun(sink), spark.range(1)
+    first, rows = queries.with_start_id(sink), spark.range(1)
     first(rows, 0)
     write(tmp_path / "checkpoint", {"metadata": ['{"id":"two"}']})
     first(rows, 0)
     assert delta.read(spark, sink.place).count() == 1, "batch 0 of the same start"
-    queries.begun(sink)(rows, 0)
+    queries.with_start_id(sink)(rows, 0)
     assert delta.read(spark, sink.place).count() == 2, "batch 0 of another checkpoint"
     assert sink.query_id(spark) == "two"
     write(tmp_path / "checkpoint", {"metadata": ['{"id":"three"}']})
@@ -78,10 +78,10 @@ def test_the_id_of_a_query_is_read_once_a_start_and_anew_by_the_next_one(spark, 
 
 def test_ids_that_cannot_be_kept_are_right_where_a_start_beside_this_one_has_kept_them(spark, tmp_path):
     path = tmp_path.as_uri()
-    lost_offsets.keep_ids(spark, {"gps": FIRST}, path)
+    lost_offsets.save_topic_ids(spark, {"gps": FIRST}, path)
     # In the way of each further job that writes there.
     (tmp_path / "topiclake/topics/_temporary").write_text("")
-    lost_offsets.keep_ids(spark, {"gps": FIRST}, path)
+    lost_offsets.save_topic_ids(spark, {"gps": FIRST}, path)
     for new in ({"gps": ANEW}, {"gps": FIRST, "hits": ANEW}):
         with pytest.raises(Py4JError):
-            lost_offsets.keep_ids(spark, new, path)
+            lost_offsets.save_topic_ids(spark, new, path)

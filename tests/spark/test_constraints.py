@@ -7,12 +7,12 @@ from uuid import uuid4
 import pytest
 
 from topiclake.delta import table as delta
-from topiclake.formats.declared import Values, parsed
+from topiclake.formats.declared import DeclaredFormat, columns_of
 from topiclake.ingest import declared_batch
 from topiclake.ingest.targets import Target
 from topiclake.sources import constraints
 from topiclake.sources.layout import Layout
-from topiclake.sources.table_snapshot import look_at
+from topiclake.sources.table_snapshot import read_snapshot
 from topiclake.sources.topic_schemas import TopicSchemas
 
 TABLE = """
@@ -59,7 +59,7 @@ def constrained(spark, tmp_path_factory):
 
 @pytest.mark.parametrize(("row", "expected"), ROWS.items())
 def test_a_row_is_refused_as_delta_refuses_it(spark, constrained, row, expected):
-    look, rows = look_at(spark, constrained), spark.sql(f"SELECT {row}")
+    look, rows = read_snapshot(spark, constrained), spark.sql(f"SELECT {row}")
     (found,) = constraints.with_broken(rows, look.columns, look.constraints, "broken").collect()
     assert found["broken"] is None if expected is None else expected in found["broken"]
 
@@ -79,7 +79,7 @@ def test_a_row_is_refused_as_delta_refuses_it(spark, constrained, row, expected)
 def test_within_a_struct_what_must_not_be_null_must_be_there(spark, tmp_path):
     path = str(tmp_path / "table")
     spark.sql(f"CREATE TABLE delta.`{path}` (id INT, i STRUCT<x: INT NOT NULL, y: INT>) USING delta")
-    look = look_at(spark, path)
+    look = read_snapshot(spark, path)
     for row in ("1 AS id", "1 AS id, named_struct('y', 1) AS i"):
         rows = spark.sql(f"SELECT {row}")
         (found,) = constraints.with_broken(rows, look.columns, look.constraints, "broken").collect()
@@ -128,7 +128,7 @@ def hit(number):
 def test_values_that_a_constraint_refuses_are_in_quarantine_and_the_query_goes_on(
     spark, kafka_records, tmp_path, monkeypatch
 ):
-    values, target = Values("json", parsed("id INT")), target_in(tmp_path)
+    values, target = DeclaredFormat("json", columns_of("id INT")), target_in(tmp_path)
     declared_batch.write(target, values, kafka_records([hit(1), hit(-1)]), 0)
     assert in_table(spark, target) == [-1, 1]
     alter(spark, target, "ADD CONSTRAINT positive CHECK (id > -2)")

@@ -14,7 +14,7 @@ from topiclake.ingest import targets
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.source import RECORD_SCHEMA
-from topiclake.sources.table_snapshot import Look
+from topiclake.sources.table_snapshot import TableSnapshot
 from topiclake.storage import mount
 from topiclake.streaming.checkpoint import NONE, Progress
 
@@ -73,7 +73,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
     monkeypatch.setattr(ingest.lost_offsets, "require_or_keep", lambda *_: {})
     monkeypatch.setattr(ingest, "require_avro_limits", lambda _: None)
-    monkeypatch.setattr(ingest, "look_at", lambda *_: Look(StructType()))
+    monkeypatch.setattr(ingest, "look_at", lambda *_: TableSnapshot(StructType()))
     monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))
     with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())

@@ -19,7 +19,7 @@ from topiclake.schema_registry import wire_format
 from topiclake.schema_registry.registry import SubjectVersion
 from topiclake.schema_registry.wire_format import frame
 from topiclake.sources.layout import Layout
-from topiclake.sources.registered_rows import flat, judge, or_fail, placed
+from topiclake.sources.registered_rows import as_rows, decode, fail_on_bad_record, valid_rows
 from topiclake.streaming.failure import query_failure
 
 
@@ -67,20 +67,22 @@ def codecs(versions):
     return Codecs(AvroCodec.of({each.schema_id: each for each in versions}))
 
 
-def judged(records, versions):
+def decoded(records, versions):
     """Decoded records with what became of each, as the quarantine tells it."""
     known = codecs(versions)
-    return judge(records, known, Layout()).withColumn("verdict", decode_status(F.col("decoded"), known.value))
+    return decode(records, known, Layout()).withColumn(
+        "verdict", decode_status(F.col("decoded"), known.value)
+    )
 
 
 def table_rows(records, versions, layout=Layout()):  # noqa: B008 (it is frozen)
     known = codecs(versions)
-    return placed(flat(judge(records, known, layout), known, layout))
+    return valid_rows(as_rows(decode(records, known, layout), known, layout))
 
 
 def verdicts(records, versions):
     """Each record's verdict in the order of offsets; the table takes those that are `ok`, and no others."""
-    found = judged(records, versions).withColumn("is_row", is_decoded(F.col("decoded")))
+    found = decoded(records, versions).withColumn("is_row", is_decoded(F.col("decoded")))
     rows = found.orderBy("offset").select("verdict", "is_row").collect()
     assert all(row["is_row"] is (row["verdict"] == "ok") for row in rows)
     return [row["verdict"] for row in rows]
@@ -319,7 +321,7 @@ def test_500_damaged_records_come_out_as_fastavro_reads_them(kafka_records, avro
         }
         payloads.append(damaged(chance, avro_bytes(FUZZED, event)))
     versions = [version(9, FUZZED)]
-    records = judged(kafka_records([frame(9, payload) for payload in payloads]), versions)
+    records = decoded(kafka_records([frame(9, payload) for payload in payloads]), versions)
     text = ["CAST({0}.name AS BINARY) name", "CAST({0}.note AS BINARY) note"]
     rest = ["{0}.id", "{0}.ratio", "{0}.counts", "{0}.blob", "{0}.colour"]
     columns = [column.format("decoded") for column in text + rest]
@@ -353,8 +355,8 @@ def test_text_that_is_not_utf_8_keeps_its_bytes(kafka_records):
     schema = record(("name", "string"))
     records = kafka_records([frame(9, b"\x04\xff\xfe")])
     assert verdicts(records, [version(9, schema)]) == ["ok"]
-    decoded = judged(records, [version(9, schema)])
-    assert decoded.selectExpr("CAST(decoded.name AS BINARY)").collect()[0][0] == b"\xff\xfe"
+    texts = decoded(records, [version(9, schema)])
+    assert texts.selectExpr("CAST(decoded.name AS BINARY)").collect()[0][0] == b"\xff\xfe"
     with pytest.raises(UnicodeDecodeError):
         fastavro.schemaless_reader(io.BytesIO(b"\x04\xff\xfe"), json.loads(schema))
 
@@ -368,8 +370,10 @@ def test_each_schema_is_decoded_once_in_the_plan(kafka_records, fails, with_key)
     value = codecs(VERSIONS).value
     known = Codecs(value, value if with_key else None)
     layout = Layout(key=with_key)
-    records = judge(kafka_records([]), known, Layout())
-    rows = placed(flat(or_fail(records, known, layout) if fails else records, known, layout))
+    records = decode(kafka_records([]), known, Layout())
+    rows = valid_rows(
+        as_rows(fail_on_bad_record(records, known, layout) if fails else records, known, layout)
+    )
     assert plan(rows).count("from_avro(") == len(VERSIONS) * (2 if with_key else 1)
 
 
@@ -387,7 +391,7 @@ def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
         F.when(F.lit(False), None),
     )
     records = kafka_records([]).withColumn("decoded", unguarded)
-    assert plan(placed(flat(records, known, Layout()))).count("from_avro(") > len(VERSIONS)
+    assert plan(valid_rows(as_rows(records, known, Layout()))).count("from_avro(") > len(VERSIONS)
 
 
 # FAILFAST
@@ -395,7 +399,9 @@ def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
 
 def failing(records, versions, layout=Layout()):  # noqa: B008 (it is frozen)
     known = codecs(versions)
-    return placed(flat(or_fail(judge(records, known, layout), known, layout), known, layout))
+    return valid_rows(
+        as_rows(fail_on_bad_record(decode(records, known, layout), known, layout), known, layout)
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from tests.spark import user_deserializer
 from topiclake.errors import ConfigError
 from topiclake.formats import deserializers
-from topiclake.formats.declared import Values, parsed
+from topiclake.formats.declared import DeclaredFormat, columns_of
 
 NAME = "tests.spark.user_deserializer:semicolons"
 DDL = "id INT NOT NULL, name STRING, score DOUBLE"
@@ -43,18 +43,18 @@ public class Orders implements org.apache.kafka.common.serialization.Deserialize
 
 @pytest.fixture(scope="module")
 def values(spark):
-    return Values("custom", parsed(DDL), deserializer=NAME)
+    return DeclaredFormat("custom", columns_of(DDL), deserializer=NAME)
 
 
-def judged(values, records):
-    rows = values.judge(records).withColumn("detail", values.detail()).orderBy("offset").collect()
+def decoded(values, records):
+    rows = values.decode(records).withColumn("detail", values.detail()).orderBy("offset").collect()
     return [(row["reason"], row["detail"] if row["reason"] != "ok" else tuple(row["event"])) for row in rows]
 
 
 @pytest.mark.usefixtures("spark")
 def test_each_value_is_what_the_function_gives_or_says_what_it_raised(values, kafka_records):
     given = ["1;Jürgen".encode("latin-1"), b"2;", b"x;y", b"", None, b"3;nan", b"!", b"99999999999;big"]
-    found = judged(values, kafka_records(given))
+    found = decoded(values, kafka_records(given))
     assert found[:2] == [("ok", (1, "Jürgen", 1.5)), ("ok", (2, None, 1.5))]
     assert [reason for reason, _ in found[2:]] == [
         "undecodable",
@@ -116,13 +116,15 @@ def test_a_marked_function_is_found_by_its_name():
 
 
 def of_class(name, ddl=DDL, **config):
-    return Values("custom", parsed(ddl), deserializer=KAFKA + name, deserializer_config=tuple(config.items()))
+    return DeclaredFormat(
+        "custom", columns_of(ddl), deserializer=KAFKA + name, deserializer_config=tuple(config.items())
+    )
 
 
 def test_a_kafka_class_reads_values_as_it_is_configured(kafka_records):
     latin = of_class("StringDeserializer", **{"value.deserializer.encoding": "ISO-8859-1"})
     records = kafka_records(['{"id":1,"name":"Jürgen"}'.encode("latin-1"), None, b"{"])
-    assert judged(latin, records) == [
+    assert decoded(latin, records) == [
         ("ok", (1, "Jürgen", None)),
         ("tombstone", "the value is null"),
         (
@@ -133,7 +135,7 @@ def test_a_kafka_class_reads_values_as_it_is_configured(kafka_records):
 
 
 def test_what_a_kafka_class_raises_is_the_reason_and_what_is_no_object_is_none(kafka_records):
-    found = judged(of_class("DoubleDeserializer"), kafka_records([struct.pack(">d", 1.5), b"short"]))
+    found = decoded(of_class("DoubleDeserializer"), kafka_records([struct.pack(">d", 1.5), b"short"]))
     assert found == [
         ("undecodable", "the value is 1.5, no object"),
         ("undecodable", "SerializationException: Size of data received by Deserializer is not 8"),
@@ -157,10 +159,13 @@ def test_a_class_from_a_users_jar_reads_values_and_a_service_that_is_away_fails_
     spark, kafka_records
 ):
     deserializers.require_class(spark, "com.example.Orders", {})
-    orders = Values(
-        "custom", parsed(DDL), deserializer="com.example.Orders", deserializer_config=(("separator", "|"),)
+    orders = DeclaredFormat(
+        "custom",
+        columns_of(DDL),
+        deserializer="com.example.Orders",
+        deserializer_config=(("separator", "|"),),
     )
-    found = judged(orders, kafka_records([b"1|one", b"2|", b"", b"cut", b"x|y"]))
+    found = decoded(orders, kafka_records([b"1|one", b"2|", b"", b"cut", b"x|y"]))
     assert found[:2] == [("ok", (1, "one", None)), ("ok", (2, "", None))]
     assert [(reason, detail.partition(":")[0]) for reason, detail in found[2:]] == [
         ("undecodable", "the deserializer gives null"),
@@ -170,7 +175,7 @@ def test_a_class_from_a_users_jar_reads_values_and_a_service_that_is_away_fails_
     with pytest.raises(
         Py4JJavaError, match=r"com\.example\.Orders cannot tell now: .*SerializationException: away"
     ):
-        judged(orders, kafka_records([b"1|one", b"away"]))
+        decoded(orders, kafka_records([b"1|one", b"away"]))
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def widened(spark, path, cases):
     delta.append_once(spark.createDataFrame([before], was), path, writer="w", batch_id=0, commit={})
     delta.set_properties(spark, path, evolution.properties(was, wanted))
     delta.append_once(spark.createDataFrame([after], wanted), path, writer="w", batch_id=1, commit={})
-    fitted = evolution.fitted(spark.createDataFrame([before], was), delta.columns(spark, path))
+    fitted = evolution.cast_to_table(spark.createDataFrame([before], was), delta.columns(spark, path))
     delta.append_once(fitted, path, writer="w", batch_id=2, commit={})
     assert delta.columns(spark, path) == wanted
 
@@ -153,7 +153,7 @@ def test_rows_that_are_narrower_leave_the_table_as_it_is(spark, tmp_path):
     delta.ensure_table(spark, path, wide, {})
     assert evolution.refusal(wide, narrow) is None
     assert evolution.properties(wide, narrow) == {}
-    rows = evolution.fitted(spark.createDataFrame([(1, (0.5, [2]))], narrow), wide)
+    rows = evolution.cast_to_table(spark.createDataFrame([(1, (0.5, [2]))], narrow), wide)
     delta.append_once(rows, path, writer="w", batch_id=0, commit={})
     assert [tuple(row) for row in delta.read(spark, path).collect()] == [(1, (0.5, [2]))]
     assert delta.columns(spark, path) == wide
@@ -164,14 +164,16 @@ def test_each_leaf_is_as_wide_as_the_wider_side(spark):
         columns("BIGINT", "STRUCT<a: INT, b: DOUBLE>"),
         columns("INT", "STRUCT<a: BIGINT, b: FLOAT, c: DATE>"),
     )
-    fitted = evolution.fitted(spark.createDataFrame([], rows), table)
+    fitted = evolution.cast_to_table(spark.createDataFrame([], rows), table)
     assert fitted.schema == columns("BIGINT", "STRUCT<a: BIGINT, b: DOUBLE, c: DATE>")
 
 
 def test_names_that_differ_in_case_are_one_column(spark):
     table, rows = StructType.fromDDL("Id BIGINT"), StructType.fromDDL("id INT")
     assert evolution.refusal(table, StructType.fromDDL("ID STRING")) is not None
-    assert evolution.fitted(spark.createDataFrame([], rows), table).schema == StructType.fromDDL("id BIGINT")
+    assert evolution.cast_to_table(spark.createDataFrame([], rows), table).schema == StructType.fromDDL(
+        "id BIGINT"
+    )
 
 
 PLACES = ["{}", "STRUCT<a: {}>", "ARRAY<{}>", "MAP<STRING, {}>", "MAP<{}, STRING>"]

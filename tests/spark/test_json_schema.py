@@ -151,10 +151,12 @@ def codec_of(*schemas):
 
 def read(codec, records, unknown=()):
     """Return what the table gets of each record, or reason and detail, in their order."""
-    judged = registered_rows.judge(records, Codecs(codec), Layout())
-    right = registered_rows.placed(registered_rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
-    left = judged.where(registered_rows.is_left(Codecs(codec), Layout()))
-    bad = quarantine_rows.explained(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
+    decoded = registered_rows.decode(records, Codecs(codec), Layout())
+    right = registered_rows.valid_rows(
+        registered_rows.as_rows(decoded, Codecs(codec), Layout(kafka=("offset",)))
+    )
+    left = decoded.where(registered_rows.is_rejected(Codecs(codec), Layout()))
+    bad = quarantine_rows.with_reasons(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
     found = {row["_kafka"]["offset"]: without_nulls(row) for row in right.collect()}
     found |= {row["offset"]: (row["reason"], row["detail"]) for row in bad.collect()}
     return [found[offset] for offset in range(len(found))]
@@ -274,8 +276,8 @@ def test_versions_are_united_by_name_and_each_value_is_checked_by_its_own(kafka_
 
 def test_a_filter_above_reads_each_value_once(kafka_records):
     codecs = Codecs(codec_of(registered(1, FIRST)))
-    judged = registered_rows.judge(kafka_records([frame(1, b'{"id":1,"name":"a"}')]), codecs, Layout())
-    placed = registered_rows.placed(registered_rows.flat(judged, codecs, Layout())).where("id > 0")
+    decoded = registered_rows.decode(kafka_records([frame(1, b'{"id":1,"name":"a"}')]), codecs, Layout())
+    placed = registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, Layout())).where("id > 0")
     plan = placed._jdf.queryExecution().executedPlan().toString()
     assert plan.count("from_json") == 1
 
@@ -285,7 +287,7 @@ def test_a_fixed_plan_ends_at_a_schema_that_it_does_not_know(kafka_records):
     right, bad, late = frame(1, b'{"id":1,"name":"a"}'), frame(1, b"{}"), frame(9, b"{}")
 
     def read_as(mode, *values):
-        read = fixed_schemas.right(kafka_records(list(values)), FixedSchemas(codecs), Layout(), mode)
+        read = fixed_schemas.valid_rows(kafka_records(list(values)), FixedSchemas(codecs), Layout(), mode)
         return [row["id"] for row in read.select("id").collect()]
 
     assert read_as("PERMISSIVE", right, bad, b"\0", None) == [1]

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from topiclake.errors import ConfigError
-from topiclake.formats.declared import Values, parsed
+from topiclake.formats.declared import DeclaredFormat, columns_of
 
 DDL = (
     "id INT NOT NULL, name STRING, speed DOUBLE, seen TIMESTAMP, tags ARRAY<INT>, active BOOLEAN, "
@@ -79,16 +79,16 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def values(spark):
-    return Values("json", parsed(DDL))
+    return DeclaredFormat("json", columns_of(DDL))
 
 
-def judged(values, records):
-    rows = values.judge(records).withColumn("detail", values.detail()).orderBy("offset").collect()
+def decoded(values, records):
+    rows = values.decode(records).withColumn("detail", values.detail()).orderBy("offset").collect()
     return [(row["reason"], row["detail"], row["event"]) for row in rows]
 
 
 def test_each_value_is_what_python_reads_or_says_why_not(values, kafka_records):
-    found = judged(values, kafka_records([*RIGHT, *WRONG, None]))
+    found = decoded(values, kafka_records([*RIGHT, *WRONG, None]))
     for (reason, _, event), expected in zip(found, RIGHT.values(), strict=False):
         assert reason == "ok"
         assert {name: event[name] for name in expected} == expected
@@ -109,20 +109,22 @@ def test_times_with_a_pattern_are_read_by_it_alone(values, kafka_records):
             b'{"id":1,"seen":"2026"}',
         ]
     )
-    found = judged(patterned, records)
+    found = decoded(patterned, records)
     assert [reason for reason, *_ in found] == ["ok", "ok", "undecodable"]
     assert found[1][2]["seen"] == datetime(2026, 1, 2, 3, 4, 5, 250_000)
 
 
 def test_text_is_one_column_and_must_be_utf_8(spark, kafka_records):
-    text = Values("text", parsed("value STRING"))
-    found = judged(text, kafka_records([b"", "Zürich".encode(), b"\xff", None]))
+    text = DeclaredFormat("text", columns_of("value STRING"))
+    found = decoded(text, kafka_records([b"", "Zürich".encode(), b"\xff", None]))
     assert [reason for reason, *_ in found] == ["ok", "ok", "undecodable", "tombstone"]
     assert [event["value"] for _, _, event in found[:2]] == ["", "Zürich"]
 
 
 def test_a_filter_above_reads_each_value_once(values, kafka_records):
-    rows = values.judge(kafka_records([b'{"id":1}'])).where("reason = 'ok'").select("event.*").where("id > 0")
+    rows = (
+        values.decode(kafka_records([b'{"id":1}'])).where("reason = 'ok'").select("event.*").where("id > 0")
+    )
     plan = rows._jdf.queryExecution().executedPlan().toString()
     assert plan.count("from_json") == 1
 
@@ -140,7 +142,7 @@ def test_a_filter_above_reads_each_value_once(values, kafka_records):
 )
 def test_a_schema_that_cannot_be_used_is_named(spark, ddl, fields):
     with pytest.raises(ConfigError) as raised:
-        parsed(ddl)
+        columns_of(ddl)
     assert raised.value.fields == {"parameter": "value_schema", **fields}
 
 
@@ -149,5 +151,5 @@ def test_what_spark_reads_is_the_same_with_a_frame_and_without(spark, values, ka
     plain = records.select(
         "offset", F.from_json(F.col("value").cast("string"), values.columns).alias("event")
     )
-    framed = values.judge(records).select("offset", "event")
+    framed = values.decode(records).select("offset", "event")
     assert framed.orderBy("offset").collect() == plain.orderBy("offset").collect()

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake_examples.nest import cameras as nest_cameras
 from topiclake_examples.nest import report as nest_report
 from topiclake_examples.nest.locations import read_locations
@@ -45,12 +45,12 @@ def logs(spark, pipeline):
             .alias("value")
         )
         records = spark.range(count).select("id", text)
-        judged = Values.from_settings(pipeline).judge(records)
-        assert judged.where("reason <> 'ok'").count() == 0
+        decoded = DeclaredFormat.from_settings(pipeline).decode(records)
+        assert decoded.where("reason <> 'ok'").count() == 0
         kafka = F.struct(
             F.lit(0).alias("partition"), F.col("id").alias("offset"), F.lit(START).alias("timestamp")
         )
-        return judged.select("event.*", kafka.alias("_kafka"))
+        return decoded.select("event.*", kafka.alias("_kafka"))
 
     return made
 

@@ -98,10 +98,12 @@ def message(name, schema=ALL, references=REFERENCES):
 
 
 def read(codec, records, unknown=()):
-    judged = registered_rows.judge(records, Codecs(codec), Layout())
-    right = registered_rows.placed(registered_rows.flat(judged, Codecs(codec), Layout(kafka=("offset",))))
-    left = judged.where(registered_rows.is_left(Codecs(codec), Layout()))
-    bad = quarantine_rows.explained(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
+    decoded = registered_rows.decode(records, Codecs(codec), Layout())
+    right = registered_rows.valid_rows(
+        registered_rows.as_rows(decoded, Codecs(codec), Layout(kafka=("offset",)))
+    )
+    left = decoded.where(registered_rows.is_rejected(Codecs(codec), Layout()))
+    bad = quarantine_rows.with_reasons(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
     found = {row["_kafka"]["offset"]: without_nulls(row) for row in right.collect()}
     found |= {row["offset"]: (row["reason"], row["detail"]) for row in bad.collect()}
     return [found[offset] for offset in range(len(found))]

@@ -11,7 +11,7 @@ from topiclake.ingest import quarantine_rows
 from topiclake.schema_registry.registry import SubjectVersion
 from topiclake.schema_registry.wire_format import frame
 from topiclake.sources.layout import Layout
-from topiclake.sources.registered_rows import judge
+from topiclake.sources.registered_rows import decode
 
 LONG = SubjectVersion("gps-value", 1, 7, "AVRO", '"long"')
 BAD = [
@@ -39,8 +39,8 @@ CODECS = Codecs(
 
 @pytest.fixture
 def bad(kafka_records):
-    judged = judge(kafka_records([*BAD, frame(7, b"\0\0\0")]), CODECS, Layout())
-    return quarantine_rows.explained(judged, CODECS, {"value": {8}}, ask_python=True)
+    decoded = decode(kafka_records([*BAD, frame(7, b"\0\0\0")]), CODECS, Layout())
+    return quarantine_rows.with_reasons(decoded, CODECS, {"value": {8}}, ask_python=True)
 
 
 def names_and_types(schema):
@@ -91,14 +91,14 @@ def test_reason_id_and_detail_say_what_is_wrong(bad):
 
 
 def test_without_fastavro_the_reason_is_shorter(kafka_records):
-    judged = judge(kafka_records([frame(7, b"")]), CODECS, Layout())
-    (row,) = quarantine_rows.explained(judged, CODECS, {}, ask_python=False).select("detail").collect()
+    decoded = decode(kafka_records([frame(7, b"")]), CODECS, Layout())
+    (row,) = quarantine_rows.with_reasons(decoded, CODECS, {}, ask_python=False).select("detail").collect()
     assert row["detail"] == "the 0 bytes are not one record of schema id 7"
 
 
 def test_a_record_that_decodes_by_now_waits_for_a_replay(kafka_records):
-    judged = judge(kafka_records([frame(7, b"\0")]), CODECS, Layout())
-    (row,) = quarantine_rows.explained(judged, CODECS, {}, ask_python=False).collect()
+    decoded = decode(kafka_records([frame(7, b"\0")]), CODECS, Layout())
+    (row,) = quarantine_rows.with_reasons(decoded, CODECS, {}, ask_python=False).collect()
     assert (row["reason"], row["detail"]) == (
         "unknown_schema_id",
         "its schema was registered after its batch was written; replay it",
@@ -119,7 +119,7 @@ def test_pipeline_batch_and_time_stand_in_each_row(bad):
 
 
 def test_records_of_an_unknown_reason_are_still_kept(kafka_records):
-    records = judge(kafka_records([None]), CODECS, Layout()).withColumns(
+    records = decode(kafka_records([None]), CODECS, Layout()).withColumns(
         {"reason": F.lit("a reason of tomorrow"), "detail": F.lit(None).cast("string")}
     )
     (row,) = quarantine_rows.quarantined(records, pipeline="p", batch_id=0).collect()

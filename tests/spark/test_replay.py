@@ -197,7 +197,7 @@ def test_a_query_that_ends_by_itself_replays_what_waits_at_its_start(spark, sett
 
 
 def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
-    """When the next replay has judged the rows, let another one claim and append them, and crash."""
+    """When the next replay has decoded the rows, let another one claim and append them, and crash."""
     claim, append = replay_claims.claim, delta.append_once
 
     def append_and_crash(*args, **named):

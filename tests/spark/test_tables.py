@@ -22,7 +22,7 @@ from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.sources.layout import Layout
-from topiclake.sources.table_snapshot import Look
+from topiclake.sources.table_snapshot import TableSnapshot
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.streaming import progress
 
@@ -173,16 +173,16 @@ def check_batch_in_history(spark, target, schemas):
         for path in (target.table, target.quarantine)
     )
     assert of_table.pop("attempt") != of_late.pop("attempt")
-    judged = {
+    decoded = {
         "schemas": {"value": schemas},
         "plain": [],
         "constraints": {},
         "judged": target.judgement,
     }
     # A checkpoint without a query says nothing of offsets.
-    assert (of_table, of_quarantine) == (known | judged | {"offsets": {}}, known)
+    assert (of_table, of_quarantine) == (known | decoded | {"offsets": {}}, known)
     # One record's schema is unknown: whether it is a row is decided, though it is none.
-    assert of_late == known | judged | {"writer": "11111111-aaaa/late"}
+    assert of_late == known | decoded | {"writer": "11111111-aaaa/late"}
 
 
 def check_view_and_history(spark, settings, dbutils):
@@ -272,10 +272,10 @@ def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_reco
 def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
     target.batch_schemas().current(spark)
     other = StructType.fromDDL("id MAP<STRING, INT>")
-    told = pickle.loads(pickle.dumps(replace(target, look=Look(other, at=time.time() - 60))))
+    told = pickle.loads(pickle.dumps(replace(target, look=TableSnapshot(other, at=time.time() - 60))))
     registered_batch.write(told, kafka_records(mixed), 0)
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
-    just_now = replace(target, look=Look(other), start="next")
+    just_now = replace(target, look=TableSnapshot(other), start="next")
     registered_batch.write(just_now, kafka_records(mixed), 1)
     # As the look told, no schema fits.
     assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 3, 4, 4, 5, 5])

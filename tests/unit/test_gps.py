@@ -148,19 +148,19 @@ def test_three_devices_send_each_recorded_point_once(tracks):
 
 def test_paced_events_keep_the_rate_and_the_order():
     start = time.monotonic()
-    assert list(avro_producer.paced(range(21), 200)) == list(range(21))
+    assert list(avro_producer.rate_limited(range(21), 200)) == list(range(21))
     elapsed = time.monotonic() - start
     assert elapsed >= 20 / 200
 
 
 def test_the_first_event_does_not_wait(monkeypatch):
     monkeypatch.setattr(avro_producer, "time", stand_in(time, sleep=lambda _: pytest.fail("it waited")))
-    assert next(avro_producer.paced([7], 0.001)) == 7
+    assert next(avro_producer.rate_limited([7], 0.001)) == 7
 
 
 def test_a_rate_of_zero_never_waits(monkeypatch):
     monkeypatch.setattr(avro_producer, "time", stand_in(time, sleep=lambda _: pytest.fail("it waited")))
-    assert sum(avro_producer.paced(range(10_000), 0)) == sum(range(10_000))
+    assert sum(avro_producer.rate_limited(range(10_000), 0)) == sum(range(10_000))
 
 
 # What publishing refuses before it asks any service

@@ -11,7 +11,7 @@ from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, OffsetsLostError
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange, compare, joined
-from topiclake.kafka.offsets import Held, require_partitions
+from topiclake.kafka.offsets import BrokerOffsets, require_partitions
 from topiclake.kafka.source import range_options
 from topiclake.streaming.lost_offsets import require_configured
 
@@ -254,7 +254,7 @@ def test_groups_get_the_prefix_that_the_broker_allows(load):
 
 
 def test_partitions_that_are_not_there_are_named(load):
-    held = Held({"gps": {0: (0, 9), 1: (0, 9)}})
+    held = BrokerOffsets({"gps": {0: (0, 9), 1: (0, 9)}})
     for given in (
         {"assign": '{"gps": [1, 2]}'},
         {"starting_offsets": '{"gps": {"0": 1}}'},
@@ -275,7 +275,7 @@ def test_partitions_that_are_not_there_are_named(load):
 
 # What is lost
 
-HELD = Held({"gps": {0: (5, 9)}}, {"gps": "new"})
+HELD = BrokerOffsets({"gps": {0: (5, 9)}}, {"gps": "new"})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from topiclake.monitoring.lag import Lag, lag, thinned
+from topiclake.monitoring.lag import Lag, downsample, lag
 from topiclake.monitoring.reports import PartitionReport, read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming import batch_counts
@@ -110,8 +110,8 @@ def test_thinned_heads_give_the_same_lag_where_they_are_new(seed):
         at, head = at + seconds, head + records
         heads.append((at, head))
     now = at + 1
-    assert lag(end, thinned(heads, 1000), now) == lag(end, heads, now)
-    few = thinned(heads, kept)
+    assert lag(end, downsample(heads, 1000), now) == lag(end, heads, now)
+    few = downsample(heads, kept)
     assert len(few) <= kept
     assert few[-1] == heads[-1]
     assert set(few) <= set(heads)
@@ -260,20 +260,20 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
 
 def test_each_watcher_gets_the_counts_once_by_batch_also_those_of_older_ones():
     assert not batch_counts.are_wanted()
-    batch_counts.tell("q", 1, TableCount("/before", 1))
-    one, other = batch_counts.Watch(), batch_counts.Watch()
-    batch_counts.tell("q", 1, TableCount("/t", 1))
-    batch_counts.tell("q", 0, TableCount("/resumed", 1))
-    batch_counts.tell("q", 1, TableCount("/q", 2, {"too_short": 2}))
-    batch_counts.tell("q", 3, TableCount("/later", 1))
-    batch_counts.tell("p", 1, TableCount("/anothers", 1))
+    batch_counts.publish("q", 1, TableCount("/before", 1))
+    one, other = batch_counts.CountSubscription(), batch_counts.CountSubscription()
+    batch_counts.publish("q", 1, TableCount("/t", 1))
+    batch_counts.publish("q", 0, TableCount("/resumed", 1))
+    batch_counts.publish("q", 1, TableCount("/q", 2, {"too_short": 2}))
+    batch_counts.publish("q", 3, TableCount("/later", 1))
+    batch_counts.publish("p", 1, TableCount("/anothers", 1))
     for watch in (one, other):
         assert paths(watch.take("q", 2)) == {0: ["/resumed"], 1: ["/t", "/q"]}
         assert watch.take("q", 2) == {}
         assert paths(watch.take("q", 3)) == {3: ["/later"]}
         assert not watch.is_empty
     for number in range(batch_counts.KEPT + 1):
-        batch_counts.tell("q", number, TableCount(f"/{number}", 1))
+        batch_counts.publish("q", number, TableCount(f"/{number}", 1))
     assert paths(one.take("q", 1)) == {1: ["/1"]}
     one.close()
     one.close()
@@ -287,14 +287,14 @@ def paths(taken):
 
 
 def test_a_commit_that_is_told_of_again_counts_once():
-    watch = batch_counts.Watch()
-    batch_counts.tell("q", 1, TableCount("/t", 3, writer="w"))
-    batch_counts.tell("q", 1, TableCount("/q", 1, {"too_short": 1}, writer="w"))
+    watch = batch_counts.CountSubscription()
+    batch_counts.publish("q", 1, TableCount("/t", 3, writer="w"))
+    batch_counts.publish("q", 1, TableCount("/q", 1, {"too_short": 1}, writer="w"))
     # A batch that was stopped behind its commit, and is repeated.
-    batch_counts.tell("q", 1, TableCount("/t", 3, writer="w"))
-    batch_counts.tell("q", 1, TableCount("/t", 2, writer="w/late"))
-    batch_counts.tell("q", 1, TableCount("/t", 0))
-    batch_counts.tell("q", 1, TableCount("/t", 0))
+    batch_counts.publish("q", 1, TableCount("/t", 3, writer="w"))
+    batch_counts.publish("q", 1, TableCount("/t", 2, writer="w/late"))
+    batch_counts.publish("q", 1, TableCount("/t", 0))
+    batch_counts.publish("q", 1, TableCount("/t", 0))
     taken = watch.take("q", 1)[1]
     watch.close()
     assert [(one.path, one.rows, one.writer) for one in taken] == [

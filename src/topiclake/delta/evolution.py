@@ -80,7 +80,7 @@ def properties(table: StructType, wanted: StructType) -> dict[str, str]:
     return needed
 
 
-def fitted(rows: DataFrame, table: StructType) -> DataFrame:
+def cast_to_table(rows: DataFrame, table: StructType) -> DataFrame:
     """Cast columns of `rows` to the table's type where that is the wider one."""
     there = {field.name.lower(): field.dataType for field in table}
     merged = {

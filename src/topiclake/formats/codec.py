@@ -45,7 +45,7 @@ OWN = "_topiclake_"
 END_FIELD = f"{OWN}end"
 
 
-class Registered(Protocol):
+class SchemaVersion(Protocol):
     """A schema as a registry holds it; `references` are name and text of each that it refers to."""
 
     @property
@@ -77,7 +77,7 @@ class Codec(ABC):
     schema_type: ClassVar[str]
 
     @classmethod
-    def of_other_types(cls, schemas: Mapping[SchemaKey, Registered]) -> dict[SchemaKey, tuple[str, str]]:
+    def of_other_types(cls, schemas: Mapping[SchemaKey, SchemaVersion]) -> dict[SchemaKey, tuple[str, str]]:
         """Return why records of schemas of another type are not decoded."""
         return {
             key: (WRONG_SCHEMA_TYPE, f"schema {key} is {each.schema_type}, not {cls.schema_type}")
@@ -91,7 +91,7 @@ class Codec(ABC):
         """Whether it decodes values whose fields are columns; else it is one column `value`."""
 
     @abstractmethod
-    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
+    def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Decode `part` of records that `identified` has seen.
 
         Returns:

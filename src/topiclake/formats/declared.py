@@ -29,7 +29,7 @@ _RESERVED = (OWN, "_kafka", "_headers")
 
 
 @dataclass(frozen=True)
-class Values:
+class DeclaredFormat:
     """What values mean; can be pickled, for Spark Connect.
 
     Attributes:
@@ -48,14 +48,14 @@ class Values:
     deserializer_config: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
-    def from_settings(pipeline: PipelineSettings) -> Values:
+    def from_settings(pipeline: PipelineSettings) -> DeclaredFormat:
         """Read what a configuration says; there must be a session.
 
         Raises:
             ConfigError: Values name schemas, or `value_schema` or `deserializer` cannot be used.
         """
         if pipeline.value_format == "text":
-            return Values("text", StructType([StructField("value", StringType())]))
+            return DeclaredFormat("text", StructType([StructField("value", StringType())]))
         if pipeline.value_schema is None or not (
             pipeline.value_format == "json" or pipeline.value_format == "custom"
         ):
@@ -70,9 +70,9 @@ class Values:
             deserializers.require_class(SparkSession.active(), name, config)
         elif name is not None:
             deserializers.load(name)
-        return Values(
+        return DeclaredFormat(
             pipeline.value_format,
-            parsed(pipeline.value_schema),
+            columns_of(pipeline.value_schema),
             pipeline.timestamp_format,
             name,
             tuple(config.items()),
@@ -90,7 +90,7 @@ class Values:
         told += f"/{json.dumps(self.deserializer_config)}" if self.deserializer_config else ""
         return sha256(told.encode()).hexdigest()[:16]
 
-    def judge(self, records: DataFrame) -> DataFrame:
+    def decode(self, records: DataFrame) -> DataFrame:
         """Read each value.
 
         Args:
@@ -120,7 +120,7 @@ class Values:
         return rows.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
 
     def detail(self) -> Column:
-        """Say of a judged record that is not right what is wrong with it; runs Python for the undecodable."""
+        """Say what is wrong with a decoded record that is not valid; runs Python for the undecodable."""
         # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
         asked = F.when(F.col("reason") == UNDECODABLE, F.col("value"))
         schema = F.lit(self.columns.json())
@@ -138,7 +138,7 @@ class Values:
         return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
 
 
-def parsed(ddl: str) -> StructType:
+def columns_of(ddl: str) -> StructType:
     """Read columns from DDL; Spark does it, so there must be a session.
 
     Raises:

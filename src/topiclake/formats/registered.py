@@ -14,7 +14,7 @@ from topiclake.errors import ConfigError
 from topiclake.formats.avro import spark_type
 from topiclake.formats.avro.codec import AvroCodec
 from topiclake.formats.avro.reader_schema import is_record
-from topiclake.formats.codec import Codec, Registered
+from topiclake.formats.codec import Codec, SchemaVersion
 from topiclake.formats.json import codec as json_codec
 from topiclake.formats.json.codec import JsonSchemaCodec
 from topiclake.formats.protobuf import codec as protobuf_codec
@@ -33,7 +33,7 @@ class Format(Protocol):
         """Names the type, and what else decides how a value is read."""
 
     def codec(
-        self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
+        self, schemas: Mapping[SchemaKey, SchemaVersion], accepts: Accepts, kept: str | None = None
     ) -> Codec:
         """Unite schemas, oldest first, with what a table has `kept` of earlier ones (`Codec.kept`)."""
 
@@ -55,7 +55,7 @@ class AvroFormat:
     name: ClassVar[str] = "avro"
 
     def codec(
-        self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
+        self, schemas: Mapping[SchemaKey, SchemaVersion], accepts: Accepts, kept: str | None = None
     ) -> Codec:
         """Unite schemas, oldest first, with what was kept."""
         return AvroCodec.of(schemas, accepts, kept)
@@ -76,7 +76,7 @@ class JsonSchemaFormat:
     name: ClassVar[str] = "json_schema"
 
     def codec(
-        self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
+        self, schemas: Mapping[SchemaKey, SchemaVersion], accepts: Accepts, kept: str | None = None
     ) -> Codec:
         """Unite schemas, oldest first; columns have the names of their fields, so nothing is kept."""
         return JsonSchemaCodec.of_shapes(schemas, accepts)
@@ -106,7 +106,7 @@ class ProtobufFormat:
         return " ".join(("protobuf", *self.messages))
 
     def codec(
-        self, schemas: Mapping[SchemaKey, Registered], accepts: Accepts, kept: str | None = None
+        self, schemas: Mapping[SchemaKey, SchemaVersion], accepts: Accepts, kept: str | None = None
     ) -> Codec:
         """Unite schemas, oldest first; columns have the names of their fields, so nothing is kept."""
         return ProtobufCodec.of_messages(schemas, accepts, self.messages)

@@ -13,13 +13,13 @@ from topiclake.delta import evolution
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.formats.avro.kept_reader import KeptReaderError
-from topiclake.formats.codec import Codec, Codecs, Registered
+from topiclake.formats.codec import Codec, Codecs, SchemaVersion
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import RegisteredSchema
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows
 from topiclake.sources.layout import KAFKA_COLUMN
-from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
+from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
 from topiclake.sources.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class BatchSchemas:
     of: TopicSchemas
     table: str
     properties: Mapping[str, str]
-    look: Look | None = None
+    look: TableSnapshot | None = None
     type_widening: bool = False
     before_table: BeforeTable | None = None
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
@@ -111,8 +111,8 @@ class BatchSchemas:
         """Look at the table anew next time: another writer has changed it."""
         self._codecs = None
 
-    def _known(self, part: Part) -> dict[SchemaKey, Registered]:
-        known: dict[SchemaKey, Registered] = {}
+    def _known(self, part: Part) -> dict[SchemaKey, SchemaVersion]:
+        known: dict[SchemaKey, SchemaVersion] = {}
         missing: list[SubjectNotFoundError] = []
         for subject in self.of.subjects[part]:
             try:
@@ -126,10 +126,10 @@ class BatchSchemas:
     def _prepared(
         self,
         spark: SparkSession,
-        known: Mapping[Part, Mapping[SchemaKey, Registered]],
-        look: Look | None = None,
+        known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
+        look: TableSnapshot | None = None,
     ) -> Codecs:
-        look = look or look_at(spark, self.table) or NO_TABLE
+        look = look or read_snapshot(spark, self.table) or NO_TABLE
         parts = {part: self._codec(spark, look, part, schemas) for part, schemas in known.items()}
         codecs = Codecs(parts["value"], parts.get("key"), look.columns, look.constraints)
         self._warn(codecs)
@@ -147,7 +147,7 @@ class BatchSchemas:
                     )
 
     def _codec(
-        self, spark: SparkSession, look: Look, part: Part, schemas: Mapping[SchemaKey, Registered]
+        self, spark: SparkSession, look: TableSnapshot, part: Part, schemas: Mapping[SchemaKey, SchemaVersion]
     ) -> Codec:
         name, accepts = READER_PROPERTY + part, partial(self._refusal, spark, look, part)
         try:
@@ -163,7 +163,7 @@ class BatchSchemas:
                 reason="kept_reader",
             ) from None
 
-    def _prepare_table(self, spark: SparkSession, codecs: Codecs, look: Look) -> None:
+    def _prepare_table(self, spark: SparkSession, codecs: Codecs, look: TableSnapshot) -> None:
         wanted = registered_rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
         if not wanted.fields:
             raise IngestError(
@@ -185,7 +185,7 @@ class BatchSchemas:
         if needed := evolution.properties(codecs.table, wanted) | kept:
             delta.set_properties(spark, self.table, needed)
 
-    def _refusal(self, spark: SparkSession, look: Look, part: Part, reader: str) -> str | None:
+    def _refusal(self, spark: SparkSession, look: TableSnapshot, part: Part, reader: str) -> str | None:
         of_columns = partial(look.refusal, may_widen=self.type_widening)
         return self.of.refusal(spark, reader, part, of_columns)
 

@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from topiclake.errors import KafkaError
 from topiclake.ingest import paused_topics
 from topiclake.kafka.client import TIMEOUT_SECONDS
-from topiclake.streaming.batch_hooks import Pause, WrittenBatch
+from topiclake.streaming.batch_hooks import Backoff, CommittedBatch
 from topiclake.streaming.checkpoint import Offsets
 
 _COMING = (
@@ -33,7 +33,7 @@ class _State:
     """What is kept from batch to batch."""
 
     admin: AdminClient
-    pause: Pause = field(default_factory=Pause)
+    pause: Backoff = field(default_factory=Backoff)
 
 
 #: By start, in the process that runs the micro-batches.
@@ -64,7 +64,7 @@ class GroupCommit:
     def begin(self) -> None:
         """Nothing is to be done before a batch."""
 
-    def __call__(self, batch: WrittenBatch) -> None:
+    def __call__(self, batch: CommittedBatch) -> None:
         """Commit where the batch ends.
 
         Raises:
@@ -125,7 +125,7 @@ def held_back(end: Offsets, waiting: Offsets) -> Offsets:
     }
 
 
-def _waiting(batch: WrittenBatch, ledger: str) -> Offsets:
+def _waiting(batch: CommittedBatch, ledger: str) -> Offsets:
     """Return the first offset that each partition of a paused topic has missed."""
     found: Offsets = {}
     for topic, rows in paused_topics.paused(batch.spark, ledger).items():

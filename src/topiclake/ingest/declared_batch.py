@@ -17,13 +17,21 @@ from pyspark.sql import functions as F
 
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import quarantine_rows
-from topiclake.ingest.targets import Target, tell, tell_earlier, writer_name
+from topiclake.ingest.targets import Target, report_counts, report_earlier_counts, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK
-from topiclake.sources.declared_rows import REASONS, _detail, _no_left, is_left, judge, or_fail, placed
-from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
+from topiclake.sources.declared_rows import (
+    REASONS,
+    _detail,
+    _never_rejected,
+    decode,
+    fail_on_bad_record,
+    is_rejected,
+    valid_rows,
+)
+from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
 from topiclake.streaming import batch_offsets, checkpoint, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
@@ -40,7 +48,7 @@ class _Start:
     """
 
     name: str
-    look: Look
+    look: TableSnapshot
     has_written: bool = False
 
 
@@ -49,7 +57,12 @@ _starts: dict[str, _Start] = {}
 
 
 def write(
-    target: Target, values: Values, records: DataFrame, batch_id: int, *, read_again: Ranges | None = None
+    target: Target,
+    values: DeclaredFormat,
+    records: DataFrame,
+    batch_id: int,
+    *,
+    read_again: Ranges | None = None,
 ) -> None:
     """Write one micro-batch of Kafka's records.
 
@@ -69,30 +82,30 @@ def write(
         offsets = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
     start = _starts.get(target.checkpoint)
     if start is None or start.name != target.start:
-        start = _Start(target.start, target.look or look_at(spark, target.table) or NO_TABLE)
+        start = _Start(target.start, target.look or read_snapshot(spark, target.table) or NO_TABLE)
         _starts[target.checkpoint] = start
 
     def look_again() -> None:
-        start.look = look_at(spark, target.table) or NO_TABLE
+        start.look = read_snapshot(spark, target.table) or NO_TABLE
 
     delta.written_again(partial(_write, start, target, values, records, batch_id, offsets), look_again)
 
 
 def _write(
-    start: _Start, target: Target, values: Values, records: DataFrame, batch_id: int, offsets: Ranges
+    start: _Start, target: Target, values: DeclaredFormat, records: DataFrame, batch_id: int, offsets: Ranges
 ) -> None:
     told, attempt, layout, spark = Observation(), uuid4().hex, target.schemas.layout, records.sparkSession
-    judged = judge(values, records, layout, start.look)
+    decoded = decode(values, records, layout, start.look)
     if target.mode == "FAILFAST":
-        judged = or_fail(judged, values, layout)
+        decoded = fail_on_bad_record(decoded, values, layout)
     # Above the judgement: Spark pushes no filter below what is counted.
     counts = [F.count_if(F.col("reason") == one).alias(one) for one in (OK, *REASONS)]
-    counted = judged.observe(told, F.count_if(is_left(layout)).alias("left"), *counts)
+    counted = decoded.observe(told, F.count_if(is_rejected(layout)).alias("left"), *counts)
     writer = writer_name(target, spark)
     meaning = values.meaning(str(spark.conf.get("spark.sql.session.timeZone")))
     kept = {"pipeline": target.pipeline, "run": target.run, "values": meaning, batch_offsets.OFFSETS: offsets}
     delta.append_once(
-        placed(counted, layout, start.look),
+        valid_rows(counted, layout, start.look),
         target.table,
         writer=writer,
         batch_id=batch_id,
@@ -103,7 +116,7 @@ def _write(
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = (
-        had_written or observation.is_told_soon(told) or delta.is_committed(spark, target.table, attempt)
+        had_written or observation.has_metrics(told) or delta.is_committed(spark, target.table, attempt)
     )
     found = observation.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
     if found is None:
@@ -113,15 +126,15 @@ def _write(
         )
         _require_same(target, meaning, commit)
         held = {} if commit is None else commit["constraints"]
-        write_left(target, values, judge(values, records, layout, start.look, held), writer, batch_id)
-        tell_earlier(target, records, batch_id)
+        write_rejected(target, values, decode(values, records, layout, start.look, held), writer, batch_id)
+        report_earlier_counts(target, records, batch_id)
         return
-    tell(target, spark, batch_id, TableCount(target.table, found[OK], None, writer))
+    report_counts(target, spark, batch_id, TableCount(target.table, found[OK], None, writer))
     if found["left"]:
-        write_left(target, values, judged, writer, batch_id)
-        reasons = {one: found[one] for one in REASONS if found[one] and one not in _no_left(layout)}
+        write_rejected(target, values, decoded, writer, batch_id)
+        reasons = {one: found[one] for one in REASONS if found[one] and one not in _never_rejected(layout)}
         count = TableCount(target.quarantine, found["left"], reasons, writer)
-        tell(target, spark, batch_id, count)
+        report_counts(target, spark, batch_id, count)
     start.has_written = True
 
 
@@ -139,9 +152,11 @@ def _require_same(target: Target, meaning: str, commit: Mapping[str, Any] | None
         )
 
 
-def write_left(target: Target, values: Values, judged: DataFrame, writer: str, batch_id: int) -> None:
+def write_rejected(
+    target: Target, values: DeclaredFormat, decoded: DataFrame, writer: str, batch_id: int
+) -> None:
     """Write the records of a batch that are no rows of the table to the quarantine."""
-    left = judged.where(is_left(target.schemas.layout))
+    left = decoded.where(is_rejected(target.schemas.layout))
     if left.isEmpty():
         return
     bad = left.select(
@@ -151,7 +166,7 @@ def write_left(target: Target, values: Values, judged: DataFrame, writer: str, b
         F.lit(None).alias("schema_id"),
     )
     delta.append_once(
-        quarantine_rows.kept(bad, pipeline=target.pipeline, batch_id=batch_id),
+        quarantine_rows.quarantine_rows(bad, pipeline=target.pipeline, batch_id=batch_id),
         target.quarantine,
         writer=writer,
         batch_id=batch_id,

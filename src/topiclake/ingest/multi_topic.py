@@ -280,7 +280,7 @@ def _still_held(topics: Topics, offsets: Ranges) -> Ranges:
     """Return the offsets without partitions that were deleted, where the topic may continue without them."""
     if topics.fail_on_data_loss:
         return offsets
-    there = kafka_offsets.held(topics.client, offsets, with_ids=False).offsets
+    there = kafka_offsets.fetch_offsets(topics.client, offsets, with_ids=False).offsets
     held = {
         topic: {one: span for one, span in spans.items() if one in there.get(topic, {})}
         for topic, spans in offsets.items()

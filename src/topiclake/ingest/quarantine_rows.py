@@ -49,7 +49,7 @@ def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFram
         Columns of `SCHEMA`, one row a record.
     """
     named = records.withColumn("schema_id", schema_id_of(F.col("value_schema")))
-    return kept(named, pipeline=pipeline, batch_id=batch_id)
+    return quarantine_rows(named, pipeline=pipeline, batch_id=batch_id)
 
 
 def count_reasons(records: DataFrame) -> dict[str, int]:
@@ -57,7 +57,7 @@ def count_reasons(records: DataFrame) -> dict[str, int]:
     return {row["reason"]: row["count"] for row in records.groupBy("reason").count().collect()}
 
 
-def kept(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
+def quarantine_rows(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
     """Turn records into rows of the quarantine table.
 
     Args:
@@ -79,25 +79,25 @@ def kept(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
     )
 
 
-def explained(
-    judged: DataFrame, codecs: Codecs, unknown: Mapping[Part, Set[SchemaKey]], *, ask_python: bool
+def with_reasons(
+    decoded: DataFrame, codecs: Codecs, unknown: Mapping[Part, Set[SchemaKey]], *, ask_python: bool
 ) -> DataFrame:
-    """Add `reason STRING` and `detail STRING` to judged records that are in no table.
+    """Add `reason STRING` and `detail STRING` to decoded records that are in no table.
 
     Args:
-        judged: What `registered_rows.judge` returned.
+        decoded: What `registered_rows.decode` returned.
         codecs: What the schemas mean.
         unknown: Schemas that the registry does not know; the others were not asked for.
         ask_python: Whether rows may be undecodable; it costs a Python worker.
     """
     reason = decode_status(F.col("decoded"), codecs.value)
-    why = _Words(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
+    why = _ReasonText(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
     # A record of the other form is one of these, by its bytes.
     of_form = reason.isin(BAD_MAGIC, UNKNOWN_SCHEMA_ID, UNDECODABLE)
     why = F.when(of_form, F.concat(why, codecs.value.mismatch())).otherwise(why)
     if codecs.key is not None:
         of_key = decode_status(F.col("decoded_key"), codecs.key, "key")
-        words = _Words(codecs.key, "key", unknown.get("key", set()), ask_python)
+        words = _ReasonText(codecs.key, "key", unknown.get("key", set()), ask_python)
         why = F.when(reason == OK, words.detail(of_key)).otherwise(why)
         reason = F.when(reason == OK, of_key).otherwise(reason)
     if codecs.constraints:
@@ -111,11 +111,11 @@ def explained(
             why
         ),
     )
-    return judged.withColumn("detail", why).withColumn("reason", reason)
+    return decoded.withColumn("detail", why).withColumn("reason", reason)
 
 
 @dataclass(frozen=True)
-class _Words:
+class _ReasonText:
     """Reasons in words, for the person who looks at the row."""
 
     codec: Codec

@@ -29,7 +29,7 @@ from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
 from topiclake.ingest import quarantine_rows
 from topiclake.ingest.batch_schemas import BatchSchemas
-from topiclake.ingest.targets import LATE, Target, tell, tell_earlier, writer_name
+from topiclake.ingest.targets import LATE, Target, report_counts, report_earlier_counts, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK, REFUSED_BY_TABLE, UNDECODABLE
 from topiclake.schema_registry.wire_format import SchemaKey
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Start:
+class _TopicState:
     """What one start of a query has learnt about one topic."""
 
     name: str
@@ -54,7 +54,7 @@ class _Start:
 
 
 #: By checkpoint and topic, in the process that runs the micro-batches; on Spark Connect that is a worker.
-_starts: dict[tuple[str, str | None], _Start] = {}
+_states: dict[tuple[str, str | None], _TopicState] = {}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Batch:
 
     Attributes:
         target: Where to.
-        start: What this start of the query knows.
+        state: What this start of the query has learnt about the topic.
         records: Kafka's records, as Kafka has them.
         number: Spark's number.
         offsets: Its offsets; empty where the checkpoint does not say.
@@ -71,7 +71,7 @@ class Batch:
     """
 
     target: Target
-    start: _Start
+    state: _TopicState
     records: DataFrame
     number: int
     offsets: Ranges
@@ -82,20 +82,20 @@ class Batch:
         """The session of its records."""
         return self.records.sparkSession
 
-    def tell(self, count: TableCount) -> None:
-        """Tell who watches the query what this batch put into a table."""
-        tell(self.target, self.spark, self.number, count)
+    def report(self, count: TableCount) -> None:
+        """Report to whoever watches the query what this batch put into a table."""
+        report_counts(self.target, self.spark, self.number, count)
 
     def append(
         self, frame: DataFrame, path: str, suffix: str = "", commit: Mapping[str, object] | None = None
     ) -> None:
         """Append once, as this batch of this writer; `commit` is kept in the table's history."""
-        told = {"pipeline": self.target.pipeline, "run": self.target.run} | dict(commit or {})
-        delta.append_once(frame, path, writer=self.start.writer + suffix, batch_id=self.number, commit=told)
+        kept = {"pipeline": self.target.pipeline, "run": self.target.run} | dict(commit or {})
+        delta.append_once(frame, path, writer=self.state.writer + suffix, batch_id=self.number, commit=kept)
 
     def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
         """Return what an earlier attempt of this batch wrote into the history of the table at `path`."""
-        return delta.commit_of(self.spark, path, writer=self.start.writer + suffix, batch_id=self.number)
+        return delta.commit_of(self.spark, path, writer=self.state.writer + suffix, batch_id=self.number)
 
 
 def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Ranges | None = None) -> None:
@@ -113,118 +113,122 @@ def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Rang
         IngestError: The table has a batch of this number with other offsets.
     """
     spark = records.sparkSession
-    start = _started(target, spark)
+    state = _state_of(target, spark)
     offsets = read_again
     if offsets is None:
         whole = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
         offsets = batch_offsets.of_topic(whole, target.topic)
-    batch = Batch(target, start, records, batch_id, offsets, is_read_again=read_again is not None)
-    delta.written_again(partial(_write, batch), batch.start.schemas.forget)
+    batch = Batch(target, state, records, batch_id, offsets, is_read_again=read_again is not None)
+    delta.written_again(partial(_write, batch), batch.state.schemas.forget)
 
 
 def require_ready(target: Target, spark: SparkSession) -> None:
     """Raise what a batch of the target would raise before it writes anything."""
-    schemas = _started(target, spark).schemas
+    schemas = _state_of(target, spark).schemas
     schemas.of.require_usable(schemas.current(spark))
 
 
-def _started(target: Target, spark: SparkSession) -> _Start:
+def _state_of(target: Target, spark: SparkSession) -> _TopicState:
     key = target.checkpoint, target.topic
-    if key not in _starts or _starts[key].name != target.start:
+    if key not in _states or _states[key].name != target.start:
         writer = writer_name(target, spark)
-        _starts[key] = _Start(target.start, writer, target.batch_schemas(), has_written=target.is_new)
-    return _starts[key]
+        _states[key] = _TopicState(target.start, writer, target.batch_schemas(), has_written=target.is_new)
+    return _states[key]
 
 
 def _write(batch: Batch) -> None:
-    codecs = batch.start.schemas.current(batch.spark)
+    codecs = batch.state.schemas.current(batch.spark)
     if batch.target.topic is not None:
         # A query of one topic does not start then.
-        batch.start.schemas.of.require_usable(codecs)
+        batch.state.schemas.of.require_usable(codecs)
     # Until it is written: whoever tries this batch again has to look for what is there of it.
-    had_written, batch.start.has_written = batch.start.has_written, False
-    plain = batch.start.schemas.plain(codecs)
-    bad = _write_known(batch, codecs, plain, may_be_repeated=batch.is_read_again or not had_written)
-    if bad is None:
-        _finish(batch, codecs)
+    had_written, batch.state.has_written = batch.state.has_written, False
+    plain = batch.state.schemas.plain(codecs)
+    rejected_count = _write_known(
+        batch, codecs, plain, may_be_repeated=batch.is_read_again or not had_written
+    )
+    if rejected_count is None:
+        _resume_batch(batch, codecs)
         return
-    if bad:
-        _settle(batch, _left(batch, batch.records, codecs, plain), codecs)
+    if rejected_count:
+        _write_rejected(batch, _rejected(batch, batch.records, codecs, plain), codecs)
     # Not after a repeated batch: a checkpoint that was put back from a copy repeats more than one. And an
     # older batch tells nothing of the query's own.
-    batch.start.has_written = had_written or not batch.is_read_again
+    batch.state.has_written = had_written or not batch.is_read_again
 
 
 def _write_known(
     batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey], *, may_be_repeated: bool
 ) -> int | None:
-    """Write commit 1, and return how many records are left.
+    """Write commit 1, and return how many records it has rejected.
 
-    None where nobody tells: an earlier attempt had written it, or Spark has lost the counts.
+    None where nobody knows: an earlier attempt had written it, or Spark has lost the counts.
     """
-    told, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.schemas.layout
+    read, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.schemas.layout
     # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
     # each row once more.
-    named = avro_plain.named(batch.records.observe(told, registered_rows.count(layout)), codecs.value, plain)
-    judged = registered_rows.judge(named, codecs, layout)
+    tagged = avro_plain.tag_plain_records(
+        batch.records.observe(read, registered_rows.count_records(layout)), codecs.value, plain
+    )
+    decoded = registered_rows.decode(tagged, codecs, layout)
     if batch.target.mode == "FAILFAST":
-        judged = registered_rows.or_fail(judged, codecs, layout)
-    found = registered_rows.placed(registered_rows.flat(judged, codecs, layout)).observe(
+        decoded = registered_rows.fail_on_bad_record(decoded, codecs, layout)
+    rows = registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout)).observe(
         written, F.count("*").alias("rows")
     )
     kept = {"attempt": attempt, batch_offsets.OFFSETS: batch.offsets}
-    batch.append(found, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
+    batch.append(rows, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
-    if may_be_repeated and not _is_committed(batch, told, attempt):
+    if may_be_repeated and not _is_committed(batch, read, attempt):
         return None
-    counted = observation.counts(f"batch {batch.number} is in {batch.target.table}", told, written)
+    counted = observation.counts(f"batch {batch.number} is in {batch.target.table}", read, written)
     if counted is None:
         return None
     rows_written = int(counted["rows"])
-    batch.tell(TableCount(batch.target.table, rows_written, None, batch.start.writer, codecs.keys))
+    batch.report(TableCount(batch.target.table, rows_written, None, batch.state.writer, codecs.keys))
     return int(counted["records"]) - rows_written
 
 
-def _is_committed(batch: Batch, told: Observation, attempt: str) -> bool:
+def _is_committed(batch: Batch, read: Observation, attempt: str) -> bool:
     # To ask the table are two calls on an object store.
-    return observation.is_told_soon(told) or delta.is_committed(batch.spark, batch.target.table, attempt)
+    return observation.has_metrics(read) or delta.is_committed(batch.spark, batch.target.table, attempt)
 
 
-def _finish(batch: Batch, codecs: Codecs) -> None:
+def _resume_batch(batch: Batch, codecs: Codecs) -> None:
     """Do what an earlier attempt did not get to, after its commit 1."""
-    known, target = batch.earlier(batch.target.table), batch.target
+    commit, target = batch.earlier(batch.target.table), batch.target
     batch_offsets.require_same(
-        known, batch.offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch.number
+        commit, batch.offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch.number
     )
-    tell_earlier(target, batch.records, batch.number)
+    report_earlier_counts(target, batch.records, batch.number)
     if batch.earlier(target.quarantine) is not None:
         return
-    _require_same(batch, known)
-    rest = _not_written(batch, batch.records, known)
+    _require_same(batch, commit)
+    remaining = _not_written(batch, batch.records, commit)
     late = batch.earlier(batch.target.table, LATE)
     if late is not None:
-        rest = _not_written(batch, rest, late)
-    _settle(batch, rest, codecs, is_repeated=True, is_late_written=late is not None)
+        remaining = _not_written(batch, remaining, late)
+    _write_rejected(batch, remaining, codecs, is_repeated=True, is_late_written=late is not None)
 
 
 def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | None) -> DataFrame:
-    """Return the records that an earlier commit left: judged as it did, whatever the registry says now.
+    """Return the records that an earlier commit left: decoded as it did, whatever the registry says now.
 
     `commit` is None where the table's history was cleaned up since.
     """
     pinned = None
     if commit is not None:
-        pinned = batch.start.schemas.pinned(batch.spark, commit["schemas"], commit["constraints"])
+        pinned = batch.state.schemas.pinned(batch.spark, commit["schemas"], commit["constraints"])
     if pinned is not None and commit is not None:
-        return _left(batch, records, pinned, commit["plain"])
-    there = batch.target.schemas.layout.kafka
-    place: list[str] = [name for name in ("topic", "partition", "offset") if name in there]
-    if {"partition", "offset"} <= set(place):
+        return _rejected(batch, records, pinned, commit["plain"])
+    fields = batch.target.schemas.layout.kafka
+    location: list[str] = [name for name in ("topic", "partition", "offset") if name in fields]
+    if {"partition", "offset"} <= set(location):
         # What the commit decoded with is not known any more: the table itself knows its rows.
         # As it is now: commit 2 may change its columns' types, which Spark refuses in a plan that is older.
         now = delta.latest_version(batch.spark, batch.target.table)
         written = delta.read(batch.spark, batch.target.table, now).select(f"{KAFKA_COLUMN}.*")
-        return records.join(written, place, "left_anti")
+        return records.join(written, location, "left_anti")
     why = "the table's history no longer tells" if commit is None else "the registry no longer knows"
     schemas = "" if commit is None else f" ({commit['schemas']})"
     raise IngestError(
@@ -238,7 +242,7 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
 
 
 def _pinned(batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[str, object]:
-    """Return what a commit keeps of how its records were judged; an attempt after it judges them alike."""
+    """Return what a commit keeps of how its records were decoded; an attempt after it decodes them alike."""
     return {
         "schemas": codecs.keys,
         "plain": plain,
@@ -268,21 +272,27 @@ def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
     )
 
 
-def _left(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
-    judged = registered_rows.judge(
-        avro_plain.named(records, codecs.value, plain), codecs, batch.target.schemas.layout
+def _rejected(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
+    decoded = registered_rows.decode(
+        avro_plain.tag_plain_records(records, codecs.value, plain), codecs, batch.target.schemas.layout
     )
-    left = judged.where(registered_rows.is_left(codecs, batch.target.schemas.layout))
-    return avro_plain.unnamed(left.select(*kafka_source.RECORD_COLUMNS), plain)
+    rejected = decoded.where(registered_rows.is_rejected(codecs, batch.target.schemas.layout))
+    return avro_plain.untag_plain_records(rejected.select(*kafka_source.RECORD_COLUMNS), plain)
 
 
-def _settle(
-    batch: Batch, rest: DataFrame, known: Codecs, *, is_repeated: bool = False, is_late_written: bool = False
+def _write_rejected(
+    batch: Batch,
+    remaining: DataFrame,
+    known: Codecs,
+    *,
+    is_repeated: bool = False,
+    is_late_written: bool = False,
 ) -> None:
-    """Write commits 2 and 3: records of `rest` are in no table yet."""
-    schemas, layout = batch.start.schemas, batch.target.schemas.layout
+    """Write commits 2 and 3: records of `remaining` are in no table yet."""
+    schemas, layout = batch.state.schemas, batch.target.schemas.layout
     plain_before = schemas.plain(known)
-    tally = registered_rows.tally(avro_plain.named(rest, known.value, plain_before), known, layout)
+    tagged = avro_plain.tag_plain_records(remaining, known.value, plain_before)
+    tally = registered_rows.tally(tagged, known, layout)
     if not tally.reasons:
         return
     if UNDECODABLE in tally.reasons:
@@ -293,54 +303,67 @@ def _settle(
     unknown = schemas.look_up(tally.late)
     codecs = schemas.current(batch.spark)
     plain = schemas.plain(codecs)
-    judged, writer = registered_rows.judge(avro_plain.named(rest, codecs.value, plain), codecs, layout), None
+    tagged = avro_plain.tag_plain_records(remaining, codecs.value, plain)
+    decoded, writer = registered_rows.decode(tagged, codecs, layout), None
     # A driver that knows more would take some of them for rows: commit 2 decides, also where it is empty.
     # FAILFAST rejects no record, and the next start tries them again.
     is_open = batch.target.mode == "PERMISSIVE" and tally.is_open(codecs)
-    found = registered_rows.placed(registered_rows.flat(judged, codecs, layout))
-    if not is_late_written and (is_open or ((is_repeated or codecs is not known) and not found.isEmpty())):
-        written, attempt, writer = Observation(), uuid4().hex, batch.start.writer + LATE
-        pinned = _pinned(batch, codecs, plain) | {"attempt": attempt}
-        counted = found.observe(written, F.count("*").alias("rows"))
-        batch.append(counted, batch.target.table, LATE, pinned)
-        if not _is_committed(batch, written, attempt):
+    rows = registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout))
+    if not is_late_written and (is_open or ((is_repeated or codecs is not known) and not rows.isEmpty())):
+        if not _write_late(batch, rows, _pinned(batch, codecs, plain)):
             # Another driver of this query was faster, and may have known other schemas.
-            rest = _not_written(batch, rest, batch.earlier(batch.target.table, LATE))
-            _settle(batch, rest, codecs, is_repeated=True, is_late_written=True)
+            remaining = _not_written(batch, remaining, batch.earlier(batch.target.table, LATE))
+            _write_rejected(batch, remaining, codecs, is_repeated=True, is_late_written=True)
             return
+        writer = batch.state.writer + LATE
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
-    left = F.lit(True) if is_late_written else registered_rows.is_left(codecs, layout)
-    may_be_undecodable = codecs is not known or UNDECODABLE in tally.reasons
-    bad = quarantine_rows.explained(judged.where(left), codecs, unknown, ask_python=may_be_undecodable)
-    # With the schemas of commit 1 the counts are those of `bad`: to look again would read Kafka again.
-    is_same = codecs is known and plain == plain_before and not is_repeated
-    if not (is_same and tally.reasons.keys() - {OK}) and bad.isEmpty():
-        _tell_settled(batch, tally, late, TableCount(batch.target.quarantine, 0, {}))
-        return
-    if batch.target.mode == "FAILFAST":
-        raise _first_of(bad)
-    batch.append(
-        quarantine_rows.quarantined(
-            avro_plain.unnamed(bad, plain), pipeline=batch.target.pipeline, batch_id=batch.number
-        ),
-        batch.target.quarantine,
+    is_rejected = F.lit(True) if is_late_written else registered_rows.is_rejected(codecs, layout)
+    ask_python = codecs is not known or UNDECODABLE in tally.reasons
+    rejected = quarantine_rows.with_reasons(
+        decoded.where(is_rejected), codecs, unknown, ask_python=ask_python
     )
+    # With the schemas of commit 1 the counts are those of `rejected`: to look again would read Kafka again.
+    is_same = codecs is known and plain == plain_before and not is_repeated
+    if not (is_same and tally.reasons.keys() - {OK}) and rejected.isEmpty():
+        _report_rejected(batch, tally, late, TableCount(batch.target.quarantine, 0, {}))
+        return
+    _write_quarantine(batch, avro_plain.untag_plain_records(rejected, plain))
     if not batch_counts.are_wanted():
         return
-    reasons = tally.reasons
-    if codecs is not known or "ok" in reasons:
-        # Schemas became known since, or keys are wrong: the tally does not tell who went where.
-        try:
-            reasons = quarantine_rows.count_reasons(bad)
-        except (PySparkException, Py4JError) as error:
-            _log.warning("batch %d was written, but not counted: %s", batch.number, error)
-            return
-    told = TableCount(batch.target.quarantine, sum(reasons.values()), reasons, batch.start.writer)
-    _tell_settled(batch, tally, late, told)
+    # Where schemas became known since, or keys are wrong, the tally does not say who went where.
+    is_counted = codecs is known and OK not in tally.reasons
+    reasons = tally.reasons if is_counted else _count_reasons(batch, rejected)
+    if reasons is not None:
+        path, rows_written = batch.target.quarantine, sum(reasons.values())
+        _report_rejected(batch, tally, late, TableCount(path, rows_written, reasons, batch.state.writer))
 
 
-def _first_of(bad: DataFrame) -> DecodeError:
-    row = bad.orderBy("partition", "offset").limit(1).collect()[0]
+def _write_late(batch: Batch, rows: DataFrame, pinned: Mapping[str, object]) -> bool:
+    """Write commit 2, and return whether this attempt has made it."""
+    written, attempt = Observation(), uuid4().hex
+    counted = rows.observe(written, F.count("*").alias("rows"))
+    batch.append(counted, batch.target.table, LATE, {**pinned, "attempt": attempt})
+    return _is_committed(batch, written, attempt)
+
+
+def _write_quarantine(batch: Batch, rejected: DataFrame) -> None:
+    """Write commit 3; in mode FAILFAST raise its first record."""
+    if batch.target.mode == "FAILFAST":
+        raise _first_of(rejected)
+    rows = quarantine_rows.quarantined(rejected, pipeline=batch.target.pipeline, batch_id=batch.number)
+    batch.append(rows, batch.target.quarantine)
+
+
+def _count_reasons(batch: Batch, rejected: DataFrame) -> Mapping[str, int] | None:
+    try:
+        return quarantine_rows.count_reasons(rejected)
+    except (PySparkException, Py4JError) as error:
+        _log.warning("batch %d was written, but not counted: %s", batch.number, error)
+        return None
+
+
+def _first_of(rejected: DataFrame) -> DecodeError:
+    row = rejected.orderBy("partition", "offset").limit(1).collect()[0]
     return DecodeError(
         f"{failure.FAILFAST} topic {row['topic']}, partition {row['partition']}, offset {row['offset']}, "
         f"reason {row['reason']}: {row['detail']}",
@@ -353,10 +376,10 @@ def _first_of(bad: DataFrame) -> DecodeError:
     )
 
 
-def _tell_settled(batch: Batch, tally: Tally, late: TableCount, bad: TableCount) -> None:
-    """Tell who watches what commits 2 and 3 were: what is not in the quarantine became rows."""
+def _report_rejected(batch: Batch, tally: Tally, late: TableCount, quarantined: TableCount) -> None:
+    """Report commits 2 and 3: what is not in the quarantine became rows."""
     if not tally.is_whole:
         return
-    batch.tell(replace(late, rows=sum(tally.reasons.values()) - bad.rows))
-    if bad.rows:
-        batch.tell(bad)
+    batch.report(replace(late, rows=sum(tally.reasons.values()) - quarantined.rows))
+    if quarantined.rows:
+        batch.report(quarantined)

@@ -22,7 +22,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.delta.table_commits import Commit, Commits
 from topiclake.errors import IngestError, OffsetsLostError
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import declared_batch, registered_batch
 from topiclake.ingest.paused_topics import Span
 from topiclake.ingest.quarantine import replay_claims
@@ -222,7 +222,7 @@ def write_missing(
     # A join by names puts them first.
     records = records.select(*read.columns)
     what = f"records of topic {content.topic} that are in neither table"
-    with lost_offsets.losses_named(what, "fail_on_data_loss=false, which continues without them"):
+    with lost_offsets.data_loss_errors(what, "fail_on_data_loss=false, which continues without them"):
         if not records.isEmpty():
             _write(spark, settings, content, records, spans)
 
@@ -240,11 +240,13 @@ def _write(
     found = json.dumps([content.topic, newest, spans])
     target = replace(content.target, start=uuid4().hex)
     writer = f"resume/{hashlib.sha256(found.encode()).hexdigest()[:32]}"
-    checkpoint.know_id(target.checkpoint, target.start, writer)
+    checkpoint.cache_query_id(target.checkpoint, target.start, writer)
     if settings.pipeline.is_registered:
         registered_batch.write(target, records, 0, read_again={})
     else:
-        declared_batch.write(target, Values.from_settings(settings.pipeline), records, 0, read_again={})
+        declared_batch.write(
+            target, DeclaredFormat.from_settings(settings.pipeline), records, 0, read_again={}
+        )
 
 
 def _parts(

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import declared_batch, multi_topic, registered_batch, targets
 from topiclake.ingest.batch_schemas import BeforeTable
 from topiclake.ingest.consumer_group import GroupCommit
@@ -28,12 +28,12 @@ from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
 from topiclake.session import require_avro_limits
 from topiclake.sources import declared_rows
-from topiclake.sources.table_snapshot import Look, look_at
+from topiclake.sources.table_snapshot import TableSnapshot, read_snapshot
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import batch_hooks, checkpoint, lost_offsets, open_transactions, progress, queries
-from topiclake.streaming.batch_hooks import Follower, WrittenBatch
+from topiclake.streaming.batch_hooks import CommitHook, CommittedBatch
 from topiclake.streaming.checkpoint import NONE
 
 
@@ -80,7 +80,7 @@ def _start(
     settings: Settings,
     dbutils: Any,  # noqa: ANN401
     to: Target,
-    followers: Sequence[Follower],
+    followers: Sequence[CommitHook],
 ) -> StreamingQuery:
     several = _topics(settings, dbutils, to) if settings.pipeline.has_table_for_each else None
     with storage_errors(settings.storage, to.checkpoint):
@@ -92,7 +92,7 @@ def _start(
     settings = StartCheck(spark, settings, to, before, several, _reader(settings)).run()
     # Before the table is made: the checkpoint may lie elsewhere.
     with storage_errors(settings.storage, to.checkpoint):
-        new_ids = dict(lost_offsets.require_or_keep(spark, settings, to.checkpoint, before.position))
+        new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, to.checkpoint, before.position))
     is_new = bool(new_ids) and before.position is None
     for follower in followers:
         follower.begin()
@@ -103,10 +103,10 @@ def _start(
     if followers:
         if settings.pipeline.has_table_for_each:
             _follow_resumed(spark, to, followers)
-        write_batch = batch_hooks.followed(write_batch, followers, to.checkpoint, to.start)
+        write_batch = batch_hooks.with_hooks(write_batch, followers, to.checkpoint, to.start)
     if several is None and not settings.pipeline.fail_on_data_loss:
         client = kafka_client.client_settings(settings.kafka)
-        watch = lost_offsets.Watch(settings.name, to.checkpoint, to.start, client)
+        watch = lost_offsets.LossCheck(settings.name, to.checkpoint, to.start, client)
         write_batch = partial(lost_offsets.write_watched, watch, write_batch)
     records = kafka_source.read_topic(
         spark,
@@ -125,7 +125,7 @@ def _start(
         location=to.checkpoint,
         started_as=to.start,
     )
-    progress.explain_losses(query, partial(lost_offsets.explained, spark, settings, to.checkpoint))
+    progress.on_data_loss(query, partial(lost_offsets.describe_loss, spark, settings, to.checkpoint))
     open_transactions.watch(query, settings.kafka, settings.pipeline)
     automatic_replay.watch(query, spark, settings, dbutils)
     return query
@@ -134,21 +134,21 @@ def _start(
 def _keep_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:
     """Keep ids in the checkpoint, once."""
     with storage_errors(settings.storage, path):
-        lost_offsets.keep_ids(spark, new_ids, path)
+        lost_offsets.save_topic_ids(spark, new_ids, path)
     new_ids.clear()
 
 
-def _follow_resumed(spark: SparkSession, to: Target, followers: Sequence[Follower]) -> None:
+def _follow_resumed(spark: SparkSession, to: Target, followers: Sequence[CommitHook]) -> None:
     """Follow what was written at the start: all that is done, also of topics that were paused."""
     done = checkpoint.last_committed(spark, to.checkpoint)
     if done != NONE:
-        batch_hooks.follow(followers, to.start, WrittenBatch(spark, to.checkpoint, done))
+        batch_hooks.run_hooks(followers, to.start, CommittedBatch(spark, to.checkpoint, done))
 
 
-def _followers(settings: Settings, dbutils: Any) -> list[Follower]:  # noqa: ANN401
+def _followers(settings: Settings, dbutils: Any) -> list[CommitHook]:  # noqa: ANN401
     """Return what comes behind each batch."""
     pipeline = settings.pipeline
-    found: list[Follower] = []
+    found: list[CommitHook] = []
     if settings.lineage is not None:
         # Its client is not needed otherwise, and takes a moment.
         from topiclake.monitoring.lineage import prepared
@@ -171,14 +171,14 @@ def _writer(
 ) -> WriteBatch:
     """Make what the query's batches need, and return what writes them."""
     if not settings.pipeline.is_registered:
-        values = Values.from_settings(settings.pipeline)
+        values = DeclaredFormat.from_settings(settings.pipeline)
         with storage_errors(settings.storage, to.table):
             if before_table is not None:
                 before_table()
             delta.ensure_table(
                 spark, to.table, declared_rows.columns(spark, values, to.schemas.layout), to.properties
             )
-            to = replace(to, look=look_at(spark, to.table))
+            to = replace(to, look=read_snapshot(spark, to.table))
         return partial(declared_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
     patient = to.schemas.waiting(settings.schema_registry)
@@ -197,9 +197,9 @@ def _prepared(
 ) -> Target:
     """Make the table where it is missing, so that an empty topic has one too; return what was seen of it."""
     with storage_errors(settings.storage, to.table):
-        look = look_at(spark, to.table)
+        look = read_snapshot(spark, to.table)
         is_new = look is None and not delta.is_table(spark, to.table)
-        seen = replace(to, is_new=is_new, look=look or Look(StructType()))
+        seen = replace(to, is_new=is_new, look=look or TableSnapshot(StructType()))
         schemas = replace(seen.batch_schemas(), before_table=before_table)
         schemas.of.require_usable(schemas.current(spark))
         if to.schemas.plain_versions:

@@ -26,7 +26,7 @@ from topiclake.ingest.paused_topics import Span, mark_all_resumed, paused_spans
 from topiclake.ingest.resume_table import Resumption, TableContent
 from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
-from topiclake.kafka.offsets import Held
+from topiclake.kafka.offsets import BrokerOffsets
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import batch_offsets, checkpoint, resumptions
@@ -159,11 +159,11 @@ class StartCheck:
     # A checkpoint that begins
 
     def _begin(self) -> Settings:
-        held = Held()
+        held = BrokerOffsets()
         if self.topics is None:
             topics: Iterable[str] = self.settings.pipeline.topics
         else:
-            held = kafka_offsets.held_of(self.settings.kafka, self.settings.pipeline, [])
+            held = kafka_offsets.pipeline_offsets(self.settings.kafka, self.settings.pipeline, [])
             topics = sorted(held.offsets)
         contents = [content for content in _in_threads(self._content, topics) if content is not None]
         pipeline = self.settings.pipeline
@@ -177,10 +177,10 @@ class StartCheck:
         for content in contents:
             _require_traced(self.spark, content)
         if self.topics is None:
-            held = kafka_offsets.held_of(self.settings.kafka, pipeline, [])
+            held = kafka_offsets.pipeline_offsets(self.settings.kafka, pipeline, [])
         return self._resume(contents, self._read_partitions(held))
 
-    def _read_partitions(self, held: Held) -> dict[str, dict[int, Span]]:
+    def _read_partitions(self, held: BrokerOffsets) -> dict[str, dict[int, Span]]:
         """Return what Kafka holds of the partitions that the pipeline reads."""
         assign = self.settings.pipeline.assign
         return {

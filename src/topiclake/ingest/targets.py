@@ -18,7 +18,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.ingest import quarantine_rows
 from topiclake.ingest.batch_schemas import BatchSchemas
-from topiclake.sources.table_snapshot import Look
+from topiclake.sources.table_snapshot import TableSnapshot
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
 from topiclake.streaming import batch_counts, checkpoint
@@ -60,7 +60,7 @@ class Target:
     properties: Mapping[str, str] = field(default_factory=dict)
     topic: str | None = None
     is_new: bool = False
-    look: Look | None = None
+    look: TableSnapshot | None = None
     type_widening: bool = False
     start: str = field(default_factory=lambda: uuid4().hex)
 
@@ -98,19 +98,19 @@ def writer_name(target: Target, spark: SparkSession) -> str:
     return query if target.topic is None else f"{query}/{target.topic}"
 
 
-def tell(target: Target, spark: SparkSession, batch_id: int, count: TableCount) -> None:
+def report_counts(target: Target, spark: SparkSession, batch_id: int, count: TableCount) -> None:
     """Tell who watches a query what one of its batches put into a table."""
     query = checkpoint.query_id(spark, target.checkpoint, target.start)
-    batch_counts.tell(query, batch_id, replace(count, topic=target.topic))
+    batch_counts.publish(query, batch_id, replace(count, topic=target.topic))
 
 
-def tell_earlier(target: Target, records: DataFrame, batch_id: int) -> None:
+def report_earlier_counts(target: Target, records: DataFrame, batch_id: int) -> None:
     """Tell who watches a query what earlier attempts of a batch have committed; never fails."""
     if not batch_counts.are_wanted():
         return
     try:
         for count in _earlier_counts(target, records, batch_id):
-            tell(target, records.sparkSession, batch_id, count)
+            report_counts(target, records.sparkSession, batch_id, count)
     except (PySparkException, Py4JError) as error:
         _log.warning("batch %d was written before, but is not counted: %s", batch_id, error)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from topiclake.kafka.offsets import Held
+from topiclake.kafka.offsets import BrokerOffsets
 
 _WHY = {
     "aged_out": "Kafka deleted them (retention, or DeleteRecords)",
@@ -52,7 +52,7 @@ class LostRange:
 
 def compare(
     wanted: Mapping[str, Mapping[int, int]],
-    held: Held,
+    held: BrokerOffsets,
     *,
     ids: Mapping[str, str] | None = None,
     ends: Mapping[str, Mapping[int, int]] | None = None,
@@ -77,7 +77,7 @@ def compare(
     return found
 
 
-def _lost(topic: str, partition: int, first: int, held: Held, known_id: str) -> LostRange | None:
+def _lost(topic: str, partition: int, first: int, held: BrokerOffsets, known_id: str) -> LostRange | None:
     there, topic_id = held.offsets.get(topic, {}).get(partition), held.ids.get(topic, "")
     if there is None:
         return LostRange(topic, partition, first, None, "deleted")

@@ -33,7 +33,7 @@ _LEADERLESS = (
 
 
 @dataclass(frozen=True)
-class Held:
+class BrokerOffsets:
     """What a broker holds.
 
     Attributes:
@@ -45,7 +45,7 @@ class Held:
     ids: dict[str, str] = field(default_factory=dict)
 
 
-def held_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, int]]:
+def topic_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, int]]:
     """Return for each partition of `topic` the first offset that Kafka still holds, and the next to come.
 
     Raises:
@@ -54,12 +54,14 @@ def held_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, in
     """
     kafka_admin.require_topic(settings, topic)
     try:
-        return held(kafka_client.client_settings(settings), [topic], with_ids=False).offsets[topic]
+        return fetch_offsets(kafka_client.client_settings(settings), [topic], with_ids=False).offsets[topic]
     except KafkaException as error:
         raise kafka_client.unreachable(settings, [error.args[0]]) from None
 
 
-def held_of(settings: KafkaSettings, pipeline: PipelineSettings, known: Iterable[str]) -> Held:
+def pipeline_offsets(
+    settings: KafkaSettings, pipeline: PipelineSettings, known: Iterable[str]
+) -> BrokerOffsets:
     """Return what Kafka holds of the topics of a pipeline, and of those that its checkpoint knows.
 
     Raises:
@@ -67,7 +69,9 @@ def held_of(settings: KafkaSettings, pipeline: PipelineSettings, known: Iterable
     """
     pattern = pipeline.topic_pattern
     try:
-        return held(kafka_client.client_settings(settings), {*known, *pipeline.topics}, pattern=pattern)
+        return fetch_offsets(
+            kafka_client.client_settings(settings), {*known, *pipeline.topics}, pattern=pattern
+        )
     except KafkaException as error:
         raise kafka_client.unreachable(settings, [error.args[0]]) from None
 
@@ -82,7 +86,7 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
     try:
         # The end of all records before that of the committed ones: a transaction that commits meanwhile is
         # not open.
-        ends = held(client, pipeline.topics, pattern=pattern, with_ids=False).offsets
+        ends = fetch_offsets(client, pipeline.topics, pattern=pattern, with_ids=False).offsets
         after = {(topic, one): end for topic, found in ends.items() for one, (_, end) in found.items()}
         admin = _admin(tuple(sorted(client.items())))
         partitions = [TopicPartition(topic, one) for topic, one in after]
@@ -92,9 +96,9 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
     return {where: offset for where, offset in committed.items() if offset < after[where]}
 
 
-def held(
+def fetch_offsets(
     client: Mapping[str, Any], topics: Iterable[str], *, pattern: str | None = None, with_ids: bool = True
-) -> Held:
+) -> BrokerOffsets:
     """Return what Kafka holds of topics; those that it doesn't hold are left out.
 
     Args:
@@ -112,12 +116,12 @@ def held(
     wanted |= {name for name in there if pattern and re.fullmatch(pattern, name)}
     partitions = [TopicPartition(name, one) for name in sorted(wanted) for one in there[name].partitions]
     if not partitions:
-        return Held()
+        return BrokerOffsets()
     earliest, latest = (_ends(admin, partitions, spec) for spec in (_SPECS.earliest(), _SPECS.latest()))
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for (topic, one), first in sorted(earliest.items()):
         found.setdefault(topic, {})[one] = (first, latest[topic, one])
-    return Held(found, _ids(admin, wanted) if with_ids else {})
+    return BrokerOffsets(found, _ids(admin, wanted) if with_ids else {})
 
 
 @lru_cache(maxsize=4)
@@ -171,7 +175,7 @@ def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
     return {name: one for name, one in ids.items() if one.strip("A=")}
 
 
-def require_partitions(pipeline: PipelineSettings, held: Held) -> None:
+def require_partitions(pipeline: PipelineSettings, held: BrokerOffsets) -> None:
     """Check that the partitions that a pipeline names are those that Kafka has, which Spark tells late.
 
     Raises:

@@ -47,7 +47,7 @@ def lag(end: int, heads: Sequence[Head], now: float) -> Lag:
     return Lag(waiting, max(0.0, now - came))
 
 
-def thinned(heads: Sequence[Head], kept: int) -> list[Head]:
+def downsample(heads: Sequence[Head], kept: int) -> list[Head]:
     """Return about `kept` heads: of an unchanged one the first and the last, and fewer of older ones."""
     ends = [
         one

@@ -46,7 +46,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.streaming import batch_counts, checkpoint
 from topiclake.streaming.batch_counts import TableCount
-from topiclake.streaming.batch_hooks import Pause, WrittenBatch
+from topiclake.streaming.batch_hooks import Backoff, CommittedBatch
 from topiclake.streaming.checkpoint import Offsets
 
 PRODUCER = "urn:topiclake"
@@ -141,7 +141,7 @@ class Lineage:
         """Have the commits counted from now on."""
         _sender(self)
 
-    def __call__(self, batch: WrittenBatch) -> None:
+    def __call__(self, batch: CommittedBatch) -> None:
         """Send the events of a batch, and those that wait."""
         sender = _sender(self)
         if not sender.counts.is_empty:
@@ -160,7 +160,7 @@ class Lineage:
             sender.close()
 
     def _event(
-        self, batch: WrittenBatch, query_id: str, topic: str, counts: Sequence[TableCount]
+        self, batch: CommittedBatch, query_id: str, topic: str, counts: Sequence[TableCount]
     ) -> event_v2.RunEvent:
         facets: dict[str, RunFacet] = {
             "topiclake_batch": BatchRunFacet(queryId=query_id, batchId=batch.number, **_BY),
@@ -184,7 +184,9 @@ class Lineage:
             outputs=outputs(batch, counts),
         )
 
-    def _input(self, batch: WrittenBatch, topic: str, counts: Sequence[TableCount]) -> event_v2.InputDataset:
+    def _input(
+        self, batch: CommittedBatch, topic: str, counts: Sequence[TableCount]
+    ) -> event_v2.InputDataset:
         facets: dict[str, DatasetFacet] = {}
         # Of what a paused topic has missed long ago, the checkpoint may not tell it any more.
         if batch.end and batch.first is not None:
@@ -229,7 +231,7 @@ def ranges(begin: Offsets, end: Offsets, topic: str) -> list[dict[str, int]]:
     return [one for one in found if one["first"] < one["after"]]
 
 
-def outputs(batch: WrittenBatch, counts: Sequence[TableCount]) -> list[event_v2.OutputDataset]:
+def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v2.OutputDataset]:
     """Return the tables that commits of a batch went to, each with the newest version that they made."""
     made = []
     for path in sorted({count.path for count in counts if count.writer}):
@@ -282,10 +284,10 @@ class _Sender:
     """Sends events in their order, and keeps those that a server does not take yet."""
 
     def __init__(self, settings: LineageSettings, api_key: str | None) -> None:
-        self.counts = batch_counts.Watch()
+        self.counts = batch_counts.CountSubscription()
         self.waiting: deque[event_v2.RunEvent] = deque(maxlen=KEPT)
         self._file, self._client = settings.file, OpenLineageClient(transport=_transport(settings, api_key))
-        self._pause = Pause()
+        self._pause = Backoff()
 
     def send(self) -> None:
         """Send what waits, for some seconds at most; the rest comes with the next batch.

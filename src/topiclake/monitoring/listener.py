@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from topiclake.monitoring.lag import Head, lag, thinned
+from topiclake.monitoring.lag import Head, downsample, lag
 from topiclake.monitoring.reports import BatchReport, read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming import batch_counts
@@ -125,7 +125,7 @@ class _Writer(threading.Thread):
         self._store, self._events, self._days = Store(file), events, days
         self._runs: dict[str, Run] = {}
         self._heads: dict[tuple[str, int], list[Head]] = {}
-        self._counts = batch_counts.Watch()
+        self._counts = batch_counts.CountSubscription()
         self._kept = self._forgot = 0.0
         self._problem = ""
 
@@ -166,7 +166,7 @@ class _Writer(threading.Thread):
             # A topic that was created again, or another broker's, begins anew. Heads are Spark's at the
             # batch's beginning.
             known = [head for head in self._heads[place] if head[1] <= one.head and head[0] < report.at]
-            self._heads[place] = thinned([*known, (report.at, one.head)], KEPT_HEADS)
+            self._heads[place] = downsample([*known, (report.at, one.head)], KEPT_HEADS)
             lags[one] = lag(one.end, self._heads[place], at)
         taken = self._counts.take(run.query_id, report.batch_id)
         counts = [count for counts in taken.values() for count in counts]

@@ -51,7 +51,7 @@ class SubjectVersion:
         return f"subject {self.subject}, version {self.version}, id {self.schema_id}\n{self.schema}"
 
 
-class Told(NamedTuple):
+class SchemaResponse(NamedTuple):
     """A schema as the registry tells it; None for what this answer does not say."""
 
     schema_id: int | None
@@ -61,14 +61,14 @@ class Told(NamedTuple):
     guid: str | None
 
 
-def schema(answer: Any) -> Told:  # noqa: ANN401 (JSON)
+def schema(answer: Any) -> SchemaResponse:  # noqa: ANN401 (JSON)
     """Read a schema that was asked for by id, GUID, or subject and version."""
     if not isinstance(answer, dict):
         raise ValueError("not a schema")
     references = answer.get("references") or []
     if not isinstance(references, list) or not all(isinstance(one, dict) for one in references):
         raise ValueError("references are not a list of objects")
-    return Told(
+    return SchemaResponse(
         None if answer.get("id") is None else _member(answer, "id", int),
         # Registries leave out the type of Avro schemas.
         "AVRO" if answer.get("schemaType") is None else _member(answer, "schemaType", str),
@@ -81,7 +81,7 @@ def schema(answer: Any) -> Told:  # noqa: ANN401 (JSON)
     )
 
 
-def version(answer: Any) -> Told:  # noqa: ANN401 (JSON)
+def version(answer: Any) -> SchemaResponse:  # noqa: ANN401 (JSON)
     """Read a version of a subject, which comes with its id."""
     told = schema(answer)
     if told.schema_id is None:
@@ -112,7 +112,9 @@ def _member(answer: dict[str, Any], name: str, kind: type[Item]) -> Item:
     return value
 
 
-def references(told: Told, look_up: Callable[[Reference], Told | None]) -> tuple[tuple[str, str], ...]:
+def references(
+    told: SchemaResponse, look_up: Callable[[Reference], SchemaResponse | None]
+) -> tuple[tuple[str, str], ...]:
     """Return name and text of each schema that one refers to, directly or not, what is used first.
 
     Args:

@@ -19,7 +19,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the client's own choice of httpx
 
 from topiclake.errors import ConfigError, SchemaRegistryError
-from topiclake.schema_registry.retries import Budget, Clock, FaultError
+from topiclake.schema_registry.retries import Clock, FaultError, RateLimit
 
 Answer = TypeVar("Answer")
 #: User name and password.
@@ -79,7 +79,7 @@ class RegistryClient:
                 reason="in_clear",
             )
         self._url, self._name = url.rstrip("/"), f"the schema registry at {url}"
-        self._login, self._timeout, self._clock, self._budget = login, timeout, clock, Budget(clock.now)
+        self._login, self._timeout, self._clock, self._budget = login, timeout, clock, RateLimit(clock.now)
         self._ca_file = ca_file
         self._http = self._connected()
         self._is_refused = self._has_no_guids = False

@@ -12,7 +12,13 @@ from urllib.parse import quote
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import SchemaRegistryError, SubjectNotFoundError
 from topiclake.schema_registry import answers
-from topiclake.schema_registry.answers import Reference, RegisteredSchema, SubjectVersion, Told, canonical
+from topiclake.schema_registry.answers import (
+    Reference,
+    RegisteredSchema,
+    SchemaResponse,
+    SubjectVersion,
+    canonical,
+)
 from topiclake.schema_registry.client import (
     GUIDS,
     SCHEMA_NOT_FOUND,
@@ -72,7 +78,7 @@ class SchemaRegistry:
         self._schemas: dict[int | str, RegisteredSchema] = {}
         self._missing: dict[int | str, float] = {}
         self._unknown: dict[int | str, None] = {}
-        self._versions: dict[Reference, Told] = {}
+        self._versions: dict[Reference, SchemaResponse] = {}
 
     @classmethod
     def from_settings(cls, settings: SchemaRegistrySettings) -> SchemaRegistry:
@@ -322,7 +328,7 @@ class SchemaRegistry:
             schema.references,
         )
 
-    def _told_version(self, version: Reference) -> Told | None:
+    def _told_version(self, version: Reference) -> SchemaResponse | None:
         version = Reference(version.subject, version.version)
         if version not in self._versions:
             # A schema may refer to a version that was deleted later.
@@ -345,7 +351,7 @@ class SchemaRegistry:
                 self._keep(key, told)
         return self._schemas.get(key)
 
-    def _keep(self, key: int | str, told: Told) -> RegisteredSchema:
+    def _keep(self, key: int | str, told: SchemaResponse) -> RegisteredSchema:
         """Keep a schema for ever: what an id means never changes."""
         schema_id = key if isinstance(key, int) else told.schema_id
         guid = key if isinstance(key, str) else told.guid

@@ -75,19 +75,19 @@ class Clock:
 
 
 @dataclass
-class _Spent:
+class _Requests:
     """When a path was asked within the last minute, and why the last time gave no answer, if so."""
 
     times: list[float]
     fault: FaultError | None = None
 
 
-class Budget:
+class RateLimit:
     """How often each path was asked within the last minute."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._spent: dict[str, _Spent] = {}
+        self._spent: dict[str, _Requests] = {}
 
     def spend(self, path: str) -> None:
         """Count one request for `path`.
@@ -97,12 +97,12 @@ class Budget:
         """
         now = self._now()
         self._spent = {asked: spent for asked, spent in self._spent.items() if now - spent.times[-1] < MINUTE}
-        spent = self._spent.get(path, _Spent([]))
+        spent = self._spent.get(path, _Requests([]))
         if wait := self._wait_for_room(spent):
             full = f"{path} was asked for {REQUESTS_PER_MINUTE} times within a minute"
             before = spent.fault or FaultError(full, "the same again in a minute", path=path, reason="budget")
             raise FaultError(before.cause, before.remedy, wait, **before.fields)
-        self._spent[path] = _Spent([*spent.times[1 - REQUESTS_PER_MINUTE :], now])
+        self._spent[path] = _Requests([*spent.times[1 - REQUESTS_PER_MINUTE :], now])
 
     def failed(self, path: str, fault: FaultError) -> None:
         """Remember why the last request for `path` gave no answer."""
@@ -117,7 +117,7 @@ class Budget:
         """Let `path` be asked anew, since what stands there was just changed."""
         self._spent.pop(path, None)
 
-    def _wait_for_room(self, spent: _Spent) -> float:
+    def _wait_for_room(self, spent: _Requests) -> float:
         """Seconds until the path may be asked again; 0 for now."""
         if len(spent.times) < REQUESTS_PER_MINUTE:
             return 0.0

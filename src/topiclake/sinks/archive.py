@@ -152,8 +152,8 @@ class Archive:
             except DecodeError as error:
                 self._learn(error)
             else:
-                find = partial(lost_offsets.explained, self.spark, self.settings, self.checkpoint)
-                progress.explain_losses(query, find)
+                find = partial(lost_offsets.describe_loss, self.spark, self.settings, self.checkpoint)
+                progress.on_data_loss(query, find)
                 return query
 
     def _learn(self, error: DecodeError) -> None:
@@ -203,10 +203,10 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
     parquet_folder.require_own(spark, settings.storage, table, checkpoint_path, key="table_path")
     with storage_errors(settings.storage, checkpoint_path):
         position = checkpoint.position(spark, checkpoint_path)
-        new_ids = lost_offsets.require_or_keep(spark, settings, checkpoint_path, position)
+        new_ids = lost_offsets.check_lost_offsets(spark, settings, checkpoint_path, position)
     # At once, where a person waits; a running stream waits for a registry that is away.
     schemas.plain_keys()
     known = StaticSchemas(spark, schemas.waiting(settings.schema_registry))
     with storage_errors(settings.storage, checkpoint_path):
-        lost_offsets.keep_ids(spark, new_ids, checkpoint_path)
+        lost_offsets.save_topic_ids(spark, new_ids, checkpoint_path)
     return Archive(spark, settings, dbutils, table, checkpoint_path, known)

@@ -15,7 +15,7 @@ from pyspark.sql.avro.functions import to_avro
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
 from topiclake.formats.avro import encoding as avro_encoding
-from topiclake.formats.avro.encoding import Fitted
+from topiclake.formats.avro.encoding import Encoder
 from topiclake.formats.avro.schema_of_columns import Timestamps, derived_schema
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, record_header
@@ -265,9 +265,9 @@ def _key_type(columns: T.StructType, key: Sequence[str]) -> T.StructType:
     return T.StructType([columns[name] for name in key])
 
 
-def _fits(columns: T.StructType, part: Part, key: Sequence[str], schema: Any) -> Fitted:  # noqa: ANN401
+def _fits(columns: T.StructType, part: Part, key: Sequence[str], schema: Any) -> Encoder:  # noqa: ANN401
     names = _values(columns.names) if part == "value" else key
-    return avro_encoding.fitted(T.StructType([columns[name] for name in names]), schema)
+    return avro_encoding.encoder_for(T.StructType([columns[name] for name in names]), schema)
 
 
 def _record_name(topic: str) -> str:

@@ -15,7 +15,7 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import writer as kafka_writer
 from topiclake.kafka.writer import Writer
 from topiclake.sinks.avro_records import TOPIC, AvroRecords, Proposal, propose_schemas
-from topiclake.sinks.start import computed_once
+from topiclake.sinks.start import cached
 from topiclake.storage import mount
 from topiclake.streaming import queries
 
@@ -39,7 +39,7 @@ class AvroBatches(queries.QuerySink):
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Produce a batch, when all its rows fit."""
-        with computed_once(rows):
+        with cached(rows):
             query = self.query_id(rows.sparkSession)
             self.writer.write(self.records(rows), f"{query}/{batch_id}")
 
@@ -159,5 +159,5 @@ def write_avro(rows: DataFrame, settings: Settings, proposal: Proposal, *, write
         TopicNotFoundError, KafkaError: The broker cannot be used.
     """
     records = proposal.register()
-    with computed_once(rows):
+    with cached(rows):
         kafka_writer.write_topic(records(rows), settings, write_id=write_id, topic=proposal.only_topic)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake.errors import ConfigError
-from topiclake.sinks.start import computed_once
+from topiclake.sinks.start import cached
 from topiclake.streaming import queries
 
 #: As many as `DataFrame.show` has.
@@ -49,7 +49,7 @@ def start_console(
 
 
 def _print(name: str, most_rows: int, batch: DataFrame, batch_id: int) -> None:
-    with computed_once(batch) as count:
+    with cached(batch) as count:
         print(f"{name}, batch {batch_id}: {count} rows")  # noqa: T201 (what it is for)
         if count:
             batch.show(most_rows)

@@ -20,9 +20,9 @@ from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import source as kafka_source
-from topiclake.sinks.start import computed_once
+from topiclake.sinks.start import cached
 from topiclake.sources import declared_rows
 from topiclake.sources.layout import Layout
 from topiclake.storage import mount
@@ -56,7 +56,7 @@ class LateBatches(queries.QuerySink):
     place: str
     windows: Windows
     topic: str
-    values: Values
+    values: DeclaredFormat
     layout: Layout
     mode: str
     fail_on_data_loss: bool
@@ -82,11 +82,11 @@ class LateBatches(queries.QuerySink):
             self._read(spark, ranges), self.windows, watermark_ms=past.watermark_ms, batch_id=batch_id
         )
         what = f"records of topic {self.topic} that batch {batch_id} of pipeline {self.pipeline} has read"
-        losses = lost_offsets.losses_named(
+        losses = lost_offsets.data_loss_errors(
             f"{what}, before its late rows were kept",
             "fail_on_data_loss=false, which keeps those of them that are left",
         )
-        with losses, computed_once(late) as number:
+        with losses, cached(late) as number:
             if number:
                 _LOG.warning("%s: %d late rows, each with its window", what, number)
                 writer = f"{self.query_id(spark)}/late"
@@ -143,7 +143,7 @@ def late_batches(
         windows,
         checkpoint=location,
         topic=pipeline.topic,
-        values=Values.from_settings(pipeline),
+        values=DeclaredFormat.from_settings(pipeline),
         layout=Layout.from_settings(pipeline),
         mode=pipeline.mode,
         fail_on_data_loss=pipeline.fail_on_data_loss,

@@ -64,7 +64,9 @@ def start_sinks(
         rows,
         settings,
         dbutils,
-        partial(_write_all, settings.name, {name: queries.begun(sink) for name, sink in sinks.items()}),
+        partial(
+            _write_all, settings.name, {name: queries.with_start_id(sink) for name, sink in sinks.items()}
+        ),
         name=f"{settings.name}_{name}",
         location=location,
         output_mode=output_mode,
@@ -72,7 +74,7 @@ def start_sinks(
 
 
 @contextmanager
-def computed_once(batch: DataFrame) -> Iterator[int]:
+def cached(batch: DataFrame) -> Iterator[int]:
     """Compute a micro-batch and keep it while several jobs use it; gives its number of rows."""
     if batch.storageLevel.useMemory:
         # Who keeps it already lets it go.
@@ -88,7 +90,7 @@ def computed_once(batch: DataFrame) -> Iterator[int]:
 
 
 def _write_all(pipeline: str, sinks: Mapping[str, WriteBatch], batch: DataFrame, batch_id: int) -> None:
-    with computed_once(batch):
+    with cached(batch):
         for name, write_batch in sinks.items():
             place = f"sink {name} of pipeline {pipeline} did not take batch {batch_id}"
             try:

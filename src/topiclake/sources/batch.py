@@ -42,7 +42,7 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
             parameter="starting_offsets",
         )
     kafka_admin.require_topics(settings.kafka, pipeline)
-    held = kafka_offsets.held_of(settings.kafka, pipeline, [])
+    held = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, [])
     kafka_offsets.require_partitions(pipeline, held)
     lost_offsets.require_configured(settings, held)
     options = kafka_source.of_batch(pipeline) | kafka_source.range_options(settings.kafka)

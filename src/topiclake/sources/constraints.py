@@ -24,7 +24,7 @@ _CHECK = "delta.constraints."
 _DEFAULT = "CURRENT_DEFAULT"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 
-#: Where a judged record has the constraint that it breaks: a column `STRING`, null where it breaks none, and
+#: Where a decoded record has the constraint that it breaks: a column `STRING`, null where it breaks none, and
 #: only where the table has constraints.
 REFUSED = f"{OWN}refused"
 

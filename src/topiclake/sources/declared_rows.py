@@ -9,27 +9,27 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from topiclake.delta import table as delta
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK, REFUSED_BY_TABLE, TOMBSTONE, UNDECODABLE
 from topiclake.sources import constraints
 from topiclake.sources.constraints import REFUSED
 from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
-from topiclake.sources.table_snapshot import NO_TABLE, Look
+from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot
 from topiclake.streaming.failure import refused_record
 
 #: Why a value is no row; see `formats.declared`.
 REASONS = (TOMBSTONE, UNDECODABLE, REFUSED_BY_TABLE)
 
 
-def judge(
-    values: Values,
+def decode(
+    values: DeclaredFormat,
     records: DataFrame,
     layout: Layout,
-    look: Look,
+    look: TableSnapshot,
     held: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Judge records as `Values.judge`, and hold their rows against the constraints of a table.
+    """Judge records as `DeclaredFormat.decode`, and hold their rows against the constraints of a table.
 
     Args:
         values: What values mean.
@@ -38,46 +38,46 @@ def judge(
         look: At the table.
         held: Its constraints where a batch was begun, in place of those of today.
     """
-    judged, held = values.judge(records), look.constraints if held is None else held
+    decoded, held = values.decode(records), look.constraints if held is None else held
     if not held:
-        return judged
+        return decoded
 
     def as_rows(records: DataFrame) -> DataFrame:
         return records.select(constraints.RECORD, *_row(layout))
 
-    refused = constraints.with_refused(judged, F.col("reason") == OK, as_rows, look.columns, held)
+    refused = constraints.with_refused(decoded, F.col("reason") == OK, as_rows, look.columns, held)
     reason = F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(F.col("reason"))
     return refused.withColumn("reason", reason)
 
 
-def _detail(judged: DataFrame, values: Values) -> Column:
-    if REFUSED not in judged.columns:
+def _detail(decoded: DataFrame, values: DeclaredFormat) -> Column:
+    if REFUSED not in decoded.columns:
         return values.detail()
     why = constraints.why_refused()
     return F.when(F.col("reason") == REFUSED_BY_TABLE, why).otherwise(values.detail())
 
 
-def read(records: DataFrame, values: Values, layout: Layout, *, mode: str) -> DataFrame:
+def read(records: DataFrame, values: DeclaredFormat, layout: Layout, *, mode: str) -> DataFrame:
     """Return the rows of Kafka's records, a stream's or a batch's; see `streams.read_values`."""
-    judged = values.judge(records)
+    decoded = values.decode(records)
     if mode == "FAILFAST":
-        judged = or_fail(judged, values, layout)
-    return placed(judged, layout)
+        decoded = fail_on_bad_record(decoded, values, layout)
+    return valid_rows(decoded, layout)
 
 
-def is_left(layout: Layout) -> Column:
-    """Tell whether a judged record belongs into no table; a skipped tombstone belongs nowhere."""
-    return ~F.col("reason").isin(_no_left(layout))
+def is_rejected(layout: Layout) -> Column:
+    """Tell whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
+    return ~F.col("reason").isin(_never_rejected(layout))
 
 
-def _no_left(layout: Layout) -> list[str]:
+def _never_rejected(layout: Layout) -> list[str]:
     """Return the verdicts of records that are in no quarantine."""
     return [OK, TOMBSTONE] if layout.skips_tombstones else [OK]
 
 
-def placed(judged: DataFrame, layout: Layout, look: Look = NO_TABLE) -> DataFrame:
+def valid_rows(decoded: DataFrame, layout: Layout, look: TableSnapshot = NO_TABLE) -> DataFrame:
     """Return the rows that belong into the table: the values' columns, then those of the layout."""
-    rows = judged.where(F.col("reason") == OK).select(*_row(layout))
+    rows = decoded.where(F.col("reason") == OK).select(*_row(layout))
     return constraints.with_required(rows, look.columns) if look.constraints else rows
 
 
@@ -90,15 +90,17 @@ def _row(layout: Layout) -> list[Column]:
     return columns
 
 
-def columns(spark: SparkSession, values: Values, layout: Layout) -> StructType:
+def columns(spark: SparkSession, values: DeclaredFormat, layout: Layout) -> StructType:
     """Return the table's columns; each may be null."""
-    return delta.nullable(placed(values.judge(spark.createDataFrame([], kafka_source.RECORD_SCHEMA)), layout))
+    return delta.nullable(
+        valid_rows(values.decode(spark.createDataFrame([], kafka_source.RECORD_SCHEMA)), layout)
+    )
 
 
-def or_fail(judged: DataFrame, values: Values, layout: Layout) -> DataFrame:
+def fail_on_bad_record(decoded: DataFrame, values: DeclaredFormat, layout: Layout) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written."""
     why = F.lit(f": the value is no {values.value_format} of its schema")
-    if REFUSED in judged.columns:
+    if REFUSED in decoded.columns:
         why = F.coalesce(F.concat(F.lit(": "), constraints.why_refused()), why)
     refused = refused_record(F.lit(", reason "), F.col("reason"), why)
-    return judged.withColumn("reason", F.when(is_left(layout), refused).otherwise(F.col("reason")))
+    return decoded.withColumn("reason", F.when(is_rejected(layout), refused).otherwise(F.col("reason")))

@@ -13,7 +13,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake.formats.codec import Codecs, Registered
+from topiclake.formats.codec import Codecs, SchemaVersion
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows, schema_decisions
@@ -61,8 +61,8 @@ def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> Fi
 
 def _known(
     registry: SchemaRegistry, subjects: Sequence[str], decisions: Decisions, part: Part
-) -> dict[SchemaKey, Registered]:
-    known: dict[SchemaKey, Registered] = {}
+) -> dict[SchemaKey, SchemaVersion]:
+    known: dict[SchemaKey, SchemaVersion] = {}
     for subject in subjects:
         for version in registry.versions(subject, refresh=True):
             for key in (version.schema_id, version.guid):
@@ -82,15 +82,15 @@ def _any_columns(_: StructType) -> None:
     """Refuse no columns: there is no table that must take them."""
 
 
-def right(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) -> DataFrame:
+def valid_rows(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) -> DataFrame:
     """Return the rows of what is right; the plan raises where nothing is decided of a schema.
 
     In mode FAILFAST it raises at each record that is not right.
     """
     codecs = fixed.codecs
-    judged = registered_rows.or_start_again(
-        registered_rows.judge(records, codecs, layout), codecs, fixed.decisions.unknown
+    decoded = registered_rows.fail_on_unknown_schema(
+        registered_rows.decode(records, codecs, layout), codecs, fixed.decisions.unknown
     )
     if mode == "FAILFAST":
-        judged = registered_rows.or_fail(judged, codecs, layout, is_static=True)
-    return registered_rows.placed(registered_rows.flat(judged, codecs, layout))
+        decoded = registered_rows.fail_on_bad_record(decoded, codecs, layout, is_static=True)
+    return registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout))

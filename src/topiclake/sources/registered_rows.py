@@ -32,14 +32,14 @@ from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, L
 from topiclake.streaming.failure import NOT_LISTED, refused_record
 
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
-PLACE = f"{OWN}place"
+IS_VALID = f"{OWN}place"
 
 
 #: Distinct unknown schemas that are looked at in one batch.
 KEYS_OF_A_BATCH = 1000
 
 
-def judge(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
+def decode(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     """Decode each record by its own writer schema, and hold its row against the table's constraints.
 
     Args:
@@ -48,23 +48,23 @@ def judge(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
         layout: The rows' other columns.
 
     Returns:
-        Kafka's columns, what `identified` adds, and `decoded` (see `Codec.judge`); with keys
+        Kafka's columns, what `identified` adds, and `decoded` (see `Codec.decode`); with keys
         `decoded_key` as well; `_topiclake_refused STRING` where the table has constraints.
     """
-    judged = codecs.value.judge(identified(records))
+    decoded = codecs.value.decode(identified(records))
     if codecs.key is not None:
-        judged = codecs.key.judge(identified(judged, "key"), "key")
+        decoded = codecs.key.decode(identified(decoded, "key"), "key")
     if not codecs.constraints:
-        return judged
+        return decoded
 
     def as_rows(records: DataFrame) -> DataFrame:
-        return evolution.fitted(_row(records, codecs, layout, constraints.RECORD), codecs.table)
+        return evolution.cast_to_table(_row(records, codecs, layout, constraints.RECORD), codecs.table)
 
-    return constraints.with_refused(judged, _is_decoded(codecs), as_rows, codecs.table, codecs.constraints)
+    return constraints.with_refused(decoded, _is_decoded(codecs), as_rows, codecs.table, codecs.constraints)
 
 
-def is_right(codecs: Codecs) -> Column:
-    """Return whether a judged record is a row of the table; never null."""
+def is_valid(codecs: Codecs) -> Column:
+    """Return whether a decoded record is a row of the table; never null."""
     return _is_decoded(codecs) & F.col(REFUSED).isNull() if codecs.constraints else _is_decoded(codecs)
 
 
@@ -75,8 +75,8 @@ def _is_decoded(codecs: Codecs) -> Column:
     return right & (F.col("key").isNull() | is_decoded(F.col("decoded_key")))
 
 
-def verdict(codecs: Codecs) -> Column:
-    """Name what became of a judged record's value, as `decode_status`, or of its row."""
+def status(codecs: Codecs) -> Column:
+    """Name what became of a decoded record's value, as `decode_status`, or of its row."""
     reason = decode_status(F.col("decoded"), codecs.value)
     return (
         F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(reason)
@@ -93,13 +93,13 @@ def is_late(codec: Codec, part: Part, unknown: Collection[SchemaKey] = ()) -> Co
     return late & ~F.col(f"{part}_schema").isin([bytearray(identifier(key)) for key in unknown])
 
 
-def is_left(codecs: Codecs, layout: Layout) -> Column:
-    """Tell whether a judged record belongs into no table; a skipped tombstone belongs nowhere."""
-    left = ~is_right(codecs)
+def is_rejected(codecs: Codecs, layout: Layout) -> Column:
+    """Tell whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
+    left = ~is_valid(codecs)
     return left & F.col("value").isNotNull() if layout.skips_tombstones else left
 
 
-def count(layout: Layout) -> Column:
+def count_records(layout: Layout) -> Column:
     """Count `records` that belong somewhere: all of Kafka's, or those with a value."""
     return (F.count("value") if layout.skips_tombstones else F.count("*")).alias("records")
 
@@ -134,14 +134,14 @@ def tally(
 
     Schemas in `unknown` are not named.
     """
-    judged = judge(records, codecs, layout).where(is_left(codecs, layout) | is_right(codecs))
+    decoded = decode(records, codecs, layout).where(is_rejected(codecs, layout) | is_valid(codecs))
     parts = codecs.parts
     late = [
         F.when(is_late(codec, part, unknown.get(part, ())), F.col(f"{part}_schema")).alias(part)
         for part, codec in parts.items()
     ]
-    reason = verdict(codecs).alias("reason")
-    groups = judged.select(reason, *late).groupBy("reason", *parts).count()
+    reason = status(codecs).alias("reason")
+    groups = decoded.select(reason, *late).groupBy("reason", *parts).count()
     found = groups.orderBy(F.desc("count")).limit(KEYS_OF_A_BATCH).collect()
     keys = {part: [schema_key(bytes(row[part])) for row in found if row[part] is not None] for part in parts}
     reasons: Counter[str] = Counter()
@@ -154,16 +154,18 @@ def tally(
     )
 
 
-def flat(judged: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
+def as_rows(decoded: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     """Return the table's columns and `_topiclake_place BOOLEAN`, one row a record, right or not."""
-    place = is_right(codecs)
+    place = is_valid(codecs)
     if layout.skips_tombstones:
         place = F.when(F.col("value").isNotNull(), place)
-    rows = evolution.fitted(_row(judged.select(place.alias(PLACE), "*"), codecs, layout, PLACE), codecs.table)
+    rows = evolution.cast_to_table(
+        _row(decoded.select(place.alias(IS_VALID), "*"), codecs, layout, IS_VALID), codecs.table
+    )
     return constraints.with_required(rows, codecs.table) if codecs.constraints else rows
 
 
-def _row(judged: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> DataFrame:
+def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> DataFrame:
     """Return the columns that the value and the layout make, and `others`."""
     expressions = _event(codecs.value)
     if layout.kafka:
@@ -172,7 +174,7 @@ def _row(judged: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> Dat
         expressions.append(f"decoded_key.event AS {KEY_COLUMN}")
     if layout.headers:
         expressions.append(f"headers AS {HEADERS_COLUMN}")
-    return judged.selectExpr(*expressions, *others).drop(END_FIELD)
+    return decoded.selectExpr(*expressions, *others).drop(END_FIELD)
 
 
 def _event(codec: Codec) -> list[str]:
@@ -181,25 +183,27 @@ def _event(codec: Codec) -> list[str]:
     return ["decoded.*"] if codec.is_row else ["decoded.event AS value"]
 
 
-def placed(flat: DataFrame) -> DataFrame:
+def valid_rows(flat: DataFrame) -> DataFrame:
     """Return the rows that belong into the table."""
-    return flat.where(PLACE).drop(PLACE)
+    return flat.where(IS_VALID).drop(IS_VALID)
 
 
 def columns(spark: SparkSession, codecs: Codecs, layout: Layout, record_schema: str) -> StructType:
     """Return the table's columns as the codecs and the layout want them; each may be null."""
     return delta.nullable(
-        placed(flat(judge(spark.createDataFrame([], record_schema), codecs, layout), codecs, layout))
+        valid_rows(as_rows(decode(spark.createDataFrame([], record_schema), codecs, layout), codecs, layout))
     )
 
 
-def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout, *, is_static: bool = False) -> DataFrame:
+def fail_on_bad_record(
+    decoded: DataFrame, codecs: Codecs, layout: Layout, *, is_static: bool = False
+) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written.
 
     A record that names a schema which is still to be looked up does not raise, unless the plan `is_static`:
     nothing is looked up for it.
     """
-    reason = verdict(codecs)
+    reason = status(codecs)
     if codecs.key is not None:
         of_key = F.concat(F.lit("key "), decode_status(F.col("decoded_key"), codecs.key, "key"))
         reason = F.when(reason == OK, of_key).otherwise(reason)
@@ -207,16 +211,16 @@ def or_fail(judged: DataFrame, codecs: Codecs, layout: Layout, *, is_static: boo
     mismatch = codecs.value.mismatch(tries=is_static)
     broken = F.coalesce(F.concat(F.lit(": "), F.col(REFUSED)), F.lit("")) if codecs.constraints else F.lit("")
     refused = refused_record(F.lit(", schema id "), named, F.lit(", reason "), reason, broken, mismatch)
-    passes = is_right(codecs)
+    passes = is_valid(codecs)
     for part, codec in codecs.parts.items() if not is_static else ():
         passes = passes | is_late(codec, part)
     if layout.skips_tombstones:
         passes = passes | F.col("value").isNull()
-    return judged.withColumn("decoded", F.when(passes, F.col("decoded")).otherwise(refused))
+    return decoded.withColumn("decoded", F.when(passes, F.col("decoded")).otherwise(refused))
 
 
-def or_start_again(
-    judged: DataFrame, codecs: Codecs, unknown: Mapping[Part, Collection[SchemaKey]]
+def fail_on_unknown_schema(
+    decoded: DataFrame, codecs: Codecs, unknown: Mapping[Part, Collection[SchemaKey]]
 ) -> DataFrame:
     """Raise at the first record whose schema is neither known nor `unknown`; for a plan that is fixed."""
     for part, codec in codecs.parts.items():
@@ -225,5 +229,5 @@ def or_start_again(
         of = F.lit(", schema " if part == "value" else f", schema of its {part} ")
         undecided = refused_record(of, named, F.lit(f": {NOT_LISTED}"))
         is_decided = ~is_late(codec, part, unknown.get(part, ()))
-        judged = judged.withColumn("decoded", F.when(is_decided, F.col("decoded")).otherwise(undecided))
-    return judged
+        decoded = decoded.withColumn("decoded", F.when(is_decided, F.col("decoded")).otherwise(undecided))
+    return decoded

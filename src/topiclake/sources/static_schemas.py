@@ -15,14 +15,14 @@ from pyspark.sql.types import StructType
 from topiclake.delta import evolution
 from topiclake.errors import DecodeError
 from topiclake.formats.avro import plain as avro_plain
-from topiclake.formats.codec import Codecs, Registered
+from topiclake.formats.codec import Codecs, SchemaVersion
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import TOMBSTONE, UNKNOWN_SCHEMA_ID
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows
 from topiclake.sources.topic_schemas import TopicSchemas
 
-#: What `registered_rows.or_fail` tells of a record.
+#: What `registered_rows.fail_on_bad_record` tells of a record.
 _RECORD = re.compile(r"schema id (?P<id>-?\d+|none), reason (?P<reason>\w+)")
 
 
@@ -39,7 +39,7 @@ class StaticSchemas:
 
     spark: SparkSession
     of: TopicSchemas
-    known: dict[Part, dict[SchemaKey, Registered]] = field(default_factory=dict)
+    known: dict[Part, dict[SchemaKey, SchemaVersion]] = field(default_factory=dict)
     codecs: Codecs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,10 +49,10 @@ class StaticSchemas:
     def rows(self, records: DataFrame) -> DataFrame:
         """Return Kafka's records as rows; the plan raises at the first that is not right (`or_fail`)."""
         plain = self.of.usable_plain_keys(self.codecs)
-        records = avro_plain.named(records, self.codecs.value, plain)
-        judged = registered_rows.judge(records, self.codecs, self.of.layout)
-        judged = registered_rows.or_fail(judged, self.codecs, self.of.layout, is_static=True)
-        return registered_rows.placed(registered_rows.flat(judged, self.codecs, self.of.layout))
+        records = avro_plain.tag_plain_records(records, self.codecs.value, plain)
+        decoded = registered_rows.decode(records, self.codecs, self.of.layout)
+        decoded = registered_rows.fail_on_bad_record(decoded, self.codecs, self.of.layout, is_static=True)
+        return registered_rows.valid_rows(registered_rows.as_rows(decoded, self.codecs, self.of.layout))
 
     def columns(self) -> StructType:
         """Return the columns of `rows`."""

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry import wire_format
@@ -82,8 +82,8 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
     if pipeline.is_registered:
         require_avro_limits(records.sparkSession)
         fixed = schemas_of_today(records.sparkSession, settings)
-        return fixed_schemas.right(records, fixed, layout, pipeline.mode)
-    return declared_rows.read(records, Values.from_settings(pipeline), layout, mode=pipeline.mode)
+        return fixed_schemas.valid_rows(records, fixed, layout, pipeline.mode)
+    return declared_rows.read(records, DeclaredFormat.from_settings(pipeline), layout, mode=pipeline.mode)
 
 
 def topic_records(spark: SparkSession, settings: Settings) -> DataFrame:

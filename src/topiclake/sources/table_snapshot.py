@@ -19,7 +19,7 @@ _FRESH = 30
 
 
 @dataclass(frozen=True)
-class Look:
+class TableSnapshot:
     """A look at a table.
 
     Attributes:
@@ -57,10 +57,10 @@ class Look:
 
 
 #: Where there is no table, or none that demands anything.
-NO_TABLE = Look(StructType())
+NO_TABLE = TableSnapshot(StructType())
 
 
-def look_at(spark: SparkSession, table: str) -> Look | None:
+def read_snapshot(spark: SparkSession, table: str) -> TableSnapshot | None:
     """Return what a table has; None where there is none.
 
     Raises:
@@ -71,4 +71,4 @@ def look_at(spark: SparkSession, table: str) -> Look | None:
         return None
     properties = delta.properties(spark, table)
     delta.require_lasting_writers(table, properties)
-    return Look(columns, properties)
+    return TableSnapshot(columns, properties)

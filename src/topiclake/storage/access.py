@@ -129,7 +129,7 @@ def _token(storage: StorageSettings) -> str:
 
 def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) -> None:
     """Give a session the Hadoop settings that open `source`; changed ones count for what is open, too."""
-    wanted = {**_outdone(source, settings), **settings}
+    wanted = {**_superseded(source, settings), **settings}
     if all(spark.conf.get(key, None) == value for key, value in wanted.items()):
         return
     for key, value in wanted.items():
@@ -142,7 +142,7 @@ def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) ->
     spark.conf.set(renewed_key(source), str(max(time.time_ns(), before + 1)))
 
 
-def _outdone(source: str, settings: Mapping[str, str]) -> dict[str, str | None]:
+def _superseded(source: str, settings: Mapping[str, str]) -> dict[str, str | None]:
     """Return what must not be set beside an account's key: its container's token, which Hadoop goes on with.
 
     Not the other way round: the key may open other containers.

@@ -56,11 +56,11 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
             _LOG.warning("%s is used as it is mounted: %s", storage.mount_point, reason(error))
         return storage.mount_point
     expiry.require_current(storage, settings)
-    give(dbutils, storage, settings, spark)
+    apply_credential(dbutils, storage, settings, spark)
     return storage.mount_point
 
 
-def give(
+def apply_credential(
     dbutils: Any,  # noqa: ANN401
     storage: StorageSettings,
     settings: Mapping[str, str],
@@ -97,7 +97,7 @@ def _change_mount(
     settings: Mapping[str, str],
 ) -> None:
     change(source=storage.source, mount_point=storage.mount_point, extra_configs=dict(settings))
-    _marks[storage.mount_point] = _mark(settings)
+    _marks[storage.mount_point] = _fingerprint(settings)
 
 
 def reason(error: Exception) -> str:
@@ -107,7 +107,7 @@ def reason(error: Exception) -> str:
 
 def _is_mounted(dbutils: Any, storage: StorageSettings) -> bool:  # noqa: ANN401
     mounted = _mounts(dbutils).get(storage.mount_point)
-    if mounted is not None and _meant(mounted) != _meant(storage.source):
+    if mounted is not None and _canonical(mounted) != _canonical(storage.source):
         raise StorageError(
             f"{storage.mount_point} is a mount of {mounted}, not of {storage.source}",
             f'dbutils.fs.unmount("{storage.mount_point}"), or another storage.mount_point',
@@ -124,21 +124,21 @@ def _is_stale(
     settings: Mapping[str, str],
     spark: SparkSession | None,
 ) -> bool:
-    """Tell whether what is mounted has another credential; see `give`."""
+    """Tell whether what is mounted has another credential; see `apply_credential`."""
     known = {} if spark is None else {key: spark.conf.get(key, None) for key in settings}
     if any(value is not None for value in known.values()):
         return known != settings
     if storage.mount_point in _marks:
-        return _marks[storage.mount_point] != _mark(settings)
+        return _marks[storage.mount_point] != _fingerprint(settings)
     try:
         dbutils.fs.ls(storage.mount_point)
     except Exception:  # noqa: BLE001 (the same settings once more do no harm)
         return True
-    _marks[storage.mount_point] = _mark(settings)
+    _marks[storage.mount_point] = _fingerprint(settings)
     return False
 
 
-def _mark(settings: Mapping[str, str]) -> bytes:
+def _fingerprint(settings: Mapping[str, str]) -> bytes:
     """Return what tells settings apart, in this process only, and tells nothing of them."""
     told = "\0".join(part for setting in sorted(settings.items()) for part in setting)
     return blake2b(told.encode(), key=_SALT).digest()
@@ -257,7 +257,7 @@ def _as_spark_reads(source: str) -> str:
     return source if folder is None else f"file:{folder}"
 
 
-def _meant(source: str) -> str:
+def _canonical(source: str) -> str:
     """Return one spelling of a source: the workbench keeps a folder's address, with its links followed."""
     folder = _local(source)
     return source.rstrip("/") if folder is None else str(Path(folder).resolve())

@@ -81,10 +81,10 @@ def _follow(
             expiry.require_begun(to, settings)
             # One of several secrets may have been replaced, and the other one not yet.
             if settings == before or len(to.credentials) == 1:
-                mount.give(dbutils, to, settings, spark)
+                mount.apply_credential(dbutils, to, settings, spark)
             if (now := _stamp(spark, to)) != stamp:
                 stamp = now
-                _take(spark, to, settings)
+                _refresh(spark, to, settings)
             why = ""
         except Exception as error:  # noqa: BLE001 (a secret store that is away must not end the query)
             told, why = why, mount.reason(error)
@@ -97,7 +97,7 @@ def _stamp(spark: SparkSession, to: StorageSettings) -> str | None:
     return spark.conf.get(renewed_key(to.source), None)
 
 
-def _take(spark: SparkSession, to: StorageSettings, settings: Mapping[str, str]) -> None:
+def _refresh(spark: SparkSession, to: StorageSettings, settings: Mapping[str, str]) -> None:
     _renewed[to.source] = {key: spark.conf.get(key) or "" for key in (*settings, renewed_key(to.source))}
     with storage_errors(to, to.source):
         # Any look will do: the checkpoint is written with what the last one found.

@@ -41,10 +41,10 @@ class TableCount:
         return self.reasons is not None
 
 
-_watches: list[Watch] = []
+_watches: list[CountSubscription] = []
 
 
-class Watch:
+class CountSubscription:
     """The counts that one watcher has not taken yet, from now on until `close`."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def are_wanted() -> bool:
     return bool(_watches)
 
 
-def tell(query_id: str, batch_id: int, count: TableCount) -> None:
+def publish(query_id: str, batch_id: int, count: TableCount) -> None:
     """Tell of a commit that this attempt of a batch has made."""
     for watch in list(_watches):
         watch.add(query_id, batch_id, count)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class WrittenBatch:
+class CommittedBatch:
     """A micro-batch whose commits are done.
 
     Attributes:
@@ -54,7 +54,7 @@ class WrittenBatch:
         return checkpoint.end_of(self.spark, self.checkpoint, self.number) or {}
 
 
-class Follower(Protocol):
+class CommitHook(Protocol):
     """What is done with each batch that is written."""
 
     @property
@@ -64,14 +64,14 @@ class Follower(Protocol):
     def begin(self) -> None:
         """Is called before a batch is written."""
 
-    def __call__(self, batch: WrittenBatch) -> None:
+    def __call__(self, batch: CommittedBatch) -> None:
         """Is called behind it."""
 
     def close(self) -> None:
         """Is called at the end of the query, in the process that started it."""
 
 
-class Pause:
+class Backoff:
     """What is away is asked again after some seconds, then after twice as long, up to a minute."""
 
     SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0
@@ -99,7 +99,9 @@ class Pause:
 _problems: dict[tuple[str, str], tuple[str, str]] = {}
 
 
-def followed(write_batch: WriteBatch, followers: Sequence[Follower], location: str, start: str) -> WriteBatch:
+def with_hooks(
+    write_batch: WriteBatch, followers: Sequence[CommitHook], location: str, start: str
+) -> WriteBatch:
     """Return what writes a micro-batch, and then calls each of the followers.
 
     Args:
@@ -113,7 +115,7 @@ def followed(write_batch: WriteBatch, followers: Sequence[Follower], location: s
 
 def _write(
     write_batch: WriteBatch,
-    followers: Sequence[Follower],
+    followers: Sequence[CommitHook],
     location: str,
     start: str,
     records: DataFrame,
@@ -125,10 +127,10 @@ def _write(
         with contextlib.suppress(Exception):
             follower.begin()
     write_batch(records, batch_id)
-    follow(followers, start, WrittenBatch(records.sparkSession, location, batch_id, began))
+    run_hooks(followers, start, CommittedBatch(records.sparkSession, location, batch_id, began))
 
 
-def follow(followers: Sequence[Follower], start: str, batch: WrittenBatch) -> None:
+def run_hooks(followers: Sequence[CommitHook], start: str, batch: CommittedBatch) -> None:
     """Call each of the followers; a problem is logged when it is new."""
     for follower in followers:
         try:
@@ -142,7 +144,7 @@ def follow(followers: Sequence[Follower], start: str, batch: WrittenBatch) -> No
             _problems.pop((batch.checkpoint, follower.what), None)
 
 
-def close_with(query: StreamingQuery, followers: Sequence[Follower]) -> None:
+def close_with(query: StreamingQuery, followers: Sequence[CommitHook]) -> None:
     """Close followers at the end of a query, or of this process."""
     closing = partial(close, followers)
     atexit.register(closing)
@@ -157,7 +159,7 @@ def _close_with(query: StreamingQuery, closing: Callable[[], None]) -> None:
     atexit.unregister(closing)
 
 
-def close(followers: Sequence[Follower]) -> None:
+def close(followers: Sequence[CommitHook]) -> None:
     """Close each of them; twice does nothing."""
     for follower in followers:
         follower.close()

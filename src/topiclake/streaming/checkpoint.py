@@ -74,11 +74,11 @@ def query_id(spark: SparkSession, path: str, start: str | None) -> str:
     metadata = spark.read.schema("id STRING").json(f"{path}/metadata").collect()
     found = str(metadata[0][0])
     if start is not None:
-        know_id(path, start, found)
+        cache_query_id(path, start, found)
     return found
 
 
-def know_id(path: str, start: str, found: str) -> None:
+def cache_query_id(path: str, start: str, found: str) -> None:
     """Note the id that Spark has read for a start of a query, so that its micro-batches need not read it."""
     _ids[path] = start, found
 

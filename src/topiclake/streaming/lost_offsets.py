@@ -26,7 +26,7 @@ from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, OffsetsLostError
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka.lost_ranges import LostRange, compare, joined
-from topiclake.kafka.offsets import Held
+from topiclake.kafka.offsets import BrokerOffsets
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, checkpoint_notes
@@ -48,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Watch:
+class LossCheck:
     """What a micro-batch needs to find what was lost of it; can be pickled, for Spark Connect.
 
     Attributes:
@@ -96,7 +96,9 @@ def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataF
     return spark.createDataFrame(rows, columns)
 
 
-def require_or_keep(spark: SparkSession, settings: Settings, path: str, position: Offsets | None) -> NewIds:
+def check_lost_offsets(
+    spark: SparkSession, settings: Settings, path: str, position: Offsets | None
+) -> NewIds:
     """Look for lost offsets before a query starts.
 
     Args:
@@ -106,8 +108,8 @@ def require_or_keep(spark: SparkSession, settings: Settings, path: str, position
         position: Which offsets it wants next; None before the first start.
 
     Returns:
-        The topics that the checkpoint does not know yet, or by another id; for `keep_ids`, once nothing else
-        refuses the start. What a start did not get to is found by the next one.
+        The topics that the checkpoint does not know yet, or by another id; for `save_topic_ids`, once nothing
+        else refuses the start. What a start did not get to is found by the next one.
 
     Raises:
         OffsetsLostError: Some are lost; names each range. With `fail_on_data_loss=false` they are logged and
@@ -125,8 +127,8 @@ def require_or_keep(spark: SparkSession, settings: Settings, path: str, position
     return {topic: one for topic, one in held.ids.items() if ids.get(topic) != one}
 
 
-def keep_ids(spark: SparkSession, new: NewIds, path: str) -> None:
-    """Keep what `require_or_keep` returned in the checkpoint's folder, unless a start beside this one has."""
+def save_topic_ids(spark: SparkSession, new: NewIds, path: str) -> None:
+    """Keep what `check_lost_offsets` returned in the checkpoint, unless a start beside this one has."""
     now = _now()
     try:
         ids = [(topic, one, now) for topic, one in new.items()]
@@ -144,25 +146,25 @@ def seen_topics(spark: SparkSession, path: str) -> set[str]:
     return set(_ids(spark, path))
 
 
-def explained(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
+def describe_loss(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
     """Return what a query that failed has lost; None where nothing is found."""
     found = find(spark, settings, path)
     return _error(settings, path, found) if found else None
 
 
-def require_configured(settings: Settings, held: Held) -> None:
+def require_configured(settings: Settings, held: BrokerOffsets) -> None:
     """Raise an OffsetsLostError where Kafka no longer holds the offsets that a batch read begins with."""
     found = compare(_configured(settings.pipeline), held, ids=held.ids)
     if found and settings.pipeline.fail_on_data_loss:
         raise OffsetsLostError(
-            f"Kafka does not hold the offsets to begin with: {_told(found)}",
+            f"Kafka does not hold the offsets to begin with: {_message(found)}",
             "other starting_offsets, or fail_on_data_loss=false, which reads what is there",
             ranges=_ranges(found),
         )
 
 
 @contextmanager
-def losses_named(what: str, remedy: str) -> Iterator[None]:
+def data_loss_errors(what: str, remedy: str) -> Iterator[None]:
     """Read a range of Kafka; where it is gone, raise an OffsetsLostError that says of `what`."""
     try:
         yield
@@ -173,7 +175,7 @@ def losses_named(what: str, remedy: str) -> Iterator[None]:
 
 
 def write_watched(
-    watch: Watch, write: Callable[[DataFrame, int], None], records: DataFrame, batch_id: int
+    watch: LossCheck, write: Callable[[DataFrame, int], None], records: DataFrame, batch_id: int
 ) -> None:
     """Keep what Kafka has lost of a micro-batch, then write the batch.
 
@@ -200,7 +202,7 @@ def lost_of_batch(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
     try:
         # The topics' ids only where something is lost: they are a question more for each batch.
         for with_ids in (False, True):
-            found = compare(begin, kafka_offsets.held(client, begin, with_ids=with_ids), ends=end)
+            found = compare(begin, kafka_offsets.fetch_offsets(client, begin, with_ids=with_ids), ends=end)
             if not found:
                 break
     except KafkaException as error:
@@ -217,10 +219,10 @@ def find(spark: SparkSession, settings: Settings, path: str) -> list[LostRange]:
 
 def _find(
     settings: Settings, position: Offsets | None, ids: Mapping[str, str]
-) -> tuple[list[LostRange], Held]:
+) -> tuple[list[LostRange], BrokerOffsets]:
     """Return what a query at `position` would not find, and what Kafka holds."""
     pipeline = settings.pipeline
-    held = kafka_offsets.held_of(settings.kafka, pipeline, position or [])
+    held = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, position or [])
     if position is None:
         kafka_offsets.require_partitions(pipeline, held)
         return compare(_configured(pipeline), held, ids=held.ids), held
@@ -237,7 +239,7 @@ def _configured(pipeline: PipelineSettings) -> Offsets:
     }
 
 
-def _with_new(position: Offsets, pipeline: PipelineSettings, held: Held) -> Offsets:
+def _with_new(position: Offsets, pipeline: PipelineSettings, held: BrokerOffsets) -> Offsets:
     """Add the partitions that the checkpoint does not know yet: Spark wants them from 0 on."""
     known = set(position) - set(pipeline.topics)
     wanted = {topic: dict(found) for topic, found in position.items()}
@@ -250,7 +252,7 @@ def _with_new(position: Offsets, pipeline: PipelineSettings, held: Held) -> Offs
 def _error(settings: Settings, path: str, found: list[LostRange]) -> OffsetsLostError:
     return OffsetsLostError(
         f"pipeline {settings.name} cannot go on: its checkpoint at {path} has not read what Kafka lost: "
-        f"{_told(found)}",
+        f"{_message(found)}",
         "fail_on_data_loss=false, which goes on behind them and keeps the list for topiclake.lost_offsets, "
         "or a new checkpoint_path and table_path, which begin with what Kafka holds",
         pipeline=settings.name,
@@ -264,7 +266,7 @@ def _ranges(found: list[LostRange]) -> tuple[tuple[object, ...], ...]:
     return tuple((one.topic, one.partition, one.first, one.after, one.why) for one in found)
 
 
-def _told(found: list[LostRange]) -> str:
+def _message(found: list[LostRange]) -> str:
     more = f"; and {len(found) - _TOLD} ranges more" if len(found) > _TOLD else ""
     return "; ".join(map(str, found[:_TOLD])) + more
 

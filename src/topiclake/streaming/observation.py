@@ -32,7 +32,7 @@ def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
     end = time.monotonic() + WAIT_SECONDS
     found: dict[str, Any] = {}
     for observation in observations:
-        told = observation.get if _is_told(observation, end) else {}
+        told = observation.get if _has_metrics(observation, end) else {}
         if not told:
             _log.warning("%s, but Spark does not tell its counts: what is left of it is looked for", done)
             return None
@@ -40,17 +40,17 @@ def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
     return found
 
 
-def is_told_soon(observation: Observation) -> bool:
+def has_metrics(observation: Observation) -> bool:
     """Tell whether Spark tells what an action counted that has ended; False where it may still do so.
 
     An action that was not executed, as an append that is there already, counts nothing.
     """
     # On Spark Connect to ask for what was not counted is an error.
-    is_told = hasattr(observation, "_jo") and _is_told(observation, time.monotonic() + _SOON_SECONDS)
+    is_told = hasattr(observation, "_jo") and _has_metrics(observation, time.monotonic() + _SOON_SECONDS)
     return is_told and bool(observation.get)
 
 
-def _is_told(observation: Observation, end: float) -> bool:
+def _has_metrics(observation: Observation, end: float) -> bool:
     observed = getattr(observation, "_jo", None)
     if observed is None:
         # Spark Connect: the action's own answer held them.

@@ -93,7 +93,7 @@ def has_ended(query: StreamingQuery, seconds: int) -> bool:
         return True
 
 
-def explain_losses(query: StreamingQuery, find: Callable[[], OffsetsLostError | None]) -> None:
+def on_data_loss(query: StreamingQuery, find: Callable[[], OffsetsLostError | None]) -> None:
     """Say which offsets were lost when a query ends because of that.
 
     Args:

@@ -42,7 +42,7 @@ class QuerySink:
         return checkpoint.query_id(spark, self.checkpoint, self.start)
 
 
-def begun(write_batch: WriteBatch) -> WriteBatch:
+def with_start_id(write_batch: WriteBatch) -> WriteBatch:
     """Return what writes the batches of a start: it knows nothing of an earlier one with the same sink."""
     if isinstance(write_batch, QuerySink):
         return cast(WriteBatch, replace(write_batch, start=uuid4().hex))
@@ -77,7 +77,7 @@ def start_batches(
         StorageError: The checkpoint cannot be written.
         TopiclakeError: The batch that was begun failed.
     """
-    write_batch = begun(write_batch)
+    write_batch = with_start_id(write_batch)
     if isinstance(write_batch, QuerySink):
         started_as = write_batch.start
     stream = (
@@ -89,7 +89,7 @@ def start_batches(
     query = start(stream, settings, dbutils, records.sparkSession, location)
     if started_as is not None:
         # A first batch that is faster reads the file.
-        checkpoint.know_id(location, started_as, query.id)
+        checkpoint.cache_query_id(location, started_as, query.id)
     return query
 
 

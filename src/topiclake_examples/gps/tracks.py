@@ -16,7 +16,7 @@ from pyspark.sql.window import Window
 
 import topiclake as tl
 from topiclake.errors import ConfigError
-from topiclake_examples.avro_producer import AvroRecord, SchemaIn, at_least, paced, produce, schema_key
+from topiclake_examples.avro_producer import AvroRecord, SchemaIn, at_least, produce, rate_limited, schema_key
 
 GPS_SCHEMA = {
     "type": "record",
@@ -173,7 +173,7 @@ def publish_tracks(
     registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(GPS_SCHEMA))
     key = schema_key(registry, f"{topic}-value", schema_id, schema_in)
-    events = paced(play(tracks, int(number_of_devices)), rate)
+    events = rate_limited(play(tracks, int(number_of_devices)), rate)
     sent = (AvroRecord(str(event["deviceId"]), event) for event in events)
     records = produce(settings, topic, GPS_SCHEMA, key, sent)
     return Published(topic, records, int(number_of_devices), schema_id)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 import topiclake as tl
 from topiclake.errors import ConfigError
 from topiclake_examples.parameters import moment, whole_number
-from topiclake_examples.sample_rows import drawn
+from topiclake_examples.sample_rows import hash_random
 
 #: City, state, zip code; made-up hits come from these.
 _PLACES = (
@@ -71,20 +71,22 @@ def make_hits(spark: SparkSession, hits: int, *, seed: int = 1, start: str, minu
 
 
 def _numbered(spark: SparkSession, hits: int, seed: int, start: str, minutes: int) -> DataFrame:
-    place = _one_of(_PLACES, drawn("place", seed, len(_PLACES)), "city STRING, state STRING, zipcode STRING")
-    later = drawn("time", seed, minutes * 60_000_000)
+    place = _one_of(
+        _PLACES, hash_random("place", seed, len(_PLACES)), "city STRING, state STRING, zipcode STRING"
+    )
+    later = hash_random("time", seed, minutes * 60_000_000)
     # Networks that RFC 5737 keeps for documentation.
     network = F.element_at(F.split(F.lit("192.0.2.,198.51.100.,203.0.113."), ","), _nth("network", seed, 3))
     made = spark.range(hits).select("id", place.alias("place"))
     return made.select(
         "id",
-        F.concat(network, drawn("host", seed, 256)).alias("ip"),
+        F.concat(network, hash_random("host", seed, 256)).alias("ip"),
         _text_of(_PROVIDERS, "isp", seed),
         "place.*",
         F.timestamp_micros(F.unix_micros(F.lit(start).cast("timestamp")) + later).alias("hittime"),
-        F.concat(F.lit("/page/"), drawn("url", seed, 200)).alias("url"),
-        F.when(drawn("status", seed, _ERRORS) == 0, 503).otherwise(200).alias("status"),
-        (drawn("bytes", seed, 100_000) + 200).alias("bytes"),
+        F.concat(F.lit("/page/"), hash_random("url", seed, 200)).alias("url"),
+        F.when(hash_random("status", seed, _ERRORS) == 0, 503).otherwise(200).alias("status"),
+        (hash_random("bytes", seed, 100_000) + 200).alias("bytes"),
         _text_of(_AGENTS, "agent", seed),
     )
 
@@ -213,7 +215,7 @@ def _zips_not_ahead(hits: DataFrame) -> DataFrame:
 
 
 def _nth(purpose: str, seed: int, of: int) -> Column:
-    return (drawn(purpose, seed, of) + 1).cast("int")
+    return (hash_random(purpose, seed, of) + 1).cast("int")
 
 
 def _text_of(texts: tuple[str, ...], name: str, seed: int) -> Column:

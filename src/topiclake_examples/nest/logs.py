@@ -13,7 +13,7 @@ from importlib import resources
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake_examples.sample_rows import drawn
+from topiclake_examples.sample_rows import hash_random
 
 #: Zip code, city, time zone. A home is in one of them, every second one in the first.
 _PLACES = (
@@ -75,7 +75,7 @@ class NestLogs:
 
     @property
     def _home(self) -> Column:
-        return drawn("home", self.seed, self.homes).cast("int")
+        return hash_random("home", self.seed, self.homes).cast("int")
 
     @property
     def _at(self) -> Column:
@@ -96,14 +96,14 @@ class NestLogs:
         return F.concat(self._device("camera-"), number)
 
     def _thermostat(self, devices: Column) -> Column:
-        tenths = drawn("temperature", self.seed, 60) + 180
+        tenths = hash_random("temperature", self.seed, 60) + 180
         fields = {
             "device_id": self._device("thermostat"),
             "structure_id": self.home,
             "last_connection": self._at,
             "ambient_temperature_c": tenths / 10,
             "ambient_temperature_f": F.round(tenths * 0.18 + 32),
-            "humidity": (drawn("humidity", self.seed, 40) + 30).cast("double"),
+            "humidity": (hash_random("humidity", self.seed, 40) + 30).cast("double"),
             "hvac_state": F.when(tenths < 215, "heating").otherwise("off"),
         }
         return _changed(devices["thermostats"]["one"], fields)
@@ -121,7 +121,7 @@ class NestLogs:
             "identification.device_id": self._device("meter"),
             "identification.serial_number": F.upper(F.left(F.md5(self.home), F.lit(8))),
             "location.structure_id": self.home,
-            "resource_use.electricity.value": drawn("used", self.seed, 5_000).cast("double"),
+            "resource_use.electricity.value": hash_random("used", self.seed, 5_000).cast("double"),
             "resource_use.electricity.measurement_time": self._at,
         }
         return _changed(devices["companyName"]["one"], fields)
@@ -145,10 +145,11 @@ class NestLogs:
             "is_online": ~has_failed,
             "is_streaming": ~has_failed,
             "last_is_online_change": F.when(has_failed, self._half).otherwise(self._later(F.lit(0))),
-            "last_event.has_sound": drawn("sound", self.seed, 3, number) == 0,
-            "last_event.has_person": (drawn("person", self.seed, 2, number) == 0) & ~has_failed,
+            "last_event.has_sound": hash_random("sound", self.seed, 3, number) == 0,
+            "last_event.has_person": (hash_random("person", self.seed, 2, number) == 0) & ~has_failed,
             # Within the minute before the log.
-            "last_event.start_time": self._at - F.make_dt_interval(secs=drawn("seen", self.seed, 60, number)),
+            "last_event.start_time": self._at
+            - F.make_dt_interval(secs=hash_random("seen", self.seed, 60, number)),
             "last_event.end_time": self._at,
         }
         return _changed(devices["cameras"]["one"], fields)
@@ -159,7 +160,7 @@ class NestLogs:
             "structure_id": self.home,
             "postal_code": place["zip"],
             "time_zone": place["zone"],
-            "away": F.when(drawn("away", self.seed, 2) == 0, "away").otherwise("home"),
+            "away": F.when(hash_random("away", self.seed, 2) == 0, "away").otherwise("home"),
             "thermostats": F.array(self._device("thermostat")),
             "smoke_co_alarms": F.array(self._device("alarm")),
             "cameras": F.transform(_camera_numbers(self._home), self._camera_id),

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from topiclake.errors import ConfigError
-from topiclake_examples.sample_rows import drawn
+from topiclake_examples.sample_rows import hash_random
 
 _TIME = {"type": "long", "logicalType": "local-timestamp-micros"}
 #: The columns of the S3 article, with the city's names, in its order. Those that may be null the city leaves
@@ -158,9 +158,9 @@ def generate_trips(trips: DataFrame, count: int, seed: int) -> DataFrame:
     numbered = trips.withColumn("_place", place.cast("bigint"))
     real = trips.count()
     made = trips.sparkSession.range(count).select(
-        drawn("trip", seed, real).alias("_place"),
-        (drawn("week", seed, 52) * _SECONDS_A_WEEK + drawn("second", seed, 3600)).alias("_later"),
-        (0.9 + drawn("factor", seed, 201) / 1000).alias("_factor"),
+        hash_random("trip", seed, real).alias("_place"),
+        (hash_random("week", seed, 52) * _SECONDS_A_WEEK + hash_random("second", seed, 3600)).alias("_later"),
+        (0.9 + hash_random("factor", seed, 201) / 1000).alias("_factor"),
     )
     return made.join(F.broadcast(numbered), "_place").select(*map(_shifted, trips.columns))
 

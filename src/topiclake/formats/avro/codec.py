@@ -11,7 +11,7 @@ from topiclake.formats.avro import diagnosis as avro_diagnosis
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.avro import reader_schema
 from topiclake.formats.avro.decoding import decoded, framed_payload
-from topiclake.formats.codec import Codec, Registered
+from topiclake.formats.codec import Codec, SchemaVersion
 from topiclake.reasons import INCOMPATIBLE_SCHEMA
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier
 
@@ -24,7 +24,7 @@ class AvroCodec(Codec):
     @classmethod
     def of(
         cls,
-        schemas: Mapping[SchemaKey, Registered],
+        schemas: Mapping[SchemaKey, SchemaVersion],
         accepts: Callable[[str], str | None] = lambda reader: None,
         kept: str | None = None,
     ) -> AvroCodec:
@@ -43,8 +43,8 @@ class AvroCodec(Codec):
         """Whether it decodes records, whose fields are columns."""
         return self.reader is not None and reader_schema.is_record(self.reader)
 
-    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
-        """Decode `part` of records, as `Codec.judge` says; adds `<part>_framed BINARY`, too."""
+    def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
+        """Decode `part` of records, as `Codec.decode` says; adds `<part>_framed BINARY`, too."""
         framed = records.withColumn(f"{part}_framed", framed_payload(part))
         return framed.withColumn("decoded" if part == "value" else f"decoded_{part}", decoded(self, part))
 
@@ -58,7 +58,7 @@ class AvroCodec(Codec):
         return avro_plain.mismatch(self, tries=tries)
 
 
-def _inlined(registered: Registered) -> str:
+def _inlined(registered: SchemaVersion) -> str:
     """Return a schema with what it refers to inside it."""
     if not registered.references:
         return registered.schema

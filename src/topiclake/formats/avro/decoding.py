@@ -82,7 +82,7 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
         part: `value` or `key`, of a DataFrame that `identified` has seen, with `<part>_framed`.
 
     Returns:
-        What `Codec.judge` says.
+        What `Codec.decode` says.
     """
     named, payload = F.col(f"{part}_schema"), F.col(f"{part}_framed")
     branches = [

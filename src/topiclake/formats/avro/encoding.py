@@ -58,7 +58,7 @@ _ISO = {
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Encoder:
     """A column as a schema wants it.
 
     Attributes:
@@ -71,7 +71,7 @@ class Fitted:
     problem: Callable[[Column], Column]
 
 
-def fitted(kind: T.DataType, schema: Mapping[str, Any] | str, path: str = "") -> Fitted:
+def encoder_for(kind: T.DataType, schema: Mapping[str, Any] | str, path: str = "") -> Encoder:
     """Say how a column is written by a schema.
 
     Args:
@@ -83,7 +83,7 @@ def fitted(kind: T.DataType, schema: Mapping[str, Any] | str, path: str = "") ->
         ConfigError: No value of the column would fit: its type is another one, it is missing, or the schema
             lacks it; names the column.
     """
-    return _Fitter(_named_types(schema)).fit(kind, schema, path)
+    return _EncoderBuilder(_named_types(schema)).fit(kind, schema, path)
 
 
 def _named_types(tree: Tree) -> dict[str, Tree]:
@@ -102,10 +102,10 @@ def _named_types(tree: Tree) -> dict[str, Tree]:
 
 
 @dataclass(frozen=True)
-class _Fitter:
+class _EncoderBuilder:
     named: Mapping[str, Tree]
 
-    def fit(self, kind: T.DataType, schema: Tree, path: str) -> Fitted:
+    def fit(self, kind: T.DataType, schema: Tree, path: str) -> Encoder:
         if isinstance(schema, str) and schema.rpartition(".")[2] in self.named:
             schema = self.named[schema.rpartition(".")[2]]
         if isinstance(schema, list):
@@ -118,9 +118,9 @@ class _Fitter:
         def problem(column: Column) -> Column:
             return F.when(column.isNull(), F.lit(missing)).otherwise(inner.problem(column))
 
-        return Fitted(inner.value, problem)
+        return Encoder(inner.value, problem)
 
-    def _union(self, kind: T.DataType, schema: list[Tree], path: str) -> Fitted:
+    def _union(self, kind: T.DataType, schema: list[Tree], path: str) -> Encoder:
         some = [member for member in schema if member != "null"]
         if len(some) != 1:
             raise ConfigError(
@@ -130,13 +130,13 @@ class _Fitter:
                 reason="union",
             )
         if isinstance(kind, T.NullType):
-            return Fitted(lambda column: column, lambda _: F.lit(None).cast("string"))
+            return Encoder(lambda column: column, lambda _: F.lit(None).cast("string"))
         inner = self.fit(kind, some[0], path)
         if "null" not in schema:
             return inner
-        return Fitted(inner.value, lambda column: F.when(column.isNotNull(), inner.problem(column)))
+        return Encoder(inner.value, lambda column: F.when(column.isNotNull(), inner.problem(column)))
 
-    def _present(self, kind: T.DataType, schema: dict[str, Any], path: str) -> Fitted:
+    def _present(self, kind: T.DataType, schema: dict[str, Any], path: str) -> Encoder:
         """Fit what is not null."""
         name, logical = schema["type"], schema.get("logicalType")
         if name == "record" and isinstance(kind, T.StructType):
@@ -148,9 +148,9 @@ class _Fitter:
         if logical == "decimal" and isinstance(kind, T.DecimalType) and name in ("bytes", "fixed"):
             return _decimal(schema, path)
         if logical in _TIMES and isinstance(kind, _TIMES[logical]):
-            return Fitted(lambda column: column, _fits)
+            return Encoder(lambda column: column, _fits)
         if name == "string" and isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType):
-            return Fitted(_as_text, _fits)
+            return Encoder(_as_text, _fits)
         kinds, cast = _ALLOWED.get(name, ((), None))
         if not isinstance(kind, kinds) or logical in _TIMES or logical == "decimal":
             raise ConfigError(
@@ -161,11 +161,11 @@ class _Fitter:
                 expected=logical or name,
                 reason="type",
             )
-        return Fitted(
+        return Encoder(
             lambda column: column.cast(cast) if cast else column, _problem_of(kind, name, schema, path)
         )
 
-    def _record(self, kind: T.StructType, schema: dict[str, Any], path: str) -> Fitted:
+    def _record(self, kind: T.StructType, schema: dict[str, Any], path: str) -> Encoder:
         columns = {field.name: field.dataType for field in kind}
         wanted = {field["name"]: field for field in schema["fields"]}
         if unknown := [name for name in columns if name not in wanted]:
@@ -207,18 +207,18 @@ class _Fitter:
             found = [field.problem(column[name]) for name, field in fields.items()]
             return F.coalesce(*found, F.lit(None).cast("string"))
 
-        return Fitted(value, problem)
+        return Encoder(value, problem)
 
-    def _array(self, kind: T.ArrayType, schema: dict[str, Any], path: str) -> Fitted:
+    def _array(self, kind: T.ArrayType, schema: dict[str, Any], path: str) -> Encoder:
         item = self.fit(kind.elementType, schema["items"], f"{path}[]")
-        return Fitted(
+        return Encoder(
             lambda column: F.transform(column, item.value),
             lambda column: _first(F.transform(column, item.problem)),
         )
 
-    def _map(self, kind: T.MapType, schema: dict[str, Any], path: str) -> Fitted:
+    def _map(self, kind: T.MapType, schema: dict[str, Any], path: str) -> Encoder:
         item = self.fit(kind.valueType, schema["values"], f"{path}{{}}")
-        return Fitted(
+        return Encoder(
             lambda column: F.transform_values(column, lambda _, each: item.value(each)),
             lambda column: _first(F.transform(F.map_values(column), item.problem)),
         )
@@ -271,7 +271,7 @@ def _problem_of(
     return _fits
 
 
-def _decimal(schema: Mapping[str, Any], path: str) -> Fitted:
+def _decimal(schema: Mapping[str, Any], path: str) -> Encoder:
     precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
     kind = f"decimal({precision},{scale})"
 
@@ -279,7 +279,7 @@ def _decimal(schema: Mapping[str, Any], path: str) -> Fitted:
         same = column.try_cast(kind).eqNullSafe(column)
         return _unless(same, path, column, f"no {kind}")
 
-    return Fitted(lambda column: column.try_cast(kind), problem)
+    return Encoder(lambda column: column.try_cast(kind), problem)
 
 
 def _as_text(column: Column) -> Column:

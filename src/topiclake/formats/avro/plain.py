@@ -18,7 +18,7 @@ from topiclake.formats.codec import Codec
 from topiclake.schema_registry.wire_format import SchemaKey, header_of, identifier, record_header
 
 
-def named(records: DataFrame, codec: Codec, usable: Sequence[SchemaKey]) -> DataFrame:
+def tag_plain_records(records: DataFrame, codec: Codec, usable: Sequence[SchemaKey]) -> DataFrame:
     """Add to plain records the header that names the schema of their values.
 
     Args:
@@ -44,8 +44,8 @@ def named(records: DataFrame, codec: Codec, usable: Sequence[SchemaKey]) -> Data
     return records.withColumn("headers", F.concat(F.coalesce("headers", F.array()), added))
 
 
-def unnamed(records: DataFrame, usable: Sequence[SchemaKey]) -> DataFrame:
-    """Return records without the header that `named` gave them."""
+def untag_plain_records(records: DataFrame, usable: Sequence[SchemaKey]) -> DataFrame:
+    """Return records without the header that `tag_plain_records` gave them."""
     if not usable:
         return records
     others = F.slice("headers", 1, F.size("headers") - 1)

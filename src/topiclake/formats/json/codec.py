@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from topiclake.formats.codec import END, END_FIELD, OWN, Codec, Registered
+from topiclake.formats.codec import END, END_FIELD, OWN, Codec, SchemaVersion
 from topiclake.formats.json import columns as json_columns
 from topiclake.formats.json import diagnosis as json_diagnosis
 from topiclake.formats.json import schema as json_schema
@@ -35,7 +35,7 @@ class JsonSchemaCodec(Codec):
     @classmethod
     def of_shapes(
         cls,
-        schemas: Mapping[SchemaKey, Registered],
+        schemas: Mapping[SchemaKey, SchemaVersion],
         accepts: Callable[[str], str | None] = lambda reader: None,
     ) -> JsonSchemaCodec:
         """Unite schemas, oldest first; `accepts` says why a shape of rows is not possible, or None."""
@@ -62,8 +62,8 @@ class JsonSchemaCodec(Codec):
         """Whether fields are columns: always."""
         return self.reader is not None
 
-    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
-        """Add `decoded` to records that `identified` has seen, as `Codec.judge` says."""
+    def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
+        """Add `decoded` to records that `identified` has seen, as `Codec.decode` says."""
         value, named = F.col(part), F.col(f"{part}_schema")
         payload = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
         text = payload.cast("string")

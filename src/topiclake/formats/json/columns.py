@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from topiclake.formats.json.schema import ANY, TEXT, Shape
+from topiclake.formats.json.schema import ANY, TEXT, JsonType
 
 #: Leaves that are JSON strings.
 _TEXTS: dict[str, DataType] = {TEXT: StringType(), "date-time": TimestampType(), "full-date": DateType()}
@@ -45,7 +45,7 @@ PATTERNS = {
 }
 
 
-def united(one: Shape, other: Shape) -> Shape:
+def united(one: JsonType, other: JsonType) -> JsonType:
     """Return the shape that holds values of both: numbers as DOUBLE, what else differs as its JSON's text."""
     if one == other:
         return one
@@ -61,7 +61,7 @@ def united(one: Shape, other: Shape) -> Shape:
     return TEXT if set(kinds) <= set(_TEXTS) else ANY
 
 
-def _united_structs(one: Shape, other: Shape) -> Shape:
+def _united_structs(one: JsonType, other: JsonType) -> JsonType:
     fields = {field["name"]: field for field in one["fields"]}
     for field in other["fields"]:
         there = fields.get(field["name"])
@@ -72,17 +72,17 @@ def _united_structs(one: Shape, other: Shape) -> Shape:
     return {"type": "struct", "fields": list(fields.values())}
 
 
-def columns(shape: Shape) -> DataType:
+def columns(shape: JsonType) -> DataType:
     """Return the type of a shape in a table."""
     return _type(shape, lambda leaf: _TEXTS.get(leaf) or _OTHERS[leaf])
 
 
-def parsed(shape: Shape) -> DataType:
+def parsed(shape: JsonType) -> DataType:
     """Return the type as which `from_json` reads a shape."""
     return _type(shape, lambda leaf: VariantType() if leaf in _TEXTS else _OTHERS[leaf])
 
 
-def _type(shape: Shape, of_leaf: Callable[[str], DataType]) -> DataType:
+def _type(shape: JsonType, of_leaf: Callable[[str], DataType]) -> DataType:
     if isinstance(shape, str):
         return of_leaf(shape)
     if shape["type"] == "struct":
@@ -94,7 +94,7 @@ def _type(shape: Shape, of_leaf: Callable[[str], DataType]) -> DataType:
     return MapType(StringType(), _type(shape["valueType"], of_leaf))
 
 
-def holds(shape: Shape, value: Column) -> Column:
+def holds(shape: JsonType, value: Column) -> Column:
     """Tell whether a parsed `value` that is not null is of its shape; never null."""
     checks: list[Column] = []
     if isinstance(shape, str):
@@ -113,7 +113,7 @@ def holds(shape: Shape, value: Column) -> Column:
     return reduce(and_, checks, F.lit(True))
 
 
-def _item_check(shape: Shape, *, may_be_null: bool) -> Callable[[Column], Column]:
+def _item_check(shape: JsonType, *, may_be_null: bool) -> Callable[[Column], Column]:
     def check(item: Column) -> Column:
         # JSON's null is no null of VARIANT's.
         is_null = text_of(item).isNull() if _is_text(shape) else item.isNull()
@@ -137,11 +137,11 @@ def _leaf_checks(leaf: str, value: Column) -> list[Column]:
     return [kinds & F.coalesce(is_time | text.isNull(), F.lit(True))]
 
 
-def _is_text(shape: Shape) -> bool:
+def _is_text(shape: JsonType) -> bool:
     return isinstance(shape, str) and shape in _TEXTS
 
 
-def _is_checked(shape: Shape) -> bool:
+def _is_checked(shape: JsonType) -> bool:
     """Tell whether `from_json` alone does not see all that a shape asks for."""
     if isinstance(shape, str):
         return shape in _TEXTS
@@ -162,7 +162,7 @@ def _time(leaf: str, text: Column) -> Column:
     return F.upper(text).try_cast(_TEXTS[leaf])
 
 
-def converted(written: Shape, read: Shape, value: Column) -> Column:
+def converted(written: JsonType, read: JsonType, value: Column) -> Column:
     """Make a parsed `value` of the shape `written` a column of the shape `read`, which holds it."""
     if isinstance(written, str) or isinstance(read, str):
         return _converted_leaf(written, read, value)
@@ -179,14 +179,14 @@ def converted(written: Shape, read: Shape, value: Column) -> Column:
     return F.when(value.isNotNull(), F.struct(*fields))
 
 
-def _field(written: Shape | None, field: dict[str, Any], value: Column) -> Column:
+def _field(written: JsonType | None, field: dict[str, Any], value: Column) -> Column:
     name, read = field["name"], field["type"]
     if written is None:
         return F.lit(None).cast(columns(read)).alias(name)
     return converted(written, read, value[name]).alias(name)
 
 
-def _converted_leaf(written: Shape, read: Shape, value: Column) -> Column:
+def _converted_leaf(written: JsonType, read: JsonType, value: Column) -> Column:
     if not isinstance(written, str):
         return F.to_json(converted(written, _as_texts(written), value), {"ignoreNullFields": "false"})
     if written in _TEXTS:
@@ -195,7 +195,7 @@ def _converted_leaf(written: Shape, read: Shape, value: Column) -> Column:
     return value if written == read else value.cast(columns(read))
 
 
-def _as_texts(shape: Shape) -> Shape:
+def _as_texts(shape: JsonType) -> JsonType:
     """Return a shape whose times are the texts that stood in the JSON."""
     if isinstance(shape, str):
         return TEXT if shape in _TEXTS else shape

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 #: A leaf's name, or a tree as `StructType.json()` has it.
-Shape = Any
+JsonType = Any
 
 ANY = "string"
 TEXT = "JSON string"
@@ -27,7 +27,7 @@ _COMBINING = ("oneOf", "anyOf", "allOf")
 _FORBIDDEN = set(" ,;{}()\n\t=`")
 
 
-def shape(schema: str, references: Mapping[str, str]) -> Shape:
+def shape(schema: str, references: Mapping[str, str]) -> JsonType:
     """Return the shape of the values of a schema, whose fields become columns.
 
     Args:
@@ -49,7 +49,7 @@ def shape(schema: str, references: Mapping[str, str]) -> Shape:
 class _Reader:
     references: Mapping[str, Any]
 
-    def read(self, tree: Any, document: Any, above: tuple[int, ...]) -> tuple[Shape, bool]:  # noqa: ANN401
+    def read(self, tree: Any, document: Any, above: tuple[int, ...]) -> tuple[JsonType, bool]:  # noqa: ANN401
         """Return the shape of `tree`, and whether it may be null.
 
         Args:
@@ -75,7 +75,7 @@ class _Reader:
             kinds = {"number"}
         return (self._typed(kinds.pop(), tree, document, above) if len(kinds) == 1 else ANY), may_be_null
 
-    def _combined(self, tree: Any, document: Any, above: tuple[int, ...]) -> tuple[Shape, bool]:  # noqa: ANN401
+    def _combined(self, tree: Any, document: Any, above: tuple[int, ...]) -> tuple[JsonType, bool]:  # noqa: ANN401
         """Read `T or null`, and a single member; other combinations have no column type."""
         words = [word for word in _COMBINING if _members(tree, word)]
         if _shapes(tree, of_members=False) or len(words) > 1:
@@ -87,7 +87,7 @@ class _Reader:
         found, may_be_null = self.read(others[0], document, above)
         return found, may_be_null or len(members) > 1
 
-    def _typed(self, kind: str, tree: Any, document: Any, above: tuple[int, ...]) -> Shape:  # noqa: ANN401
+    def _typed(self, kind: str, tree: Any, document: Any, above: tuple[int, ...]) -> JsonType:  # noqa: ANN401
         if kind == "string":
             return _FORMATS.get(str(tree.get("format")), TEXT)
         if kind == "array":
@@ -96,13 +96,13 @@ class _Reader:
             return self._object(tree, document, above)
         return _LEAVES.get(kind, ANY)
 
-    def _array(self, tree: Any, document: Any, above: tuple[int, ...]) -> Shape:  # noqa: ANN401
+    def _array(self, tree: Any, document: Any, above: tuple[int, ...]) -> JsonType:  # noqa: ANN401
         if not isinstance(tree.get("items"), dict) or "prefixItems" in tree:
             return ANY
         items, may_be_null = self.read(tree["items"], document, above)
         return {"type": "array", "elementType": items, "containsNull": may_be_null}
 
-    def _object(self, tree: Any, document: Any, above: tuple[int, ...]) -> Shape:  # noqa: ANN401
+    def _object(self, tree: Any, document: Any, above: tuple[int, ...]) -> JsonType:  # noqa: ANN401
         properties, more = tree.get("properties"), tree.get("additionalProperties")
         if not properties and isinstance(more, dict) and _shapes(more) and "patternProperties" not in tree:
             values, may_be_null = self.read(more, document, above)

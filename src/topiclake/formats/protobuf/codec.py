@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from topiclake.formats.codec import END, END_FIELD, OWN, Codec, Registered
+from topiclake.formats.codec import END, END_FIELD, OWN, Codec, SchemaVersion
 from topiclake.formats.protobuf import decoding as protobuf_decoding
 from topiclake.formats.protobuf import schema as protobuf_schema
 from topiclake.formats.protobuf.decoding import Described
@@ -44,7 +44,7 @@ class ProtobufCodec(Codec):
     @classmethod
     def of_messages(
         cls,
-        schemas: Mapping[SchemaKey, Registered],
+        schemas: Mapping[SchemaKey, SchemaVersion],
         accepts: Callable[[str], str | None],
         names: tuple[str, ...],
     ) -> ProtobufCodec:
@@ -81,8 +81,8 @@ class ProtobufCodec(Codec):
         """Whether fields are columns: always."""
         return self.reader is not None
 
-    def judge(self, records: DataFrame, part: Part = "value") -> DataFrame:
-        """Add `decoded` to records that `identified` has seen, as `Codec.judge` says.
+    def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
+        """Add `decoded` to records that `identified` has seen, as `Codec.decode` says.
 
         A header names the message behind the schema, which leaves its column `<part>_schema` here.
         """

@@ -22,7 +22,7 @@ from topiclake.ingest.audit.counts import (
     PAUSED,
     UNCOMMITTED,
     WAITING,
-    Policy,
+    AuditRules,
     count_offsets,
     find_offsets,
 )
@@ -36,7 +36,7 @@ from topiclake.ingest.audit.ranges import (
 )
 from topiclake.ingest.audit.report import AuditReport, PartitionAudit, joined
 from topiclake.ingest.quarantine import replay_claims
-from topiclake.kafka.offsets import held_offsets
+from topiclake.kafka.offsets import topic_offsets
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
@@ -92,7 +92,7 @@ def _audit_topic(
 ) -> AuditReport:
     resolve = partial(mount.resolve, dbutils, settings.storage)
     pipeline, topic = settings.pipeline, settings.pipeline.topic
-    held = held_offsets(settings.kafka, topic)
+    held = topic_offsets(settings.kafka, topic)
     with storage_errors(settings.storage, resolve(pipeline.table_path)):
         paused = paused_ranges(spark, resolve(pipeline.paused_path), topic)
         landed = [
@@ -110,10 +110,10 @@ def _audit_topic(
         )
         for one, part in committed.items()
     }
-    policy = Policy(
+    policy = AuditRules(
         skips_tombstones=pipeline.tombstones == "skip", compacted=is_compacted(settings.kafka, topic)
     )
-    with lost_offsets.losses_named(
+    with lost_offsets.data_loss_errors(
         f"records of topic {topic} while they were audited", "the audit once more"
     ):
         places = [_held_places(spark, settings, ranges), *landed]
@@ -203,7 +203,7 @@ def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], places: list[Da
     return bounded.where(inside).select("partition", "offset", place, aged)
 
 
-def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: Policy) -> AuditReport:
+def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: AuditRules) -> AuditReport:
     """Count, and name the first offsets that are wrong, if any are."""
     counts: Mapping[int | None, Mapping[str, Any]] = count_offsets(rows, policy)
     partitions = []

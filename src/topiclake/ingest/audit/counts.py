@@ -30,7 +30,7 @@ _SETS = {
 
 
 @dataclass(frozen=True)
-class Policy:
+class AuditRules:
     """What is right besides a record in one place.
 
     Attributes:
@@ -42,7 +42,7 @@ class Policy:
     compacted: bool = False
 
 
-def count_offsets(places: DataFrame, policy: Policy) -> dict[int | None, dict[str, int]]:
+def count_offsets(places: DataFrame, policy: AuditRules) -> dict[int | None, dict[str, int]]:
     """Count for each partition what is right and what is wrong; names as in `PartitionAudit`.
 
     Args:
@@ -55,7 +55,7 @@ def count_offsets(places: DataFrame, policy: Policy) -> dict[int | None, dict[st
     return {row["partition"]: {name: row[name] for name in names} for row in sums.collect()}
 
 
-def find_offsets(places: DataFrame, policy: Policy, topic: str) -> list[Finding]:
+def find_offsets(places: DataFrame, policy: AuditRules, topic: str) -> list[Finding]:
     """Name the first offsets that are wrong, `MAX_FINDINGS` at most; arguments as in `count_offsets`."""
     wrong = " OR ".join(f"{kind} > 0" for kind in KINDS)
     blocks = _counted(places, _BLOCK, policy).where(wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
@@ -70,7 +70,7 @@ def find_offsets(places: DataFrame, policy: Policy, topic: str) -> list[Finding]
     return [Finding(topic, row["partition"], row["block"], row["kind"]) for row in first]
 
 
-def _counted(places: DataFrame, width: int, policy: Policy) -> DataFrame:
+def _counted(places: DataFrame, width: int, policy: AuditRules) -> DataFrame:
     """Return `partition, block` and the counts of each block; of `width` 1, `block` is the offset."""
     bit = f"shiftleft(1L, CAST(pmod(offset, {width}) AS INT))"
     sets = places.groupBy("partition", F.expr(f"offset div {width}").alias("block")).agg(

@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
 from topiclake.schema_registry.wire_format import schema_key
 from topiclake.sources import declared_rows, registered_rows
 from topiclake.sources.layout import Layout
-from topiclake.sources.table_snapshot import NO_TABLE, Look, look_at
+from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
 
 
 class Reading(Protocol):
@@ -42,7 +42,7 @@ def reading(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> 
     """Return how the values of a pipeline are read."""
     if pipeline.is_registered:
         return _Registered(spark, target, target.batch_schemas())
-    return _Fixed(spark, target, Values.from_settings(pipeline))
+    return _Fixed(spark, target, DeclaredFormat.from_settings(pipeline))
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class _Registered:
 
     def named(self, records: DataFrame) -> DataFrame:
         codecs = self.schemas.current(self.spark)
-        return avro_plain.named(records, codecs.value, self.schemas.plain(codecs))
+        return avro_plain.tag_plain_records(records, codecs.value, self.schemas.plain(codecs))
 
     def right(self, records: DataFrame) -> DataFrame:
         codecs = self._learn(records)
-        return registered_rows.judge(records, codecs, self.target.schemas.layout).where(
-            registered_rows.is_right(codecs)
+        return registered_rows.decode(records, codecs, self.target.schemas.layout).where(
+            registered_rows.is_valid(codecs)
         )
 
     def lost(self, records: DataFrame) -> list[str]:
@@ -69,8 +69,8 @@ class _Registered:
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
         codecs = self.schemas.current(self.spark)
         layout = self.target.schemas.layout
-        flat = registered_rows.flat(registered_rows.judge(records, codecs, layout), codecs, layout)
-        return registered_rows.placed(flat), {"schemas": codecs.keys}
+        flat = registered_rows.as_rows(registered_rows.decode(records, codecs, layout), codecs, layout)
+        return registered_rows.valid_rows(flat), {"schemas": codecs.keys}
 
     def forget(self) -> None:
         self.schemas.forget()
@@ -85,7 +85,7 @@ class _Registered:
 
 def _wrong(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
     """Return the schemas of records that are not right, in words; at most ten."""
-    wrong = registered_rows.judge(claimed, codecs, layout).where(~registered_rows.is_right(codecs))
+    wrong = registered_rows.decode(claimed, codecs, layout).where(~registered_rows.is_valid(codecs))
     found = wrong.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
     named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in codecs.parts}
     return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
@@ -95,29 +95,29 @@ def _wrong(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
 class _Fixed:
     spark: SparkSession
     target: Target
-    values: Values
-    look: Look | None = None
+    values: DeclaredFormat
+    look: TableSnapshot | None = None
 
     def named(self, records: DataFrame) -> DataFrame:
         return records
 
     def right(self, records: DataFrame) -> DataFrame:
-        return self._judged(records).where("reason = 'ok'")
+        return self._decoded(records).where("reason = 'ok'")
 
     def lost(self, records: DataFrame) -> list[str]:
-        wrong = self._judged(records).where("reason <> 'ok'").limit(10).collect()
+        wrong = self._decoded(records).where("reason <> 'ok'").limit(10).collect()
         return [f"partition {row['partition']}, offset {row['offset']}" for row in wrong]
 
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        return declared_rows.placed(self._judged(records), self.target.schemas.layout, self._look()), {}
+        return declared_rows.valid_rows(self._decoded(records), self.target.schemas.layout, self._look()), {}
 
     def forget(self) -> None:
         self.look = None
 
-    def _judged(self, records: DataFrame) -> DataFrame:
-        return declared_rows.judge(self.values, records, self.target.schemas.layout, self._look())
+    def _decoded(self, records: DataFrame) -> DataFrame:
+        return declared_rows.decode(self.values, records, self.target.schemas.layout, self._look())
 
-    def _look(self) -> Look:
+    def _look(self) -> TableSnapshot:
         if self.look is None:
-            self.look = look_at(self.spark, self.target.table) or NO_TABLE
+            self.look = read_snapshot(self.spark, self.target.table) or NO_TABLE
         return self.look

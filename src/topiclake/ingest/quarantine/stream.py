@@ -14,7 +14,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import NewSchemaError
-from topiclake.formats.declared import Values
+from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import declared_batch, quarantine_rows, targets
 from topiclake.ingest.targets import Target, writer_name
 from topiclake.kafka import source as kafka_source
@@ -63,7 +63,7 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
         patient = replace(to, schemas=to.schemas.waiting(settings.schema_registry))
         write_batch = partial(write_registered, patient, fixed, checkpoint_path)
     else:
-        values = Values.from_settings(settings.pipeline)
+        values = DeclaredFormat.from_settings(settings.pipeline)
         write_batch = partial(write_declared, to, values, checkpoint_path)
     return queries.start_batches(
         records,
@@ -78,7 +78,7 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
 def write_registered(
     target: Target, fixed: FixedSchemas, checkpoint: str, records: DataFrame, batch_id: int
 ) -> None:
-    """Write what `fixed_schemas.right` leaves out to the quarantine; the query has a `checkpoint` of its own.
+    """Write what `fixed_schemas.valid_rows` leaves out to the quarantine; `checkpoint` is that of its query.
 
     Schemas of which nothing is decided are asked for first, five unknown ones a minute at most; those that
     the registry is not asked for are unknown.
@@ -88,7 +88,7 @@ def write_registered(
         SchemaRegistryError: The registry cannot be used; nothing is written.
     """
     spark, codecs, layout = records.sparkSession, fixed.codecs, target.schemas.layout
-    left = registered_rows.judge(records, codecs, layout).where(registered_rows.is_left(codecs, layout))
+    left = registered_rows.decode(records, codecs, layout).where(registered_rows.is_rejected(codecs, layout))
     decisions, kafka_records = fixed.decisions, records.select(*kafka_source.RECORD_COLUMNS)
     while True:
         tally = registered_rows.tally(kafka_records, codecs, layout, decisions.unknown)
@@ -100,7 +100,7 @@ def write_registered(
             if new:
                 decisions = _decided(target, fixed.table, spark, part, new)
     unknown: dict[Part, set[SchemaKey]] = {part: set(keys) for part, keys in decisions.unknown.items()}
-    bad = quarantine_rows.explained(left, codecs, unknown, ask_python=UNDECODABLE in tally.reasons)
+    bad = quarantine_rows.with_reasons(left, codecs, unknown, ask_python=UNDECODABLE in tally.reasons)
     delta.append_once(
         quarantine_rows.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id),
         target.quarantine,
@@ -131,8 +131,8 @@ def _decided(
 
 
 def write_declared(
-    target: Target, values: Values, checkpoint: str, records: DataFrame, batch_id: int
+    target: Target, values: DeclaredFormat, checkpoint: str, records: DataFrame, batch_id: int
 ) -> None:
     """Write what is no row of a table to the quarantine, in a query with a `checkpoint` of its own."""
     writer = writer_name(replace(target, checkpoint=checkpoint), records.sparkSession)
-    declared_batch.write_left(target, values, values.judge(records), writer, batch_id)
+    declared_batch.write_rejected(target, values, values.decode(records), writer, batch_id)

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, inspect
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from topiclake.errors import ConfigError
-from topiclake.sinks.jdbc.tables import Shape
+from topiclake.sinks.jdbc.tables import TableSchema
 
 
-def require_fitting(connection: Connection, shape: Shape) -> None:
+def require_fitting(connection: Connection, shape: TableSchema) -> None:
     """Check a table that is there.
 
     Raises:
@@ -56,7 +56,9 @@ def require_fitting(connection: Connection, shape: Shape) -> None:
         )
 
 
-def _require_columns(columns: Sequence[ReflectedColumn], shape: Shape, same: Callable[[str], str]) -> None:
+def _require_columns(
+    columns: Sequence[ReflectedColumn], shape: TableSchema, same: Callable[[str], str]
+) -> None:
     there = {same(one["name"]): one for one in columns}
     names = {same(name) for name, _ in shape.columns}
     if missing := [name for name, _ in shape.columns if same(name) not in there]:

@@ -16,8 +16,8 @@ from topiclake.errors import ConfigError
 from topiclake.sinks.jdbc import errors as jdbc_errors
 from topiclake.sinks.jdbc import tables as jdbc_tables
 from topiclake.sinks.jdbc import values as jdbc_values
-from topiclake.sinks.jdbc.tables import Shape
-from topiclake.sinks.jdbc.values import RefusedError, Values
+from topiclake.sinks.jdbc.tables import TableSchema
+from topiclake.sinks.jdbc.values import RefusedError, Row
 
 #: One statement holds so many rows, values, and bytes of them at most; PostgreSQL takes 65,535 values.
 CHUNK_ROWS, _CHUNK_VALUES, _CHUNK_BYTES = 500, 30_000, 1_000_000
@@ -27,7 +27,7 @@ _LONGEST_REASON = 2_000
 
 
 @dataclass
-class Writing:
+class UpsertTransaction:
     """One micro-batch that is written within a transaction.
 
     Attributes:
@@ -39,7 +39,7 @@ class Writing:
     """
 
     connection: Connection
-    shape: Shape
+    shape: TableSchema
     writer: str
     batch_id: int
     refused: int = 0
@@ -52,7 +52,7 @@ class Writing:
             ConfigError: Two rows have the same keys.
             DBAPIError: The database refuses more than rows.
         """
-        chunk: list[Values] = []
+        chunk: list[Row] = []
         size, most = 0, min(CHUNK_ROWS, _CHUNK_VALUES // len(self.shape.columns))
         largest = self._largest_row()
         for values in self._accepted(jdbc_values.read(rows, self.shape)):
@@ -76,12 +76,12 @@ class Writing:
         packet = int(self.connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
         return packet // 2 - 65_536
 
-    def _accepted(self, rows: Iterator[Values]) -> Iterator[Values]:
+    def _accepted(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Pass on rows whose values can be sent; equal keys come one after the other."""
         names = [name for name, _ in self.shape.columns]
         at = [names.index(key) for key in self.shape.keys]
         takers = [jdbc_values.taker(kind, self.shape.kind) for _, kind in self.shape.columns]
-        before: Values | None = None
+        before: Row | None = None
         for row in rows:
             keys = tuple(row[one] for one in at)
             if keys == before:
@@ -101,7 +101,7 @@ class Writing:
                 continue
             yield values
 
-    def _upsert(self, chunk: list[Values]) -> None:
+    def _upsert(self, chunk: list[Row]) -> None:
         """Upsert a chunk; where it is refused, its halves, down to the row."""
         savepoint = self.connection.begin_nested()
         try:
@@ -119,7 +119,7 @@ class Writing:
         else:
             savepoint.commit()
 
-    def _refuse(self, values: Values, reason: str) -> None:
+    def _refuse(self, values: Row, reason: str) -> None:
         named = dict(zip((name for name, _ in self.shape.columns), values, strict=True))
         self._held.append(
             {
@@ -143,7 +143,7 @@ class Writing:
             self._held = []
 
 
-def upsert(shape: Shape, chunk: list[Values]) -> Executable:
+def upsert(shape: TableSchema, chunk: list[Row]) -> Executable:
     """Return the statement that inserts rows, or updates those whose keys are there."""
     table = shape.plain()
     rows = [{f"c{at}": value for at, value in enumerate(values)} for values in chunk]

@@ -46,7 +46,7 @@ _EXACT = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableSchema:
     """A table and the columns that rows have; can be pickled, for Spark Connect.
 
     Attributes:
@@ -62,7 +62,7 @@ class Shape:
     keys: tuple[str, ...]
 
     @classmethod
-    def of(cls, kind: str, table: str, schema: T.StructType, keys: Sequence[str]) -> Shape:
+    def of(cls, kind: str, table: str, schema: T.StructType, keys: Sequence[str]) -> TableSchema:
         """Return the shape of rows, when a database can hold them.
 
         Raises:

@@ -22,8 +22,8 @@ from topiclake.sinks.jdbc import checks as jdbc_checks
 from topiclake.sinks.jdbc import errors as jdbc_errors
 from topiclake.sinks.jdbc import tables as jdbc_tables
 from topiclake.sinks.jdbc.connection import Database, transaction
-from topiclake.sinks.jdbc.rows import Writing
-from topiclake.sinks.jdbc.tables import Shape
+from topiclake.sinks.jdbc.rows import UpsertTransaction
+from topiclake.sinks.jdbc.tables import TableSchema
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, queries
 
@@ -43,7 +43,7 @@ class UpsertBatches(queries.QuerySink):
 
     pipeline: str
     database: Database
-    shape: Shape
+    shape: TableSchema
     replaces: bool
 
     @property
@@ -62,7 +62,9 @@ class UpsertBatches(queries.QuerySink):
 
         def once() -> bool:
             with transaction(self.database) as connection:
-                return _write_once(connection, self, Writing(connection, self.shape, writer, batch_id), rows)
+                return _write_once(
+                    connection, self, UpsertTransaction(connection, self.shape, writer, batch_id), rows
+                )
 
         patience = self.database.retry_seconds
         if not jdbc_errors.persist(self.database, self.what, once, patience=patience):
@@ -152,7 +154,7 @@ def upsert_batches(
         ConfigError, DatabaseError, StorageError: As `start_upsert`.
     """
     database = Database.from_settings(settings)
-    shape = Shape.of(database.kind, table, rows.schema, keys)
+    shape = TableSchema.of(database.kind, table, rows.schema, keys)
     place = mount.resolve(dbutils, settings.storage, checkpoint_path)
     mount.require_writable(place)
     target = UpsertBatches(settings.name, database, shape, replaces, checkpoint=place)
@@ -169,7 +171,9 @@ def upsert_batches(
     return target
 
 
-def _write_once(connection: Connection, target: UpsertBatches, writing: Writing, rows: DataFrame) -> bool:
+def _write_once(
+    connection: Connection, target: UpsertBatches, writing: UpsertTransaction, rows: DataFrame
+) -> bool:
     """Write a batch within a transaction; tell whether it was not there already."""
     batches = jdbc_tables.batches(target.shape.kind)
     its_own = batches.c.writer == writing.writer

@@ -13,21 +13,21 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from topiclake.delta.table import quoted
-from topiclake.sinks.jdbc.tables import Shape
+from topiclake.sinks.jdbc.tables import TableSchema
 
 #: A row that is longer as JSON goes into the quarantine with its values cut.
 _LONGEST_JSON, _CUT = 500_000, 1_000
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY = date(1970, 1, 1)
 
-Values = tuple[Any, ...]
+Row = tuple[Any, ...]
 
 
 class RefusedError(Exception):
     """A value that cannot be sent to the database."""
 
 
-def read(rows: DataFrame, shape: Shape) -> Iterator[Values]:
+def read(rows: DataFrame, shape: TableSchema) -> Iterator[Row]:
     """Read rows, equal keys one after the other, and in an order that two writers share.
 
     Times come as numbers: Python's own have no year 10000, and one such row would end the batch.
