@@ -194,7 +194,7 @@ def require_avro_limits(spark: SparkSession) -> None:
         where = "the cluster's Spark config" if is_databricks() else "spark-defaults.conf or --conf"
         lines = ", ".join(f"{key} {jvm_options()}" for key in _CONF)
         raise PlatformError(
-            f"the JVM has no {', '.join(_told(name, found) for name in missing)}: "
+            f"the JVM has no {', '.join(_shown(name, found) for name in missing)}: "
             "a record of six bytes could end it",
             f"put into {where}: {lines}; outside Databricks topiclake.session.local_session sets it",
             properties=tuple(missing),
@@ -206,7 +206,7 @@ def _is_limit(value: str) -> bool:
     return value.isdecimal() and 0 < int(value) < _NO_LIMIT
 
 
-def _told(name: str, found: dict[str, str]) -> str:
+def _shown(name: str, found: dict[str, str]) -> str:
     return f"{name} (it is {found[name]!r})" if name in found else name
 
 

@@ -167,8 +167,8 @@ def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> 
     found = _commits(spark, path, None, writer=writer, batch_id=str(batch_id))
     if not found:
         return None
-    told, _, rows = found[0]
-    return {**json.loads(told), "rows": int(rows or 0)}
+    kept, _, rows = found[0]
+    return {**json.loads(kept), "rows": int(rows or 0)}
 
 
 def version_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> int | None:

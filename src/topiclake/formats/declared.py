@@ -84,11 +84,11 @@ class DeclaredFormat:
         Args:
             time_zone: Of the session, in which Spark reads a time without a zone.
         """
-        told = f"{self.value_format}/{self.timestamp_format}/{self.columns.json()}"
-        told += f"/{time_zone}" if '"timestamp"' in self.columns.json() else ""
-        told += f"/{self.deserializer}" if self.deserializer else ""
-        told += f"/{json.dumps(self.deserializer_config)}" if self.deserializer_config else ""
-        return sha256(told.encode()).hexdigest()[:16]
+        text_of_meaning = f"{self.value_format}/{self.timestamp_format}/{self.columns.json()}"
+        text_of_meaning += f"/{time_zone}" if '"timestamp"' in self.columns.json() else ""
+        text_of_meaning += f"/{self.deserializer}" if self.deserializer else ""
+        text_of_meaning += f"/{json.dumps(self.deserializer_config)}" if self.deserializer_config else ""
+        return sha256(text_of_meaning.encode()).hexdigest()[:16]
 
     def decode(self, records: DataFrame) -> DataFrame:
         """Read each value.

@@ -94,13 +94,13 @@ def write(
 def _write(
     start: _Start, target: Target, values: DeclaredFormat, records: DataFrame, batch_id: int, offsets: Ranges
 ) -> None:
-    told, attempt, layout, spark = Observation(), uuid4().hex, target.schemas.layout, records.sparkSession
+    observed, attempt, layout, spark = Observation(), uuid4().hex, target.schemas.layout, records.sparkSession
     decoded = decode(values, records, layout, start.look)
     if target.mode == "FAILFAST":
         decoded = fail_on_bad_record(decoded, values, layout)
     # Above the judgement: Spark pushes no filter below what is counted.
     counts = [F.count_if(F.col("reason") == one).alias(one) for one in (OK, *REASONS)]
-    counted = decoded.observe(told, F.count_if(is_rejected(layout)).alias("left"), *counts)
+    counted = decoded.observe(observed, F.count_if(is_rejected(layout)).alias("left"), *counts)
     writer = writer_name(target, spark)
     meaning = values.meaning(str(spark.conf.get("spark.sql.session.timeZone")))
     kept = {"pipeline": target.pipeline, "run": target.run, "values": meaning, batch_offsets.OFFSETS: offsets}
@@ -116,9 +116,9 @@ def _write(
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = (
-        had_written or observation.has_metrics(told) or delta.is_committed(spark, target.table, attempt)
+        had_written or observation.has_metrics(observed) or delta.is_committed(spark, target.table, attempt)
     )
-    found = observation.counts(f"batch {batch_id} is in {target.table}", told) if is_counted else None
+    found = observation.counts(f"batch {batch_id} is in {target.table}", observed) if is_counted else None
     if found is None:
         commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
         batch_offsets.require_same(

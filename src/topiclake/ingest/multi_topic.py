@@ -175,7 +175,7 @@ def _write_or_pause(
         if not _is_topics_own(error):
             raise
         _wait(topics, topic)
-        _pause(records.sparkSession, topics, topic, batch_id, spans, _told(error))
+        _pause(records.sparkSession, topics, topic, batch_id, spans, _message(error))
         return False
     return True
 
@@ -197,7 +197,7 @@ def _is_topics_own(error: Exception) -> bool:
     return not (isinstance(error, (SchemaRegistryError, DecodeError)) or FAILFAST in str(error))
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return " ".join(str(error).split())[:1000]
 
 
@@ -217,7 +217,7 @@ def _pause(
         delta.append_once(ranges, topics.ledger, writer=writer, batch_id=batch_id, commit={})
     except Exception as error:  # noqa: BLE001 (whatever the storage raises)
         raise StorageError(
-            f"topic {topic} cannot be written ({why}), nor can it be paused: {_told(error)}",
+            f"topic {topic} cannot be written ({why}), nor can it be paused: {_message(error)}",
             f"make {topics.ledger} writable",
             topic=topic,
             ledger=topics.ledger,
@@ -260,7 +260,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
     except Exception as error:
         if not _is_topics_own(error):
             raise
-        _LOG.warning("topic %s is still paused: %s", topic, _told(error))
+        _LOG.warning("topic %s is still paused: %s", topic, _message(error))
         _wait(topics, topic)
         return False
     _LOG.warning("topic %s continues", topic)

@@ -166,12 +166,12 @@ def _bound(end: str, offsets: Offsets) -> dict[str, str]:
         return {f"{end}Offsets": offsets}
     if isinstance(offsets, datetime):
         return {f"{end}Timestamp": str(_millis(offsets))}
-    told = {
+    in_millis = {
         topic: {one: _millis(at) if isinstance(at, datetime) else at for one, at in found.items()}
         for topic, found in offsets.items()
     }
     is_time = any(isinstance(at, datetime) for found in offsets.values() for at in found.values())
-    return {f"{end}OffsetsByTimestamp" if is_time else f"{end}Offsets": json.dumps(told)}
+    return {f"{end}OffsetsByTimestamp" if is_time else f"{end}Offsets": json.dumps(in_millis)}
 
 
 def _millis(time: datetime) -> int:

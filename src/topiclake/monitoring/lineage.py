@@ -249,10 +249,10 @@ def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v
         if reasons := {name: many for count in own for name, many in (count.reasons or {}).items()}:
             facets["topiclake_quarantine"] = QuarantineDatasetFacet(reasons, **_BY)
         rows = sum(count.rows for count in own)
-        told: dict[str, OutputDatasetFacet] = {
+        output_facets: dict[str, OutputDatasetFacet] = {
             "outputStatistics": OutputStatisticsOutputDatasetFacet(rows, **_BY)
         }
-        made.append(event_v2.OutputDataset(namespace, name, facets=facets, outputFacets=told))
+        made.append(event_v2.OutputDataset(namespace, name, facets=facets, outputFacets=output_facets))
     return made
 
 

@@ -79,10 +79,10 @@ class _Drawing:
     def _read(self, *, all_of_them: bool) -> list[BatchReport]:
         """Return the newest reports; batches that come faster than this is called are read at the end."""
         with contextlib.suppress(Exception):
-            told = (
+            progresses = (
                 self._query.recentProgress if all_of_them or not self._reports else [self._query.lastProgress]
             )
-            self._reports |= {one.at: one for one in (read_report(each.json) for each in told if each)}
+            self._reports |= {one.at: one for one in (read_report(each.json) for each in progresses if each)}
         self._reports = {at: self._reports[at] for at in sorted(self._reports)[-MAX_POINTS:]}
         return list(self._reports.values())
 

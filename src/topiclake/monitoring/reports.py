@@ -88,27 +88,27 @@ def read_report(progress: str) -> BatchReport:
     Source: https://spark.apache.org/docs/latest/streaming/apis-on-dataframes-and-datasets.html
     (Reading Metrics Interactively); rates of an empty batch may be absent or NaN.
     """
-    told: dict[str, Any] = json.loads(progress)
-    durations = {name: int(value) for name, value in (told.get("durationMs") or {}).items()}
-    operators = told.get("stateOperators") or []
-    sources = told.get("sources") or []
+    event: dict[str, Any] = json.loads(progress)
+    durations = {name: int(value) for name, value in (event.get("durationMs") or {}).items()}
+    operators = event.get("stateOperators") or []
+    sources = event.get("sources") or []
     partitions = [one for source in sources for one in _partitions(source)]
     counts = [_records(source) for source in sources]
     report = BatchReport(
-        batch_id=int(told["batchId"]),
-        at=datetime.fromisoformat(str(told["timestamp"]).replace("Z", "+00:00")).timestamp(),
-        rows=int(told.get("numInputRows") or 0),
-        input_rate=_rate(told, "inputRowsPerSecond"),
-        processing_rate=_rate(told, "processedRowsPerSecond"),
+        batch_id=int(event["batchId"]),
+        at=datetime.fromisoformat(str(event["timestamp"]).replace("Z", "+00:00")).timestamp(),
+        rows=int(event.get("numInputRows") or 0),
+        input_rate=_rate(event, "inputRowsPerSecond"),
+        processing_rate=_rate(event, "processedRowsPerSecond"),
         phases={name: value for name, value in durations.items() if name != "triggerExecution"},
-        milliseconds=durations.get("triggerExecution", int(told.get("batchDuration") or 0)),
+        milliseconds=durations.get("triggerExecution", int(event.get("batchDuration") or 0)),
         late_rows=_sum(operators, "numRowsDroppedByWatermark"),
         state_rows=_sum(operators, "numRowsTotal"),
         state_bytes=_sum(operators, "memoryUsedBytes"),
         partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
-        sink=str((told.get("sink") or {}).get("description", "")),
+        sink=str((event.get("sink") or {}).get("description", "")),
         is_exact=not any(one is None for one in counts),
-        run_id=str(told.get("runId", "")),
+        run_id=str(event.get("runId", "")),
     )
     if not counts or not report.is_exact:
         return report
@@ -130,8 +130,8 @@ def _records(source: Mapping[str, Any]) -> int | None:
     return min(offsets, int(source.get("numInputRows") or 0))
 
 
-def _rate(told: Mapping[str, Any], name: str) -> float:
-    value = told.get(name)
+def _rate(event: Mapping[str, Any], name: str) -> float:
+    value = event.get(name)
     # Spark writes "Infinity" and "NaN" where it divides by nothing.
     return float(value) if isinstance(value, int | float) and abs(value) < float("inf") else 0.0
 
@@ -148,10 +148,10 @@ def _partitions(source: Mapping[str, Any]) -> list[PartitionReport]:
     ]
 
 
-def _offsets(told: object) -> dict[tuple[str, int], int]:
+def _offsets(event: object) -> dict[tuple[str, int], int]:
     """Read Kafka's offsets, `{topic: {partition: offset}}`; those of another source are none."""
     try:
-        found = json.loads(told) if isinstance(told, str) else told
+        found = json.loads(event) if isinstance(event, str) else event
         return {
             (topic, int(partition)): int(offset)
             for topic, offsets in found.items()  # type: ignore[union-attr]

@@ -169,8 +169,8 @@ class Store:
     def count(self, query_id: str, counts: Mapping[int, Iterable[TableCount]], at: float) -> None:
         """Keep what batches that have no report have put into tables, by batch."""
         with self._writing() as database:
-            for batch_id, told in counts.items():
-                for count in told:
+            for batch_id, of_batch in counts.items():
+                for count in of_batch:
                     _add_count(database, query_id, batch_id, count, at)
 
     def heads(self, topic: str, partition: int) -> list[Head]:

@@ -83,10 +83,10 @@ def schema(answer: Any) -> SchemaResponse:  # noqa: ANN401 (JSON)
 
 def version(answer: Any) -> SchemaResponse:  # noqa: ANN401 (JSON)
     """Read a version of a subject, which comes with its id."""
-    told = schema(answer)
-    if told.schema_id is None:
+    response = schema(answer)
+    if response.schema_id is None:
         raise ValueError("no id in it")
-    return told
+    return response
 
 
 def new_id(answer: Any) -> int:  # noqa: ANN401 (JSON)
@@ -113,12 +113,12 @@ def _member(answer: dict[str, Any], name: str, kind: type[Item]) -> Item:
 
 
 def references(
-    told: SchemaResponse, look_up: Callable[[Reference], SchemaResponse | None]
+    response: SchemaResponse, look_up: Callable[[Reference], SchemaResponse | None]
 ) -> tuple[tuple[str, str], ...]:
     """Return name and text of each schema that one refers to, directly or not, what is used first.
 
     Args:
-        told: A schema as the registry tells it.
+        response: A schema as the registry tells it.
         look_up: Returns a schema that is referred to; None for one that the registry no longer holds, whose
             type then stays without a definition.
     """
@@ -130,7 +130,7 @@ def references(
                 collect(found.references)
                 texts[reference] = found.schema
 
-    collect(told.references)
+    collect(response.references)
     return tuple((reference.name, text) for reference, text in texts.items())
 
 
@@ -141,10 +141,10 @@ def canonical(key: int | str) -> int | str:
     return key - 2**32 if key >= 2**31 else key
 
 
-def refusals(told: Any) -> list[str]:  # noqa: ANN401 (JSON)
+def refusals(response: Any) -> list[str]:  # noqa: ANN401 (JSON)
     """Read why a schema is not compatible; nothing where it is."""
-    if not isinstance(told, dict) or not isinstance(told.get("is_compatible"), bool):
-        raise ValueError(f"no verdict on compatibility: {str(told)[:100]}")
-    if told["is_compatible"]:
+    if not isinstance(response, dict) or not isinstance(response.get("is_compatible"), bool):
+        raise ValueError(f"no verdict on compatibility: {str(response)[:100]}")
+    if response["is_compatible"]:
         return []
-    return [" ".join(str(message).split()) for message in told.get("messages") or ["no reason is told"]]
+    return [" ".join(str(message).split()) for message in response.get("messages") or ["no reason is told"]]

@@ -185,18 +185,18 @@ class RegistryClient:
 
     def _read(self, response: _Response, read: Callable[[Any], Answer], missing: Collection[int]) -> Answer:
         try:
-            told = json.loads(response.content)
+            body = json.loads(response.content)
         except ValueError:
-            told = None
-        code = told.get("error_code") if isinstance(told, dict) else None
+            body = None
+        code = body.get("error_code") if isinstance(body, dict) else None
         if response.status == 404 and (code in missing or self._lacks(response.path)):
             raise NotFoundError
         if not 200 <= response.status < 300:
-            refusal = self._refused(response, told if code is not None else None)
+            refusal = self._refused(response, body if code is not None else None)
             refusal.fields |= {"url": self._url, "path": response.path, "status": response.status}
             raise refusal
         try:
-            return read(told)
+            return read(body)
         except ValueError as error:
             cause = f"{self._name} answers {response.path} with something else ({error})"
             raise FaultError(cause, _CHECK_URL, url=self._url, path=response.path, reason="no_json") from None
@@ -214,8 +214,8 @@ class RegistryClient:
                 return False
         return self._has_no_guids
 
-    def _refused(self, response: _Response, told: Any) -> FaultError | SchemaRegistryError:  # noqa: ANN401 (JSON)
-        """Return the registry's own refusal, which is final, or a fault; `told` is its own JSON, if so."""
+    def _refused(self, response: _Response, body: Any) -> FaultError | SchemaRegistryError:  # noqa: ANN401 (JSON)
+        """Return the registry's own refusal, which is final, or a fault; `body` is its own JSON, if so."""
         wait = _retry_after(response.headers)
         if response.status in (401, 403):
             self._is_refused = True
@@ -225,9 +225,9 @@ class RegistryClient:
                 "check the secrets schema_registry.username and schema_registry.password",
                 wait,
             )
-        why = f": {' '.join(str(told.get('message')).split())[:1000]}" if told else ""
+        why = f": {' '.join(str(body.get('message')).split())[:1000]}" if body else ""
         cause = f"{self._name} answers {response.path} with HTTP {response.status}{why}"
-        if told and response.status in (400, 409, 422):
+        if body and response.status in (400, 409, 422):
             return SchemaRegistryError(cause, _LOOK_AT_LOG)
         if response.status >= 429:
             return FaultError(cause, _LOOK_AT_LOG, wait)
@@ -247,11 +247,11 @@ def _is_in_clear(url: str) -> bool:
 
 def _retry_after(headers: Mapping[str, str]) -> float:
     """Seconds that the header asks for: a number, or a date, taken by the server's own clock."""
-    told = headers.get("Retry-After", "").strip()
-    if told.isdecimal():
-        return min(float(told), LONGEST_RETRY_AFTER)
+    text = headers.get("Retry-After", "").strip()
+    if text.isdecimal():
+        return min(float(text), LONGEST_RETRY_AFTER)
     try:
-        wait = parsedate_to_datetime(told) - parsedate_to_datetime(headers.get("Date", ""))
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("Date", ""))
     except (TypeError, ValueError):
         return 0.0
     return min(max(wait.total_seconds(), 0.0), LONGEST_RETRY_AFTER)

@@ -314,49 +314,50 @@ class SchemaRegistry:
 
     def _version(self, subject: str, number: int) -> SubjectVersion | None:
         """Return one version; None when it was deleted since it was listed."""
-        told = self._told_version(Reference(subject, number))
-        if told is None or told.schema_id is None:
+        response = self._version_response(Reference(subject, number))
+        if response is None or response.schema_id is None:
             return None
-        schema = self._schemas.get(told.schema_id) or self._keep(told.schema_id, told)
+        schema = self._schemas.get(response.schema_id) or self._keep(response.schema_id, response)
         return SubjectVersion(
             subject,
             number,
-            told.schema_id,
+            response.schema_id,
             schema.schema_type,
             schema.schema,
-            told.guid or schema.guid,
+            response.guid or schema.guid,
             schema.references,
         )
 
-    def _told_version(self, version: Reference) -> SchemaResponse | None:
+    def _version_response(self, version: Reference) -> SchemaResponse | None:
         version = Reference(version.subject, version.version)
         if version not in self._versions:
             # A schema may refer to a version that was deleted later.
             path = f"{_versions_path(version.subject)}/{version.version}?deleted=true"
             missing = SUBJECT_NOT_FOUND, VERSION_NOT_FOUND
             try:
-                told = self._client.get(path, answers.version, self.patience, missing)
+                response = self._client.get(path, answers.version, self.patience, missing)
             except NotFoundError:
                 return None
-            self._versions[version] = told
+            self._versions[version] = response
         return self._versions[version]
 
     def _registered(self, key: int | str, folder: str) -> RegisteredSchema | None:
         if not self._is_known(key):
             try:
-                told = self._client.get(f"{folder}{key}", answers.schema, self.patience, [SCHEMA_NOT_FOUND])
+                path = f"{folder}{key}"
+                response = self._client.get(path, answers.schema, self.patience, [SCHEMA_NOT_FOUND])
             except NotFoundError:
                 self._missing[key] = self.clock.now()
             else:
-                self._keep(key, told)
+                self._keep(key, response)
         return self._schemas.get(key)
 
-    def _keep(self, key: int | str, told: SchemaResponse) -> RegisteredSchema:
+    def _keep(self, key: int | str, response: SchemaResponse) -> RegisteredSchema:
         """Keep a schema for ever: what an id means never changes."""
-        schema_id = key if isinstance(key, int) else told.schema_id
-        guid = key if isinstance(key, str) else told.guid
-        references = answers.references(told, self._told_version)
-        kept = RegisteredSchema(schema_id, told.schema_type, told.schema, guid, references)
+        schema_id = key if isinstance(key, int) else response.schema_id
+        guid = key if isinstance(key, str) else response.guid
+        references = answers.references(response, self._version_response)
+        kept = RegisteredSchema(schema_id, response.schema_type, response.schema, guid, references)
         for name in (schema_id, guid):
             if name is not None:
                 self._schemas[name] = kept

@@ -105,8 +105,8 @@ def delta_batches(
 @contextmanager
 def _committed_as(spark: SparkSession, writer: str, batch_id: int) -> Iterator[None]:
     """Let Delta's commands commit as batch `batch_id` of `writer`, or skip it; in the query's own session."""
-    told = json.dumps({"writer": writer, "batch_id": batch_id})
-    settings = {f"{_COMMAND}txnAppId": writer, f"{_COMMAND}txnVersion": str(batch_id), _METADATA: told}
+    metadata = json.dumps({"writer": writer, "batch_id": batch_id})
+    settings = {f"{_COMMAND}txnAppId": writer, f"{_COMMAND}txnVersion": str(batch_id), _METADATA: metadata}
     for key, value in settings.items():
         spark.conf.set(key, value)
     try:

@@ -115,13 +115,13 @@ def create_files_table(
 def _require_columns(rows: DataFrame, partition_by: Sequence[str]) -> None:
     missing = [name for name in partition_by if name not in rows.columns]
     if missing or not 0 < len(partition_by) < len(rows.columns):
-        told = f"names {missing[0]}, which the rows don't have" if missing else f"is {list(partition_by)}"
-        raise ConfigError(f"partition_by {told}", f"some, not all, of {', '.join(rows.columns)}")
+        message = f"names {missing[0]}, which the rows don't have" if missing else f"is {list(partition_by)}"
+        raise ConfigError(f"partition_by {message}", f"some, not all, of {', '.join(rows.columns)}")
 
 
 def _location(spark: SparkSession, name: str) -> str:
-    told = spark.sql(f"DESCRIBE TABLE EXTENDED `{name}`").where("col_name = 'Location'").collect()
-    return _plain(told[0]["data_type"]) if told else ""
+    location = spark.sql(f"DESCRIBE TABLE EXTENDED `{name}`").where("col_name = 'Location'").collect()
+    return _plain(location[0]["data_type"]) if location else ""
 
 
 def _plain(path: str) -> str:

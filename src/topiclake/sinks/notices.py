@@ -58,13 +58,13 @@ class NoticeBatches(queries.QuerySink):
         changed = [self._notice(row.asDict()) for row in self._changed(self.notices(rows)).collect()]
         if not changed:
             return
-        told = sorted(changed, key=lambda notice: notice["subject"])
-        for notice in told:
+        notices = sorted(changed, key=lambda notice: notice["subject"])
+        for notice in notices:
             _LOG.warning("pipeline %s: %s: %s", self.pipeline, notice["kind"], notice["text"])
         if self.webhook is not None:
-            for first in range(0, len(told), MESSAGE_NOTICES):
-                self.webhook.send(message(self.pipeline, told[first : first + MESSAGE_NOTICES]))
-        self._note(rows.sparkSession, told, batch_id)
+            for first in range(0, len(notices), MESSAGE_NOTICES):
+                self.webhook.send(message(self.pipeline, notices[first : first + MESSAGE_NOTICES]))
+        self._note(rows.sparkSession, notices, batch_id)
 
     def _changed(self, now: DataFrame) -> DataFrame:
         before = last_told(now.sparkSession, self.place).select("subject", F.col("is_wrong").alias("was"))
@@ -85,9 +85,9 @@ class NoticeBatches(queries.QuerySink):
             "text": row["text"],
         }
 
-    def _note(self, spark: SparkSession, told: list[dict[str, Any]], batch_id: int) -> None:
+    def _note(self, spark: SparkSession, notices: list[dict[str, Any]], batch_id: int) -> None:
         columns = "id STRING, subject STRING, kind STRING, since STRING, text STRING"
-        noted = spark.createDataFrame([tuple(notice.values()) for notice in told], columns)
+        noted = spark.createDataFrame([tuple(notice.values()) for notice in notices], columns)
         rows = noted.select(
             "subject",
             (F.col("kind") == _KINDS[True]).alias("is_wrong"),

@@ -40,8 +40,8 @@ def end_of(token: str) -> datetime | None:
 
 def _moment(token: str, name: str) -> datetime | None:
     # A plus sign, of a time zone, may have been left as it is.
-    told = parse_qs(token.lstrip("?")).get(name, [""])[0].replace(" ", "+")
-    match = _MOMENT.fullmatch(told)
+    text = parse_qs(token.lstrip("?")).get(name, [""])[0].replace(" ", "+")
+    match = _MOMENT.fullmatch(text)
     if match is None:
         return None
     date, minute, second, zone = match.groups()
@@ -70,7 +70,7 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
         return
     if end <= now:
         raise StorageError(
-            f"{storage.source} cannot be opened: {_told(storage, end, now)}",
+            f"{storage.source} cannot be opened: {_message(storage, end, now)}",
             _remedy(storage),
             source=storage.source,
             secret=_secret(storage),
@@ -87,7 +87,7 @@ def require_begun(
     begin, now = _found(settings, begin_of), _now()
     if begin is not None and begin > now + but_for:
         raise StorageError(
-            f"{storage.source} cannot be opened: {_told(storage, begin, now, 'begins')}",
+            f"{storage.source} cannot be opened: {_message(storage, begin, now, 'begins')}",
             f"wait, set this machine's clock if it is wrong, or put a token that is good now into the secret "
             f"{_secret(storage)}",
             source=storage.source,
@@ -133,10 +133,10 @@ def _is_soon(storage: StorageSettings, end: datetime, now: datetime) -> bool:
 
 
 def _warn(storage: StorageSettings, end: datetime, now: datetime) -> None:
-    _LOG.warning("%s: %s; try: %s", storage.source, _told(storage, end, now), _remedy(storage))
+    _LOG.warning("%s: %s; try: %s", storage.source, _message(storage, end, now), _remedy(storage))
 
 
-def _told(storage: StorageSettings, moment: datetime, now: datetime, verb: str = "ends") -> str:
+def _message(storage: StorageSettings, moment: datetime, now: datetime, verb: str = "ends") -> str:
     minutes = int(abs(moment - now).total_seconds() // 60)
     span = f"{minutes // 60} h {minutes % 60} min"
     verb, how_long = ("ended", f"{span} ago") if moment <= now else (verb, f"in {span}")

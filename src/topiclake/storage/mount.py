@@ -140,8 +140,8 @@ def _is_stale(
 
 def _fingerprint(settings: Mapping[str, str]) -> bytes:
     """Return what tells settings apart, in this process only, and tells nothing of them."""
-    told = "\0".join(part for setting in sorted(settings.items()) for part in setting)
-    return blake2b(told.encode(), key=_SALT).digest()
+    text = "\0".join(part for setting in sorted(settings.items()) for part in setting)
+    return blake2b(text.encode(), key=_SALT).digest()
 
 
 def _open(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSession | None) -> None:
@@ -207,21 +207,21 @@ def _without_dbfs(path: str) -> str:
 
 
 def _require_allowed(path: str) -> None:
-    told = without_login(path)
+    text = without_login(path)
     if leads_out(path):
         raise StorageError(
-            f"{told} holds `..`, which leads out of its folder",
+            f"{text} holds `..`, which leads out of its folder",
             "a path without it",
-            path=told,
+            path=text,
             reason="leads_out",
         )
     forms = [form for form, _ in SOURCES.values()]
     if _URI.match(path) and not path.startswith(_DBFS) and not any(re.match(form, path) for form in forms):
         allowed = ", ".join(written for _, written in SOURCES.values())
         raise StorageError(
-            f"{told} has a form that is not allowed",
+            f"{text} has a form that is not allowed",
             f"one of {allowed}, or a path below a mount",
-            path=told,
+            path=text,
             reason="form",
         )
 

@@ -61,8 +61,9 @@ def follow(
         dbutils: The platform's, for mounts.
     """
     if to.credentials:
-        told = (has_ended, spark, to, dbutils, _stamp(spark, to))
-        threading.Thread(target=_follow, args=told, name=f"credential of {to.source}", daemon=True).start()
+        arguments = (has_ended, spark, to, dbutils, _stamp(spark, to))
+        name = f"credential of {to.source}"
+        threading.Thread(target=_follow, args=arguments, name=name, daemon=True).start()
 
 
 def _follow(
@@ -87,8 +88,8 @@ def _follow(
                 _refresh(spark, to, settings)
             why = ""
         except Exception as error:  # noqa: BLE001 (a secret store that is away must not end the query)
-            told, why = why, mount.reason(error)
-            if why != told:
+            previous, why = why, mount.reason(error)
+            if why != previous:
                 _LOG.warning("the credential of %s is not renewed, and tried again: %s", to.source, why)
 
 

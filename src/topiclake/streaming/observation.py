@@ -32,11 +32,11 @@ def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
     end = time.monotonic() + WAIT_SECONDS
     found: dict[str, Any] = {}
     for observation in observations:
-        told = observation.get if _has_metrics(observation, end) else {}
-        if not told:
+        metrics = observation.get if _has_metrics(observation, end) else {}
+        if not metrics:
             _log.warning("%s, but Spark does not tell its counts: what is left of it is looked for", done)
             return None
-        found |= told
+        found |= metrics
     return found
 
 
@@ -55,8 +55,8 @@ def _has_metrics(observation: Observation, end: float) -> bool:
     if observed is None:
         # Spark Connect: the action's own answer held them.
         return True
-    told, pause = observed.future(), 0.001
-    while not told.isCompleted():
+    metrics, pause = observed.future(), 0.001
+    while not metrics.isCompleted():
         if time.monotonic() > end:
             return False
         time.sleep(pause)

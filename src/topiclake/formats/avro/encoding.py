@@ -296,10 +296,10 @@ def _first(problems: Column) -> Column:
 
 
 def _unless(right: Column, path: str, column: Column, why: str) -> Column:
-    told = F.concat(
+    message = F.concat(
         F.lit(f"{_name(path)} is "), F.substring(column.cast("string"), 1, 100), F.lit(f", {why}")
     )
-    return F.when(~right, told)
+    return F.when(~right, message)
 
 
 def _joined(path: str, name: str) -> str:

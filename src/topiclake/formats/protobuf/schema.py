@@ -149,8 +149,8 @@ def _protoc(texts: Mapping[str, str]) -> descriptor_pb2.FileDescriptorSet:
         except subprocess.TimeoutExpired:
             raise ValueError(f"it does not compile within {_TIMEOUT} seconds") from None
         if done.returncode:
-            told = " ".join(done.stderr.replace(f"{folder}/in/", "").split())
-            raise ValueError(f"it does not compile: {told[:500] or f'exit code {done.returncode}'}")
+            message = " ".join(done.stderr.replace(f"{folder}/in/", "").split())
+            raise ValueError(f"it does not compile: {message[:500] or f'exit code {done.returncode}'}")
         return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
 
 

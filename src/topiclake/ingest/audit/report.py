@@ -128,14 +128,14 @@ class AuditReport:
             name: sum(getattr(one, name) for one in self.partitions)
             for name in ("held", "aged_out", "paused")
         }
-        told = [f"✗ {fault}" for fault in self._wrong()]
+        lines = [f"✗ {fault}" for fault in self._wrong()]
         if sums["paused"]:
-            told.append(f"· {sums['paused']:,} records wait until their topic goes on")
+            lines.append(f"· {sums['paused']:,} records wait until their topic goes on")
         if sums["aged_out"]:
-            told.append(f"· {sums['aged_out']:,} offsets cannot be checked: Kafka no longer holds them")
+            lines.append(f"· {sums['aged_out']:,} offsets cannot be checked: Kafka no longer holds them")
         held = sums["held"] - sums["paused"]
         right = f"✓ each of the {held:,} records that Kafka holds is in exactly one place"
-        return "\n".join([right, *told] if self.ok else told)
+        return "\n".join([right, *lines] if self.ok else lines)
 
 
 def joined(reports: Iterable[AuditReport]) -> AuditReport:

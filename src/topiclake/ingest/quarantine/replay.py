@@ -165,8 +165,8 @@ class _Replay:
 
     def _append(self, claimed: DataFrame, writer: str) -> None:
         placed, how = self.reading.placed(claimed)
-        told = {"pipeline": self.target.pipeline, "run": self.target.run} | how
-        delta.append_once(placed, self.target.table, writer=writer, batch_id=0, commit=told)
+        commit = {"pipeline": self.target.pipeline, "run": self.target.run} | how
+        delta.append_once(placed, self.target.table, writer=writer, batch_id=0, commit=commit)
 
     def _retried(self, step: Callable[[], _Result]) -> _Result:
         """Do a step again when another writer was faster: to read rows may change the table, too."""
