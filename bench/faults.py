@@ -140,8 +140,8 @@ FAULTS = (
     Fault(
         "a row is held against the constraints of the table",
         "ingest/batch_schemas",
-        "look.columns, look.constraints)",
-        "look.columns)",
+        "snapshot.columns, snapshot.constraints)",
+        "snapshot.columns)",
         _MICRO_BATCH,
         "records_that_a_constraint_refuses_are_in_quarantine_until_it_is_dropped",
     ),
@@ -156,7 +156,7 @@ FAULTS = (
     Fault(
         "a table keeps its reader schema",
         "ingest/batch_schemas",
-        "look.properties.get(name))\n        except",
+        "snapshot.properties.get(name))\n        except",
         "None)\n        except",
         _MICRO_BATCH,
         "members_of_a_union_keep_their_places_whichever_version_comes_first_after_a_restart",

@@ -213,8 +213,8 @@ def _shown(name: str, found: dict[str, str]) -> str:
 def _properties(spark: SparkSession) -> dict[str, str]:
     """Ask a JVM that runs tasks for its properties."""
     asked = [
-        F.expr(f"java_method('java.lang.System', 'getProperty', '{name}')").alias(str(place))
-        for place, name in enumerate(AVRO_LIMITS)
+        F.expr(f"java_method('java.lang.System', 'getProperty', '{name}')").alias(str(index))
+        for index, name in enumerate(AVRO_LIMITS)
     ]
     row = spark.range(1).select(*asked).collect()[0]
     # Spark writes Java's null as the text "null".

@@ -68,9 +68,9 @@ def test_the_id_of_a_query_is_read_once_a_start_and_anew_by_the_next_one(spark, 
     first(rows, 0)
     write(tmp_path / "checkpoint", {"metadata": ['{"id":"two"}']})
     first(rows, 0)
-    assert delta.read(spark, sink.place).count() == 1, "batch 0 of the same start"
+    assert delta.read(spark, sink.destination).count() == 1, "batch 0 of the same start"
     queries.with_start_id(sink)(rows, 0)
-    assert delta.read(spark, sink.place).count() == 2, "batch 0 of another checkpoint"
+    assert delta.read(spark, sink.destination).count() == 2, "batch 0 of another checkpoint"
     assert sink.query_id(spark) == "two"
     write(tmp_path / "checkpoint", {"metadata": ['{"id":"three"}']})
     assert sink.query_id(spark) == "three", "outside a start nothing is remembered"

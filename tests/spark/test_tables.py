@@ -272,10 +272,10 @@ def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_reco
 def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
     target.batch_schemas().current(spark)
     other = StructType.fromDDL("id MAP<STRING, INT>")
-    told = pickle.loads(pickle.dumps(replace(target, look=TableSnapshot(other, at=time.time() - 60))))
+    told = pickle.loads(pickle.dumps(replace(target, snapshot=TableSnapshot(other, at=time.time() - 60))))
     registered_batch.write(told, kafka_records(mixed), 0)
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
-    just_now = replace(target, look=TableSnapshot(other), start="next")
+    just_now = replace(target, snapshot=TableSnapshot(other), start="next")
     registered_batch.write(just_now, kafka_records(mixed), 1)
     # As the look told, no schema fits.
     assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 3, 4, 4, 5, 5])

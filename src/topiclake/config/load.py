@@ -206,18 +206,18 @@ def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -
     path = [str(part) for part in problem["loc"] if not str(part).startswith(("function-", "[key]"))]
     key = path[1] if path[0] == "pipeline" and len(path) > 1 else ".".join(path)
     key = "storage" if key == "storage.source" else key  # which is the parameter's name
-    place = f"parameter {key}" if key in given else f"{'.'.join(path)} in {' or '.join(map(str, files))}"
+    where = f"parameter {key}" if key in given else f"{'.'.join(path)} in {' or '.join(map(str, files))}"
     remedy = f"-p {key}=<an allowed value>, or leave it empty" if key in given else "mend that file"
     named: dict[str, object] = {"key": ".".join(path), "files": tuple(map(str, files))}
     named = {"parameter": key} if key in given else named
     if problem["type"] == "extra_forbidden":
         allowed = _allowed(path[:-1])
-        cause = f"{place} is unknown; allowed: {', '.join(allowed)}"
+        cause = f"{where} is unknown; allowed: {', '.join(allowed)}"
         return ConfigError(cause, remedy, **named, reason="unknown", allowed=tuple(allowed))
     if problem["type"] == "missing":
-        return ConfigError(f"{place} is missing", remedy, **named, reason="missing")
+        return ConfigError(f"{where} is missing", remedy, **named, reason="missing")
     wrong, found = problem["msg"].removeprefix("Value error, "), _shown(problem)
-    cause = f"{place} is wrong: {wrong} (found {found})"
+    cause = f"{where} is wrong: {wrong} (found {found})"
     return ConfigError(cause, remedy, **named, reason="wrong", found=found, expected=wrong)
 
 

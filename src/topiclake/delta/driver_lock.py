@@ -30,10 +30,10 @@ def take(table: str, why: str, remedy: str) -> None:
     Raises:
         PlatformError: Another process has it; names that.
     """
-    place = _place(table)
-    if place in _held:
+    address = _canonical(table)
+    if address in _held:
         return
-    name = f"topiclake-{blake2b(place.encode(), digest_size=16).hexdigest()}.lock"
+    name = f"topiclake-{blake2b(address.encode(), digest_size=16).hexdigest()}.lock"
     file = _opened(Path(tempfile.gettempdir(), name))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,10 +51,10 @@ def take(table: str, why: str, remedy: str) -> None:
         file.truncate(0)
         file.write(f"process {os.getpid()} (since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC)")
         file.flush()
-    _held[place] = file
+    _held[address] = file
 
 
-def _place(table: str) -> str:
+def _canonical(table: str) -> str:
     """Return one spelling of an address: folders may be written in several ways."""
     folder = table.removeprefix("file:")
     return str(Path(folder).resolve()) if folder.startswith("/") else table

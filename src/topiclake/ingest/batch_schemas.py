@@ -38,7 +38,7 @@ class BatchSchemas:
         of: Where they come from.
         table: Location of the table that the rows go to.
         properties: Table properties, set when the table is created.
-        look: At the table, moments ago; None where it must be read.
+        snapshot: Of the table, moments ago; None where it must be read.
         type_widening: Whether columns of the table may become wider.
         before_table: What is done, or refuses, once nothing else keeps the table from being made.
     """
@@ -46,7 +46,7 @@ class BatchSchemas:
     of: TopicSchemas
     table: str
     properties: Mapping[str, str]
-    look: TableSnapshot | None = None
+    snapshot: TableSnapshot | None = None
     type_widening: bool = False
     before_table: BeforeTable | None = None
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class BatchSchemas:
         known = {part: self._known(part) for part in self.of.subjects}
         keys = {part: list(schemas) for part, schemas in known.items()}
         if self._codecs is None or keys != self._keys:
-            look, self.look = self.look, None
-            look = look if look is not None and look.is_fresh else None
-            self._codecs, self._keys = self._prepared(spark, known, look), keys
+            snapshot, self.snapshot = self.snapshot, None
+            snapshot = snapshot if snapshot is not None and snapshot.is_fresh else None
+            self._codecs, self._keys = self._prepared(spark, known, snapshot), keys
         return self._codecs
 
     def plain(self, codecs: Codecs) -> list[SchemaKey]:
@@ -127,13 +127,13 @@ class BatchSchemas:
         self,
         spark: SparkSession,
         known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
-        look: TableSnapshot | None = None,
+        snapshot: TableSnapshot | None = None,
     ) -> Codecs:
-        look = look or read_snapshot(spark, self.table) or NO_TABLE
-        parts = {part: self._codec(spark, look, part, schemas) for part, schemas in known.items()}
-        codecs = Codecs(parts["value"], parts.get("key"), look.columns, look.constraints)
+        snapshot = snapshot or read_snapshot(spark, self.table) or NO_TABLE
+        parts = {part: self._codec(spark, snapshot, part, schemas) for part, schemas in known.items()}
+        codecs = Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
         self._warn(codecs)
-        self._prepare_table(spark, codecs, look)
+        self._prepare_table(spark, codecs, snapshot)
         return codecs
 
     def _warn(self, codecs: Codecs) -> None:
@@ -147,11 +147,15 @@ class BatchSchemas:
                     )
 
     def _codec(
-        self, spark: SparkSession, look: TableSnapshot, part: Part, schemas: Mapping[SchemaKey, SchemaVersion]
+        self,
+        spark: SparkSession,
+        snapshot: TableSnapshot,
+        part: Part,
+        schemas: Mapping[SchemaKey, SchemaVersion],
     ) -> Codec:
-        name, accepts = READER_PROPERTY + part, partial(self._refusal, spark, look, part)
+        name, accepts = READER_PROPERTY + part, partial(self._refusal, spark, snapshot, part)
         try:
-            return self.of.format_of(part).codec(schemas, accepts, look.properties.get(name))
+            return self.of.format_of(part).codec(schemas, accepts, snapshot.properties.get(name))
         except KeptReaderError as error:
             raise IngestError(
                 f"the table property {name} of {self.table} is not what this version of Topiclake writes "
@@ -163,7 +167,7 @@ class BatchSchemas:
                 reason="kept_reader",
             ) from None
 
-    def _prepare_table(self, spark: SparkSession, codecs: Codecs, look: TableSnapshot) -> None:
+    def _prepare_table(self, spark: SparkSession, codecs: Codecs, snapshot: TableSnapshot) -> None:
         wanted = registered_rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
         if not wanted.fields:
             raise IngestError(
@@ -181,12 +185,12 @@ class BatchSchemas:
             properties = dict(self.properties) if codecs.value.reader else {}
             delta.ensure_table(spark, self.table, wanted, properties | _kept(codecs))
             return
-        kept = {name: text for name, text in _kept(codecs).items() if look.properties.get(name) != text}
+        kept = {name: text for name, text in _kept(codecs).items() if snapshot.properties.get(name) != text}
         if needed := evolution.properties(codecs.table, wanted) | kept:
             delta.set_properties(spark, self.table, needed)
 
-    def _refusal(self, spark: SparkSession, look: TableSnapshot, part: Part, reader: str) -> str | None:
-        of_columns = partial(look.refusal, may_widen=self.type_widening)
+    def _refusal(self, spark: SparkSession, snapshot: TableSnapshot, part: Part, reader: str) -> str | None:
+        of_columns = partial(snapshot.refusal, may_widen=self.type_widening)
         return self.of.refusal(spark, reader, part, of_columns)
 
 

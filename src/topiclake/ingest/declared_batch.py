@@ -38,22 +38,22 @@ from topiclake.streaming.checkpoint import Ranges
 
 
 @dataclass
-class _Start:
+class _TableState:
     """What one start of a query has learnt.
 
     Attributes:
         name: Of the start.
-        look: At the table.
+        snapshot: Of the table.
         has_written: Whether it has written a batch: those that come after it are no repeated ones.
     """
 
     name: str
-    look: TableSnapshot
+    snapshot: TableSnapshot
     has_written: bool = False
 
 
 #: By checkpoint, in the process that runs the micro-batches.
-_starts: dict[str, _Start] = {}
+_states: dict[str, _TableState] = {}
 
 
 def write(
@@ -80,22 +80,27 @@ def write(
     spark, offsets = records.sparkSession, read_again
     if offsets is None:
         offsets = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
-    start = _starts.get(target.checkpoint)
-    if start is None or start.name != target.start:
-        start = _Start(target.start, target.look or read_snapshot(spark, target.table) or NO_TABLE)
-        _starts[target.checkpoint] = start
+    state = _states.get(target.checkpoint)
+    if state is None or state.name != target.start:
+        state = _TableState(target.start, target.snapshot or read_snapshot(spark, target.table) or NO_TABLE)
+        _states[target.checkpoint] = state
 
-    def look_again() -> None:
-        start.look = read_snapshot(spark, target.table) or NO_TABLE
+    def refresh() -> None:
+        state.snapshot = read_snapshot(spark, target.table) or NO_TABLE
 
-    delta.written_again(partial(_write, start, target, values, records, batch_id, offsets), look_again)
+    delta.written_again(partial(_write, state, target, values, records, batch_id, offsets), refresh)
 
 
 def _write(
-    start: _Start, target: Target, values: DeclaredFormat, records: DataFrame, batch_id: int, offsets: Ranges
+    state: _TableState,
+    target: Target,
+    values: DeclaredFormat,
+    records: DataFrame,
+    batch_id: int,
+    offsets: Ranges,
 ) -> None:
     observed, attempt, layout, spark = Observation(), uuid4().hex, target.schemas.layout, records.sparkSession
-    decoded = decode(values, records, layout, start.look)
+    decoded = decode(values, records, layout, state.snapshot)
     if target.mode == "FAILFAST":
         decoded = fail_on_bad_record(decoded, values, layout)
     # Above the judgement: Spark pushes no filter below what is counted.
@@ -105,14 +110,14 @@ def _write(
     meaning = values.meaning(str(spark.conf.get("spark.sql.session.timeZone")))
     kept = {"pipeline": target.pipeline, "run": target.run, "values": meaning, batch_offsets.OFFSETS: offsets}
     delta.append_once(
-        valid_rows(counted, layout, start.look),
+        valid_rows(counted, layout, state.snapshot),
         target.table,
         writer=writer,
         batch_id=batch_id,
-        commit=kept | {"constraints": start.look.constraints, "attempt": attempt},
+        commit=kept | {"constraints": state.snapshot.constraints, "attempt": attempt},
     )
     # Until it is written: the next try of this batch has to look for what is there of it.
-    had_written, start.has_written = start.has_written, False
+    had_written, state.has_written = state.has_written, False
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = (
@@ -126,7 +131,9 @@ def _write(
         )
         _require_same(target, meaning, commit)
         held = {} if commit is None else commit["constraints"]
-        write_rejected(target, values, decode(values, records, layout, start.look, held), writer, batch_id)
+        write_rejected(
+            target, values, decode(values, records, layout, state.snapshot, held), writer, batch_id
+        )
         report_earlier_counts(target, records, batch_id)
         return
     report_counts(target, spark, batch_id, TableCount(target.table, found[OK], None, writer))
@@ -135,7 +142,7 @@ def _write(
         reasons = {one: found[one] for one in REASONS if found[one] and one not in _never_rejected(layout)}
         count = TableCount(target.quarantine, found["left"], reasons, writer)
         report_counts(target, spark, batch_id, count)
-    start.has_written = True
+    state.has_written = True
 
 
 def _require_same(target: Target, meaning: str, commit: Mapping[str, Any] | None) -> None:

@@ -63,20 +63,20 @@ class TableContent:
             were found; a replayed one is in the table, too.
         """
         columns = "is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN"
-        places = spark.createDataFrame([], columns)
+        offsets = spark.createDataFrame([], columns)
         if self.table_version is not None:
             rows = delta.read(spark, self.target.table, self.table_version)
             origin = KAFKA_COLUMN
             if "topic" in rows.select(f"{origin}.*").columns:
                 rows = rows.where(F.coalesce(f"{origin}.topic", F.lit(self.topic)) == self.topic)
             kafka_offset = F.col(f"{origin}.partition"), F.col(f"{origin}.offset")
-            places = places.unionAll(rows.select(F.lit(False), *kafka_offset, F.lit(False)))
+            offsets = offsets.unionAll(rows.select(F.lit(False), *kafka_offset, F.lit(False)))
         if self.quarantine_version is not None:
             rows = replay_claims.read(spark, self.target.quarantine, self.quarantine_version)
             of_topic = rows.where(F.col("topic") == self.topic)
             is_replayed = F.col("replayed_at").isNotNull()
-            places = places.unionAll(of_topic.select(F.lit(True), "partition", "offset", is_replayed))
-        return places.where("partition IS NOT NULL AND offset IS NOT NULL")
+            offsets = offsets.unionAll(of_topic.select(F.lit(True), "partition", "offset", is_replayed))
+        return offsets.where("partition IS NOT NULL AND offset IS NOT NULL")
 
 
 def spans_of(commits: Iterable[Commit], topic: str) -> dict[int, list[Span]]:

@@ -178,7 +178,7 @@ def _writer(
             delta.ensure_table(
                 spark, to.table, declared_rows.columns(spark, values, to.schemas.layout), to.properties
             )
-            to = replace(to, look=read_snapshot(spark, to.table))
+            to = replace(to, snapshot=read_snapshot(spark, to.table))
         return partial(declared_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
     patient = to.schemas.waiting(settings.schema_registry)
@@ -197,15 +197,15 @@ def _prepared(
 ) -> Target:
     """Make the table where it is missing, so that an empty topic has one too; return what was seen of it."""
     with storage_errors(settings.storage, to.table):
-        look = read_snapshot(spark, to.table)
-        is_new = look is None and not delta.is_table(spark, to.table)
-        seen = replace(to, is_new=is_new, look=look or TableSnapshot(StructType()))
+        snapshot = read_snapshot(spark, to.table)
+        is_new = snapshot is None and not delta.is_table(spark, to.table)
+        seen = replace(to, is_new=is_new, snapshot=snapshot or TableSnapshot(StructType()))
         schemas = replace(seen.batch_schemas(), before_table=before_table)
         schemas.of.require_usable(schemas.current(spark))
         if to.schemas.plain_versions:
             to.schemas.plain_keys()
     # What was made since is another one.
-    return seen if look else replace(seen, look=None)
+    return seen if snapshot else replace(seen, snapshot=None)
 
 
 def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # noqa: ANN401

@@ -87,18 +87,18 @@ def create_view(
         StorageError: There is no table yet and no `columns`, or the storage refuses to show it.
     """
     shown = path or settings.only_topic().pipeline.table_path
-    place, view = mount.resolve(dbutils, settings.storage, shown), name or settings.pipeline.view
-    with storage_errors(settings.storage, place):
-        is_table = delta.is_table(spark, place)
+    table, view = mount.resolve(dbutils, settings.storage, shown), name or settings.pipeline.view
+    with storage_errors(settings.storage, table):
+        is_table = delta.is_table(spark, table)
     if is_table:
-        rows = delta.read(spark, place).drop(KAFKA_COLUMN)
+        rows = delta.read(spark, table).drop(KAFKA_COLUMN)
     elif columns is not None:
         rows = spark.createDataFrame([], columns)
     else:
         raise StorageError(
-            f"there is no Delta table at {shown} ({place})",
+            f"there is no Delta table at {shown} ({table})",
             "python -m workbench run notebooks/gps_ingest.py",
-            table=place,
+            table=table,
             path=shown,
             reason="missing",
         )

@@ -45,7 +45,7 @@ class Target:
         properties: Table properties, for a new table.
         topic: Set where a query has several topics: each is a writer of its own.
         is_new: Whether this start created the table, so that no batch can be in it.
-        look: At the table, where this start has had one.
+        snapshot: Of the table, where this start has had one.
         type_widening: Whether columns of the table may become wider.
         start: Names this start of the query.
     """
@@ -60,7 +60,7 @@ class Target:
     properties: Mapping[str, str] = field(default_factory=dict)
     topic: str | None = None
     is_new: bool = False
-    look: TableSnapshot | None = None
+    snapshot: TableSnapshot | None = None
     type_widening: bool = False
     start: str = field(default_factory=lambda: uuid4().hex)
 
@@ -72,7 +72,7 @@ class Target:
 
     def batch_schemas(self) -> BatchSchemas:
         """Return the schemas of this topic, with nothing learnt yet."""
-        return BatchSchemas(self.schemas, self.table, self.properties, self.look, self.type_widening)
+        return BatchSchemas(self.schemas, self.table, self.properties, self.snapshot, self.type_widening)
 
 
 def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
@@ -128,7 +128,9 @@ def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterat
             continue
         reasons = None
         if path == target.quarantine:
-            place = ["topic", "partition", "offset"]
+            location = ["topic", "partition", "offset"]
             here = delta.read(spark, path).where(F.col("batch_id") == batch_id)
-            reasons = quarantine_rows.count_reasons(here.join(records.select(place), place, "left_semi"))
+            reasons = quarantine_rows.count_reasons(
+                here.join(records.select(location), location, "left_semi")
+            )
         yield TableCount(path, commit["rows"], reasons, name, commit.get("schemas", {}))

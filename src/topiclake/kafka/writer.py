@@ -68,12 +68,12 @@ class Writer:
 
     def write(self, records: DataFrame, batch: str) -> None:
         """Produce the records of a batch that `batch` names for ever; raises as `send` does."""
-        place = self.place
-        made = identified(records, f"{place}/{batch}", place, self.id_columns)
+        id_prefix = self.id_prefix
+        made = identified(records, f"{id_prefix}/{batch}", id_prefix, self.id_columns)
         send(made, self.options, self.topic, _SEND_AGAIN)
 
     @property
-    def place(self) -> str:
+    def id_prefix(self) -> str:
         """What ids begin with: the same record in two topics is two records."""
         return self.name if self.topic is None else f"{self.name}/{self.topic}"
 
@@ -219,9 +219,9 @@ def send(records: DataFrame, options: Mapping[str, str], topic: str | None, reme
         records.write.format("kafka").options(**options).save()
     except (PySparkException, Py4JError) as error:
         why = re.findall(r"kafka\.common\.errors\.\w+: .*", str(error)) or [str(error)[:300]]
-        place = f"topic {topic}" if topic else "Kafka"
+        id_prefix = f"topic {topic}" if topic else "Kafka"
         raise KafkaError(
-            f"{place} does not take all records: {' '.join(why[-1].split())}",
+            f"{id_prefix} does not take all records: {' '.join(why[-1].split())}",
             remedy,
             topic=topic,
             detail=" ".join(why[-1].split()),
@@ -256,8 +256,8 @@ def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFra
     if records.isStreaming and within is None:
         raise ConfigError("a stream does not remember ids for ever", "within='1 hour'", parameter="within")
     ours = F.filter("headers", lambda one: one["key"] == ID_HEADER)
-    place = F.concat_ws("/", "topic", "partition", "offset")
-    name = F.coalesce(F.try_element_at(ours, F.lit(-1))["value"].cast("string"), place)
+    id_prefix = F.concat_ws("/", "topic", "partition", "offset")
+    name = F.coalesce(F.try_element_at(ours, F.lit(-1))["value"].cast("string"), id_prefix)
     marked = records.withColumn(ID_HEADER, name)
     if not records.isStreaming:
         return marked.dropDuplicates([ID_HEADER]).drop(ID_HEADER)

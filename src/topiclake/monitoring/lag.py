@@ -39,7 +39,7 @@ def lag(end: int, heads: Sequence[Head], now: float) -> Lag:
         return Lag(0, 0.0)
     waiting = heads[-1][1] - end
     # The first head that is beyond `end`: by then the next record had come.
-    index = next(place for place, (_, head) in enumerate(heads) if head > end)
+    index = next(index for index, (_, head) in enumerate(heads) if head > end)
     if index == 0:
         return Lag(waiting, max(0.0, now - heads[0][0]), at_least=True)
     (before, low), (after, high) = heads[index - 1], heads[index]
@@ -51,8 +51,8 @@ def downsample(heads: Sequence[Head], kept: int) -> list[Head]:
     """Return about `kept` heads: of an unchanged one the first and the last, and fewer of older ones."""
     ends = [
         one
-        for place, one in enumerate(heads)
-        if place in (0, len(heads) - 1) or not heads[place - 1][1] == one[1] == heads[place + 1][1]
+        for index, one in enumerate(heads)
+        if index in (0, len(heads) - 1) or not heads[index - 1][1] == one[1] == heads[index + 1][1]
     ]
     while len(ends) > kept:
         half = len(ends) // 2

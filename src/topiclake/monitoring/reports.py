@@ -125,7 +125,7 @@ def _records(source: Mapping[str, Any]) -> int | None:
         return int(source.get("numInputRows") or 0)
     if not starts:
         return None
-    offsets = sum(max(0, end - starts.get(place, 0)) for place, end in ends.items())
+    offsets = sum(max(0, end - starts.get(partition, 0)) for partition, end in ends.items())
     # Not each offset is a record's: of compacted topics, and of those with transactions.
     return min(offsets, int(source.get("numInputRows") or 0))
 

@@ -67,8 +67,8 @@ def named_in_header(part: Part) -> Column:
     The last header of that name counts, as in Java's deserializer. No lambda: one would end code generation.
     """
     headers = F.reverse("headers")
-    place = F.array_position(headers["key"], record_header(part))
-    return F.when(F.col("headers").isNotNull(), F.get(headers["value"], (place - 1).cast("int")))
+    position = F.array_position(headers["key"], record_header(part))
+    return F.when(F.col("headers").isNotNull(), F.get(headers["value"], (position - 1).cast("int")))
 
 
 def header_of(value: Column) -> Column:

@@ -33,7 +33,7 @@ class AvroBatches(queries.QuerySink):
     records: AvroRecords
 
     @property
-    def place(self) -> str | None:
+    def destination(self) -> str | None:
         """The topic, where it is one."""
         return self.writer.topic and f"topic {self.writer.topic}"
 
@@ -69,11 +69,13 @@ def avro_batches(
         KafkaError: The broker cannot be used.
         StorageError: The checkpoint's path cannot be used.
     """
-    place = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    destination = mount.resolve(dbutils, settings.storage, checkpoint_path)
     records = proposal.register()
     for one in proposal.topics:
         kafka_admin.ensure_topic(settings.kafka, one, partitions)
-    return AvroBatches(Writer.from_settings(settings, proposal.only_topic, ()), records, checkpoint=place)
+    return AvroBatches(
+        Writer.from_settings(settings, proposal.only_topic, ()), records, checkpoint=destination
+    )
 
 
 def start_avro_writer(

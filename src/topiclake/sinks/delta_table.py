@@ -31,12 +31,12 @@ class DeltaBatches(queries.QuerySink):
     """Writes micro-batches into a Delta table; can be pickled, for Spark Connect.
 
     Attributes:
-        place: The table, as Spark reads it.
+        destination: The table, as Spark reads it.
         mode: `append`, `merge` or `replace`.
         keys: What `merge` goes by.
     """
 
-    place: str
+    destination: str
     mode: str
     keys: tuple[str, ...]
 
@@ -44,18 +44,18 @@ class DeltaBatches(queries.QuerySink):
         """Write a batch, unless the table has it."""
         writer = self.query_id(rows.sparkSession)
         if self.mode == "append":
-            delta.append_once(rows, self.place, writer=writer, batch_id=batch_id, commit={})
+            delta.append_once(rows, self.destination, writer=writer, batch_id=batch_id, commit={})
         elif self.mode == "replace":
-            delta.replace_once(rows, self.place, writer=writer, batch_id=batch_id)
+            delta.replace_once(rows, self.destination, writer=writer, batch_id=batch_id)
         else:
             self._merge(rows, writer, batch_id)
 
     def _merge(self, rows: DataFrame, writer: str, batch_id: int) -> None:
         # Null is a key like others.
         same = [F.col(f"old.`{key}`").eqNullSafe(F.col(f"new.`{key}`")) for key in self.keys]
-        delta.ensure_table(rows.sparkSession, self.place, delta.nullable(rows), {})
+        delta.ensure_table(rows.sparkSession, self.destination, delta.nullable(rows), {})
         with _committed_as(rows.sparkSession, writer, batch_id):
-            merge = DeltaTable.forPath(rows.sparkSession, self.place).alias("old")
+            merge = DeltaTable.forPath(rows.sparkSession, self.destination).alias("old")
             (
                 merge.merge(rows.alias("new"), reduce(Column.__and__, same))
                 .withSchemaEvolution()
@@ -96,10 +96,10 @@ def delta_batches(
         raise ConfigError(f"mode is {mode!r}; allowed: {', '.join(_MODES)}", "mode='append'")
     if (mode == "merge") != bool(keys):
         raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
-    place, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
-    log_store.require_log_store(spark, place)
-    mount.require_writable(place)
-    return DeltaBatches(place, mode, tuple(keys), checkpoint=location)
+    destination, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    log_store.require_log_store(spark, destination)
+    mount.require_writable(destination)
+    return DeltaBatches(destination, mode, tuple(keys), checkpoint=location)
 
 
 @contextmanager

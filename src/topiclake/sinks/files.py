@@ -56,8 +56,8 @@ def start_files(
     """
     _require_columns(rows, partition_by)
     folder, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
-    for place in (folder, location):
-        mount.require_writable(place)
+    for address in (folder, location):
+        mount.require_writable(address)
     parquet_folder.require_own(rows.sparkSession, settings.storage, folder, location, key="path")
     # Else each task writes a file of its own into each partition.
     gathered = rows.repartition(*(F.col(delta.quoted(one)) for one in partition_by))

@@ -42,7 +42,7 @@ class LateBatches(queries.QuerySink):
 
     Attributes:
         pipeline: Its name.
-        place: The table, as Spark reads it.
+        destination: The table, as Spark reads it.
         windows: What the query counts in.
         topic: What it reads.
         values: What values mean.
@@ -53,7 +53,7 @@ class LateBatches(queries.QuerySink):
     """
 
     pipeline: str
-    place: str
+    destination: str
     windows: Windows
     topic: str
     values: DeclaredFormat
@@ -90,7 +90,7 @@ class LateBatches(queries.QuerySink):
             if number:
                 _LOG.warning("%s: %d late rows, each with its window", what, number)
                 writer = f"{self.query_id(spark)}/late"
-                delta.append_once(late, self.place, writer=writer, batch_id=batch_id, commit={})
+                delta.append_once(late, self.destination, writer=writer, batch_id=batch_id, commit={})
 
     def columns(self, spark: SparkSession) -> StructType:
         """Return the table's columns."""
@@ -136,10 +136,10 @@ def late_batches(
         StorageError: The path cannot be used.
     """
     pipeline = settings.pipeline
-    place, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    destination, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
     sink = LateBatches(
         settings.name,
-        place,
+        destination,
         windows,
         checkpoint=location,
         topic=pipeline.topic,
@@ -150,10 +150,10 @@ def late_batches(
         options=kafka_source.range_options(settings.kafka),
     )
     columns = sink.columns(spark)
-    log_store.require_log_store(spark, place)
-    mount.require_writable(place)
-    with storage_errors(settings.storage, place):
-        delta.ensure_table(spark, place, columns, {})
+    log_store.require_log_store(spark, destination)
+    mount.require_writable(destination)
+    with storage_errors(settings.storage, destination):
+        delta.ensure_table(spark, destination, columns, {})
     return sink
 
 
@@ -172,8 +172,8 @@ def late_counts(spark: SparkSession, settings: Settings, dbutils: Any, *, path: 
     Raises:
         StorageError: The store refuses to show it.
     """
-    place = mount.resolve(dbutils, settings.storage, path)
-    with storage_errors(settings.storage, place):
-        rows = delta.read(spark, place)
+    destination = mount.resolve(dbutils, settings.storage, path)
+    with storage_errors(settings.storage, destination):
+        rows = delta.read(spark, destination)
     columns = [F.col(f"{LATE_COLUMN}.{name}") for name in ("batch_id", "start", "end")]
     return rows.groupBy(*columns).count().orderBy("batch_id", "start")

@@ -43,13 +43,13 @@ class NoticeBatches(queries.QuerySink):
 
     Attributes:
         pipeline: Its name.
-        place: The table of what was told, as Spark reads it.
+        destination: The table of what was told, as Spark reads it.
         webhook: Where to, beside the log.
         notices: Makes `subject, is_wrong, since, text` of a batch's rows.
     """
 
     pipeline: str
-    place: str
+    destination: str
     webhook: Webhook | None
     notices: Callable[[DataFrame], DataFrame]
 
@@ -67,7 +67,9 @@ class NoticeBatches(queries.QuerySink):
         self._note(rows.sparkSession, notices, batch_id)
 
     def _changed(self, now: DataFrame) -> DataFrame:
-        before = last_told(now.sparkSession, self.place).select("subject", F.col("is_wrong").alias("was"))
+        before = last_notices(now.sparkSession, self.destination).select(
+            "subject", F.col("is_wrong").alias("was")
+        )
         was = F.coalesce("was", F.lit(False))
         since = F.unix_micros("since").alias("micros")
         changed = now.join(before, "subject", "left").where(F.col("is_wrong") != was)
@@ -98,7 +100,7 @@ class NoticeBatches(queries.QuerySink):
             F.lit(batch_id).cast("bigint").alias("batch_id"),
         )
         writer = self.query_id(spark)
-        delta.append_once(rows, self.place, writer=writer, batch_id=batch_id, commit={})
+        delta.append_once(rows, self.destination, writer=writer, batch_id=batch_id, commit={})
 
 
 def notice_batches(
@@ -131,16 +133,16 @@ def notice_batches(
         NoticeError: Within a micro-batch: the webhook does not take a message. Nothing is lost: the batch is
             repeated at the next start.
     """
-    place, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
-    log_store.require_log_store(spark, place)
-    mount.require_writable(place)
+    destination, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    log_store.require_log_store(spark, destination)
+    mount.require_writable(destination)
     webhook = Webhook.from_settings(settings)
-    return NoticeBatches(settings.name, place, webhook, notices, checkpoint=location)
+    return NoticeBatches(settings.name, destination, webhook, notices, checkpoint=location)
 
 
-def last_told(spark: SparkSession, place: str) -> DataFrame:
+def last_notices(spark: SparkSession, destination: str) -> DataFrame:
     """Return what was told last of each subject; columns `NOTICES`."""
-    if not delta.is_table(spark, place):
+    if not delta.is_table(spark, destination):
         return spark.createDataFrame([], NOTICES)
     newest = F.max_by(F.struct("*"), "batch_id").alias("newest")
-    return delta.read(spark, place).groupBy(F.col("subject").alias("of")).agg(newest).select("newest.*")
+    return delta.read(spark, destination).groupBy(F.col("subject").alias("of")).agg(newest).select("newest.*")

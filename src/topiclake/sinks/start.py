@@ -92,21 +92,21 @@ def cached(batch: DataFrame) -> Iterator[int]:
 def _write_all(pipeline: str, sinks: Mapping[str, WriteBatch], batch: DataFrame, batch_id: int) -> None:
     with cached(batch):
         for name, write_batch in sinks.items():
-            place = f"sink {name} of pipeline {pipeline} did not take batch {batch_id}"
+            cause = f"sink {name} of pipeline {pipeline} did not take batch {batch_id}"
             try:
                 write_batch(batch, batch_id)
             except TopiclakeError as error:
                 # Without the first one, which is the one that would be told of both.
-                raise type(error)(f"{place}: {error.cause}", error.remedy or _AGAIN, **error.fields) from None
+                raise type(error)(f"{cause}: {error.cause}", error.remedy or _AGAIN, **error.fields) from None
             except PySparkException as error:
                 why = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:300]
                 raise IngestError(
-                    f"{place}: {why}", _AGAIN, pipeline=pipeline, sink=name, batch_id=batch_id
+                    f"{cause}: {why}", _AGAIN, pipeline=pipeline, sink=name, batch_id=batch_id
                 ) from error
             except Exception as error:
                 # What others' exceptions say is not known, and may hold a secret.
                 raise IngestError(
-                    f"{place}: {type(error).__name__}, see the driver's log",
+                    f"{cause}: {type(error).__name__}, see the driver's log",
                     _AGAIN,
                     pipeline=pipeline,
                     sink=name,
@@ -117,7 +117,7 @@ def _write_all(pipeline: str, sinks: Mapping[str, WriteBatch], batch: DataFrame,
 def _require_apart(sinks: Mapping[str, WriteBatch], location: str) -> None:
     if not sinks:
         raise ConfigError("there is no sink", "sinks={'table': delta_batches(…)}", parameter="sinks")
-    places: dict[object, str] = {}
+    destinations: dict[object, str] = {}
     for name, sink in sinks.items():
         if getattr(sink, "checkpoint", location) != location:
             raise ConfigError(
@@ -126,12 +126,12 @@ def _require_apart(sinks: Mapping[str, WriteBatch], location: str) -> None:
                 sink=name,
                 parameter="checkpoint_path",
             )
-        place = getattr(sink, "place", None)
+        destination = getattr(sink, "destination", None)
         # The later one's batches would look like the earlier one's.
-        if place is not None and (other := places.setdefault(place, name)) != name:
+        if destination is not None and (other := destinations.setdefault(destination, name)) != name:
             raise ConfigError(
-                f"the sinks {other} and {name} both write to {place}",
+                f"the sinks {other} and {name} both write to {destination}",
                 "one of them",
                 sinks=(other, name),
-                place=str(place),
+                place=str(destination),
             )

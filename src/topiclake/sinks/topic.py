@@ -30,7 +30,7 @@ class TopicBatches(queries.QuerySink):
     records: Callable[[DataFrame], DataFrame] | None
 
     @property
-    def place(self) -> str | None:
+    def destination(self) -> str | None:
         """The topic, where it is one."""
         return self.writer.topic and f"topic {self.writer.topic}"
 
@@ -74,8 +74,8 @@ def topic_batches(
         KafkaError: The broker cannot be used.
         StorageError: The checkpoint's path cannot be used.
     """
-    place = mount.resolve(dbutils, settings.storage, checkpoint_path)
-    return TopicBatches(Writer.from_settings(settings, topic, id_columns), records, checkpoint=place)
+    destination = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    return TopicBatches(Writer.from_settings(settings, topic, id_columns), records, checkpoint=destination)
 
 
 def start_topic_writer(

@@ -26,7 +26,7 @@ def decode(
     values: DeclaredFormat,
     records: DataFrame,
     layout: Layout,
-    look: TableSnapshot,
+    snapshot: TableSnapshot,
     held: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Judge records as `DeclaredFormat.decode`, and hold their rows against the constraints of a table.
@@ -35,17 +35,17 @@ def decode(
         values: What values mean.
         records: Kafka's columns.
         layout: The rows' other columns.
-        look: At the table.
+        snapshot: Of the table.
         held: Its constraints where a batch was begun, in place of those of today.
     """
-    decoded, held = values.decode(records), look.constraints if held is None else held
+    decoded, held = values.decode(records), snapshot.constraints if held is None else held
     if not held:
         return decoded
 
     def as_rows(records: DataFrame) -> DataFrame:
         return records.select(constraints.RECORD, *_row(layout))
 
-    refused = constraints.with_refused(decoded, F.col("reason") == OK, as_rows, look.columns, held)
+    refused = constraints.with_refused(decoded, F.col("reason") == OK, as_rows, snapshot.columns, held)
     reason = F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(F.col("reason"))
     return refused.withColumn("reason", reason)
 
@@ -75,10 +75,10 @@ def _never_rejected(layout: Layout) -> list[str]:
     return [OK, TOMBSTONE] if layout.skips_tombstones else [OK]
 
 
-def valid_rows(decoded: DataFrame, layout: Layout, look: TableSnapshot = NO_TABLE) -> DataFrame:
+def valid_rows(decoded: DataFrame, layout: Layout, snapshot: TableSnapshot = NO_TABLE) -> DataFrame:
     """Return the rows that belong into the table: the values' columns, then those of the layout."""
     rows = decoded.where(F.col("reason") == OK).select(*_row(layout))
-    return constraints.with_required(rows, look.columns) if look.constraints else rows
+    return constraints.with_required(rows, snapshot.columns) if snapshot.constraints else rows
 
 
 def _row(layout: Layout) -> list[Column]:

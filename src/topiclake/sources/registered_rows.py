@@ -32,7 +32,7 @@ from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, L
 from topiclake.streaming.failure import NOT_LISTED, refused_record
 
 #: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
-IS_VALID = f"{OWN}place"
+IS_VALID = f"{OWN}is_valid"
 
 
 #: Distinct unknown schemas that are looked at in one batch.
@@ -155,12 +155,12 @@ def tally(
 
 
 def as_rows(decoded: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
-    """Return the table's columns and `_topiclake_place BOOLEAN`, one row a record, right or not."""
-    place = is_valid(codecs)
+    """Return the table's columns and `_topiclake_is_valid BOOLEAN`, one row a record, right or not."""
+    is_row = is_valid(codecs)
     if layout.skips_tombstones:
-        place = F.when(F.col("value").isNotNull(), place)
+        is_row = F.when(F.col("value").isNotNull(), is_row)
     rows = evolution.cast_to_table(
-        _row(decoded.select(place.alias(IS_VALID), "*"), codecs, layout, IS_VALID), codecs.table
+        _row(decoded.select(is_row.alias(IS_VALID), "*"), codecs, layout, IS_VALID), codecs.table
     )
     return constraints.with_required(rows, codecs.table) if codecs.constraints else rows
 

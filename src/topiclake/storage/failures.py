@@ -103,8 +103,8 @@ def _opened_by(storage: StorageSettings, path: str) -> StorageSettings | None:
 
     None where no source has such a form.
     """
-    place = urlsplit(path)
-    if place.scheme in ("", "dbfs") or place[:2] == urlsplit(storage.source)[:2]:
+    address = urlsplit(path)
+    if address.scheme in ("", "dbfs") or address[:2] == urlsplit(storage.source)[:2]:
         return storage
     try:
         return StorageSettings.model_validate({"source": path, "mount_point": storage.mount_point})
@@ -150,7 +150,7 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
     has_token = storage.session_token is not None
     good = expiry.still_good(storage)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-    place = (
+    address = (
         f"{'bucket' if storage.kind == 's3a' else 'container'} {urlsplit(source).netloc.partition('@')[0]}"
     )
     return (
@@ -161,7 +161,7 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
             "a store that keeps to it, or, for one driver only, "
             "spark.delta.logStore.s3a.impl=io.delta.storage.S3SingleDriverLogStore",
         ),
-        (_MISSING, "missing", f"cannot be used: there is no {place}", f"create it, or mend {mend}"),
+        (_MISSING, "missing", f"cannot be used: there is no {address}", f"create it, or mend {mend}"),
         (
             _WRONG_MD5,
             "checksum",

@@ -113,5 +113,12 @@ def _last_cause(text: str) -> str:
 def refused_record(*why: Column) -> Column:
     """Raise, and say which record of Kafka's it is and `why`; `progress` finds the sentence again."""
     topic, partition, offset = (F.col(name).cast("string") for name in ("topic", "partition", "offset"))
-    place = [F.lit(f"{FAILFAST} topic "), topic, F.lit(", partition "), partition, F.lit(", offset "), offset]
-    return F.raise_error(F.concat(*place, *why, F.lit(" (end of record)")))
+    location = [
+        F.lit(f"{FAILFAST} topic "),
+        topic,
+        F.lit(", partition "),
+        partition,
+        F.lit(", offset "),
+        offset,
+    ]
+    return F.raise_error(F.concat(*location, *why, F.lit(" (end of record)")))

@@ -6,7 +6,7 @@ https://avro.apache.org/docs/1.12.0/specification/#schema-resolution, as Java's 
 from __future__ import annotations
 
 from topiclake.formats.avro.schema_json import SchemaRefusedError
-from topiclake.formats.avro.schema_tree import MISSING, Field, Node, Parser, child, place
+from topiclake.formats.avro.schema_tree import MISSING, Field, Node, Parser, child, shown_path
 
 PROMOTIONS = {
     ("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double"),
@@ -30,10 +30,10 @@ def _refusal(writer: Node, reader: Node, path: str) -> str | None:
         return next(filter(None, (_refusal(each, reader, path) for each in writer.branches)), None)
     if reader.kind == "union":
         fits = any(_refusal(writer, each, path) is None for each in reader.branches)
-        return None if fits else f"{place(path)}: {writer} is none of {reader}"
+        return None if fits else f"{shown_path(path)}: {writer} is none of {reader}"
     if writer.kind != reader.kind:
         is_promoted = (writer.kind, reader.kind) in PROMOTIONS
-        return None if is_promoted else f"{place(path)}: {writer} cannot be read as {reader}"
+        return None if is_promoted else f"{shown_path(path)}: {writer} cannot be read as {reader}"
     if writer.items:
         return _refusal(writer.items[0], reader.items[0], path + ("[]" if writer.kind == "array" else "{}"))
     return _named_refusal(writer, reader, path) if writer.name else None
@@ -41,17 +41,17 @@ def _refusal(writer: Node, reader: Node, path: str) -> str | None:
 
 def _named_refusal(writer: Node, reader: Node, path: str) -> str | None:
     if writer.short_name != reader.short_name and writer.name not in reader.aliases:
-        return f"{place(path)}: {writer.name} is another type than {reader.name}"
+        return f"{shown_path(path)}: {writer.name} is another type than {reader.name}"
     if writer.size != reader.size:
-        return f"{place(path)}: {writer} cannot be read as {reader}"
+        return f"{shown_path(path)}: {writer} cannot be read as {reader}"
     unknown = set(writer.symbols) - set(reader.symbols)
     if unknown and not reader.default:
-        return f"{place(path)}: {reader.name} lacks the symbol {min(unknown)}"
+        return f"{shown_path(path)}: {reader.name} lacks the symbol {min(unknown)}"
     for each in reader.fields:
         inner = child(path, each.name)
         written = _written(writer, each)
         if written is None and each.default is MISSING:
-            return f"{place(inner)}: the writer lacks it, and it has no default"
+            return f"{shown_path(inner)}: the writer lacks it, and it has no default"
         if written and (refusal := _refusal(written.type, each.type, inner)):
             return refusal
     return None

@@ -63,9 +63,9 @@ def derived_schema(
 def _record(columns: T.StructType, name: str, path: str, timestamps: Timestamps) -> dict[str, Any]:
     fields = []
     for column in columns:
-        place = f"{path}{column.name}"
-        kind = _type(column.dataType, f"{name}_{column.name}", place, timestamps)
-        field: dict[str, Any] = {"name": _legal(column.name, f"column {place}"), "type": kind}
+        column_path = f"{path}{column.name}"
+        kind = _type(column.dataType, f"{name}_{column.name}", column_path, timestamps)
+        field: dict[str, Any] = {"name": _legal(column.name, f"column {column_path}"), "type": kind}
         fields.append(field | {"type": ["null", kind], "default": None} if column.nullable else field)
     return {"type": "record", "name": name, "fields": fields}
 

@@ -108,7 +108,7 @@ def child(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def place(path: str) -> str:
+def shown_path(path: str) -> str:
     """Name a place in a sentence."""
     return f"the value{path}" if path[:1] in ("", "[", "{") else f"field {path}"
 
@@ -161,7 +161,7 @@ class Parser:
         if isinstance(kind, str) and kind in PRIMITIVES:
             return _with_logical(Node(kind), tree, path)
         if kind is None:
-            raise SchemaRefusedError(f"{place(path)}: {json.dumps(tree)[:100]} is no Avro type")
+            raise SchemaRefusedError(f"{shown_path(path)}: {json.dumps(tree)[:100]} is no Avro type")
         return self._node(kind, namespace, path, around, depth + 1)
 
     def _by_name(self, name: str, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Node:
@@ -170,14 +170,14 @@ class Parser:
         for full in (full_name(name, namespace), name):
             if full in self._defined:
                 return self._node(*self._defined[full], path, around, depth)
-        raise SchemaRefusedError(f"{place(path)}: unknown type {name}")
+        raise SchemaRefusedError(f"{shown_path(path)}: unknown type {name}")
 
     def _union(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Node:
         branches = tuple(self._node(each, namespace, path, around, depth + 1) for each in tree)
         marks = [each.name or each.kind for each in branches]
         if "union" in marks or len(set(marks)) < len(marks) or not marks:
             raise SchemaRefusedError(
-                f"{place(path)}: a union of {', '.join(marks) or 'nothing'} is no Avro type"
+                f"{shown_path(path)}: a union of {', '.join(marks) or 'nothing'} is no Avro type"
             )
         return Node("union", branches=branches)
 
@@ -187,17 +187,17 @@ class Parser:
             short = name.rpartition(".")[2]
             raise SchemaRefusedError(f"{short} contains itself (at {path}); Spark has no recursive types")
         if not isinstance(tree.get("fields"), list):
-            raise SchemaRefusedError(f"{place(path)}: {name} is a record without a list of fields")
+            raise SchemaRefusedError(f"{shown_path(path)}: {name} is a record without a list of fields")
         around = (*around, name)
         fields = tuple(self._field(each, inner, path, around, depth) for each in tree["fields"])
         if len({each.name for each in fields}) < len(fields):
-            raise SchemaRefusedError(f"{place(path)}: two fields of {name} have the same name")
+            raise SchemaRefusedError(f"{shown_path(path)}: two fields of {name} have the same name")
         return Node("record", self.new_key(), name, fields=fields, aliases=_aliases(tree, inner))
 
     def _field(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Field:
         name = tree.get("name") if isinstance(tree, dict) else None
         if not isinstance(name, str):
-            raise SchemaRefusedError(f"{place(path)}: a field of {around[-1]} has no name")
+            raise SchemaRefusedError(f"{shown_path(path)}: a field of {around[-1]} has no name")
         self._fields += 1
         if self._fields > MAX_FIELDS:
             raise SchemaRefusedError(f"the schema has more than {MAX_FIELDS} fields, expanded as Spark does")
@@ -208,9 +208,11 @@ class Parser:
         name, inner = own_name(tree, namespace)
         symbols, default = texts(tree.get("symbols")), tree.get("default")
         if list(symbols) != tree.get("symbols") or len(set(symbols)) < len(symbols):
-            raise SchemaRefusedError(f"{place(path)}: {name} is an enum without a list of different symbols")
+            raise SchemaRefusedError(
+                f"{shown_path(path)}: {name} is an enum without a list of different symbols"
+            )
         if wrong := [each for each in symbols if not SYMBOL.fullmatch(each)]:
-            raise SchemaRefusedError(f"{place(path)}: symbol '{wrong[0]}' of {name} is no Avro name")
+            raise SchemaRefusedError(f"{shown_path(path)}: symbol '{wrong[0]}' of {name} is no Avro name")
         known = default if default in symbols else ""
         return Node(
             "enum", self.new_key(), name, symbols=symbols, default=known, aliases=_aliases(tree, inner)
@@ -220,7 +222,7 @@ class Parser:
         name, inner = own_name(tree, namespace)
         size = tree.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise SchemaRefusedError(f"{place(path)}: {name} is a fixed without a size")
+            raise SchemaRefusedError(f"{shown_path(path)}: {name} is a fixed without a size")
         node = Node("fixed", self.new_key(), name, size=size, aliases=_aliases(tree, inner))
         return _with_logical(node, tree, path)
 
@@ -241,7 +243,7 @@ def _with_logical(node: Node, tree: Json, path: str) -> Node:
         return node
     if precision > MAX_PRECISION:
         raise SchemaRefusedError(
-            f"{place(path)}: a decimal of {precision} digits; Spark's hold {MAX_PRECISION}"
+            f"{shown_path(path)}: a decimal of {precision} digits; Spark's hold {MAX_PRECISION}"
         )
     return replace(node, logical=logical, precision=precision, scale=scale)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from topiclake.formats.avro.schema_json import Json, SchemaRefusedError
-from topiclake.formats.avro.schema_tree import MISSING, NULL, Field, Node, child, place, split
+from topiclake.formats.avro.schema_tree import MISSING, NULL, Field, Node, child, shown_path, split
 
 #: Avro's promotions, and no others: each type may be read as those behind it.
 WIDER = ("int", "long", "float", "double")
@@ -164,7 +164,7 @@ def _joined(has_null: bool, branches: tuple[Node, ...]) -> Node:
 
 
 def _refused(path: str, version: Node, reader: Node) -> SchemaRefusedError:
-    return SchemaRefusedError(f"{place(path)}: {version} cannot be read as {reader}")
+    return SchemaRefusedError(f"{shown_path(path)}: {version} cannot be read as {reader}")
 
 
 def _pairs(reader: tuple[Node, ...], version: tuple[Node, ...]) -> dict[int, int]:

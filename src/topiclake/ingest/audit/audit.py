@@ -100,7 +100,7 @@ def _audit_topic(
             *_quarantine_places(spark, resolve(pipeline.quarantine_path), topic),
         ]
     if before is not None:
-        landed = [_begun_since(places, before, topic) for places in landed]
+        landed = [_begun_since(locations, before, topic) for locations in landed]
     ranges = {
         one: within_kafka(
             replace(part, paused=paused.get(one, (None, None))),
@@ -116,29 +116,29 @@ def _audit_topic(
     with lost_offsets.data_loss_errors(
         f"records of topic {topic} while they were audited", "the audit once more"
     ):
-        places = [_held_places(spark, settings, ranges), *landed]
-        report = _report(topic, ranges, _in_ranges(spark, ranges, places), policy)
+        locations = [_held_locations(spark, settings, ranges), *landed]
+        report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
         if settings.kafka.isolation_level == "read_committed" and report.has_rows_without_record:
             # Only then is Kafka read once more: such rows may be of aborted transactions.
-            places.append(_uncommitted_places(spark, settings, ranges))
-            report = _report(topic, ranges, _in_ranges(spark, ranges, places), policy)
+            locations.append(_uncommitted_locations(spark, settings, ranges))
+            report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
         return report
 
 
-# Where each offset is: `partition INT, offset BIGINT, place INT`
+# Where each offset is: `partition INT, offset BIGINT, location INT`
 
 
-def _held_places(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
+def _held_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
     """Return what Kafka holds; records are read, since compaction and transactions leave gaps."""
     records = read_held(spark, settings.kafka, settings.pipeline, ranges)
-    place = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
-    return records.select("partition", "offset", place.alias("place"))
+    location = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
+    return records.select("partition", "offset", location.alias("location"))
 
 
-def _uncommitted_places(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
+def _uncommitted_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
     """Return what Kafka holds of committed, open and aborted transactions."""
     records = read_held(spark, settings.kafka, settings.pipeline, ranges, uncommitted=True)
-    return records.select("partition", "offset", _place(UNCOMMITTED))
+    return records.select("partition", "offset", _location(UNCOMMITTED))
 
 
 def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool) -> list[DataFrame]:
@@ -163,7 +163,7 @@ def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool)
         )
     if re.search(r"\btopic:", origin):
         rows = rows.where(F.coalesce(f"{KAFKA_COLUMN}.topic", F.lit(topic)) == topic)
-    return [rows.select(f"{KAFKA_COLUMN}.partition", f"{KAFKA_COLUMN}.offset", _place(IN_TABLE))]
+    return [rows.select(f"{KAFKA_COLUMN}.partition", f"{KAFKA_COLUMN}.offset", _location(IN_TABLE))]
 
 
 def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataFrame]:
@@ -172,35 +172,35 @@ def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataF
         return []
     rows = replay_claims.read(spark, path).where((F.col("topic") == topic) & F.col("replayed_at").isNull())
     # Claimed by a replay that has not ended: it may have written the row already.
-    place = F.when(F.col("replay").isNull(), WAITING).otherwise(CLAIMED).alias("place")
-    return [rows.select("partition", "offset", place)]
+    location = F.when(F.col("replay").isNull(), WAITING).otherwise(CLAIMED).alias("location")
+    return [rows.select("partition", "offset", location)]
 
 
-def _begun_since(places: DataFrame, before: DataFrame, topic: str) -> DataFrame:
+def _begun_since(locations: DataFrame, before: DataFrame, topic: str) -> DataFrame:
     """Leave out rows that were there when the checkpoint began, as `resumptions.note_rows` noted them."""
-    place = F.when(F.col("is_quarantined"), WAITING).otherwise(IN_TABLE).alias("place")
-    return places.exceptAll(before.where(F.col("topic") == topic).select("partition", "offset", place))
+    location = F.when(F.col("is_quarantined"), WAITING).otherwise(IN_TABLE).alias("location")
+    return locations.exceptAll(before.where(F.col("topic") == topic).select("partition", "offset", location))
 
 
-def _place(place: int) -> Column:
-    return F.lit(place).alias("place")
+def _location(location: int) -> Column:
+    return F.lit(location).alias("location")
 
 
-def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], places: list[DataFrame]) -> DataFrame:
+def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list[DataFrame]) -> DataFrame:
     """Leave out what is before the checkpoint's begin or not committed yet; add `aged BOOLEAN`."""
     bounds = [(one, part.first, part.committed, part.earliest, *part.paused) for one, part in ranges.items()]
     names = ("first", "committed", "earliest", "paused_first", "paused_last")
     schema = ", ".join(["partition INT", *(f"{name} BIGINT" for name in names)])
-    rows = reduce(DataFrame.unionAll, places)
+    rows = reduce(DataFrame.unionAll, locations)
     bounded = rows.join(F.broadcast(spark.createDataFrame(bounds, schema)), "partition", "left")
     # Rows of no partition, or of one that the checkpoint does not know, stay: they are `unknown`.
     inside = "first IS NULL OR offset IS NULL OR (offset >= first AND offset < committed)"
     aged = F.coalesce(F.col("offset") < F.col("earliest"), F.lit(False)).alias("aged")
-    waits = (F.col("place") <= HELD_NULL) & F.col("offset").between(
+    waits = (F.col("location") <= HELD_NULL) & F.col("offset").between(
         F.col("paused_first"), F.col("paused_last")
     )
-    place = F.when(waits, PAUSED).otherwise(F.col("place")).alias("place")
-    return bounded.where(inside).select("partition", "offset", place, aged)
+    location = F.when(waits, PAUSED).otherwise(F.col("location")).alias("location")
+    return bounded.where(inside).select("partition", "offset", location, aged)
 
 
 def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: AuditRules) -> AuditReport:

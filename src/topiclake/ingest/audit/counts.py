@@ -18,13 +18,13 @@ HELD, HELD_NULL, PAUSED, UNCOMMITTED, IN_TABLE, WAITING, CLAIMED = range(7)
 #: 312,500 groups instead of 20 million.
 _BLOCK = 64
 _SETS = {
-    "held": f"place = {HELD}",
-    "nulls": f"place = {HELD_NULL}",
-    "paused": f"place = {PAUSED}",
-    "uncommitted": f"place = {UNCOMMITTED}",
-    "rows": f"place = {IN_TABLE}",
-    "waiting": f"place = {WAITING}",
-    "claimed": f"place = {CLAIMED}",
+    "held": f"location = {HELD}",
+    "nulls": f"location = {HELD_NULL}",
+    "paused": f"location = {PAUSED}",
+    "uncommitted": f"location = {UNCOMMITTED}",
+    "rows": f"location = {IN_TABLE}",
+    "waiting": f"location = {WAITING}",
+    "claimed": f"location = {CLAIMED}",
     "aged": "aged",
 }
 
@@ -42,43 +42,46 @@ class AuditRules:
     compacted: bool = False
 
 
-def count_offsets(places: DataFrame, policy: AuditRules) -> dict[int | None, dict[str, int]]:
+def count_offsets(locations: DataFrame, policy: AuditRules) -> dict[int | None, dict[str, int]]:
     """Count for each partition what is right and what is wrong; names as in `PartitionAudit`.
 
     Args:
-        places: `partition INT, offset BIGINT, place INT, aged BOOLEAN`; `aged` where Kafka no longer tells.
+        locations: `partition INT, offset BIGINT, location INT, aged BOOLEAN`; `aged` where Kafka no longer
+            holds it.
         policy: What else is right.
     """
-    blocks = _counted(places, _BLOCK, policy)
+    blocks = _counted(locations, _BLOCK, policy)
     names = [name for name in blocks.columns if name not in ("partition", "block")]
     sums = blocks.groupBy("partition").agg(*(F.sum(name).cast("bigint").alias(name) for name in names))
     return {row["partition"]: {name: row[name] for name in names} for row in sums.collect()}
 
 
-def find_offsets(places: DataFrame, policy: AuditRules, topic: str) -> list[Finding]:
+def find_offsets(locations: DataFrame, policy: AuditRules, topic: str) -> list[Finding]:
     """Name the first offsets that are wrong, `MAX_FINDINGS` at most; arguments as in `count_offsets`."""
     wrong = " OR ".join(f"{kind} > 0" for kind in KINDS)
-    blocks = _counted(places, _BLOCK, policy).where(wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
+    blocks = (
+        _counted(locations, _BLOCK, policy).where(wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
+    )
     # Collected, since a plan with both would group everything twice.
-    spark, bad = places.sparkSession, blocks.select("partition", "block").collect()
+    spark, bad = locations.sparkSession, blocks.select("partition", "block").collect()
     bad_blocks = spark.createDataFrame(bad, "bad_partition INT, bad_block BIGINT")
     is_bad = F.expr(f"partition <=> bad_partition AND offset div {_BLOCK} <=> bad_block")
-    suspects = places.join(F.broadcast(bad_blocks), is_bad, "left_semi")
+    suspects = locations.join(F.broadcast(bad_blocks), is_bad, "left_semi")
     kinds = F.array_compact(F.array(*(F.when(F.col(kind) > 0, F.lit(kind)) for kind in KINDS)))
     found = _counted(suspects, 1, policy).select("partition", "block", F.explode(kinds).alias("kind"))
     first = found.orderBy("partition", "block", "kind").limit(MAX_FINDINGS).collect()
     return [Finding(topic, row["partition"], row["block"], row["kind"]) for row in first]
 
 
-def _counted(places: DataFrame, width: int, policy: AuditRules) -> DataFrame:
+def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
     """Return `partition, block` and the counts of each block; of `width` 1, `block` is the offset."""
     bit = f"shiftleft(1L, CAST(pmod(offset, {width}) AS INT))"
-    sets = places.groupBy("partition", F.expr(f"offset div {width}").alias("block")).agg(
+    sets = locations.groupBy("partition", F.expr(f"offset div {width}").alias("block")).agg(
         *(
             F.expr(f"coalesce(bit_or(CASE WHEN {seen} THEN {bit} END), 0L)").alias(name)
             for name, seen in _SETS.items()
         ),
-        F.expr(f"count(CASE WHEN place >= {IN_TABLE} THEN offset END)").alias("copies"),
+        F.expr(f"count(CASE WHEN location >= {IN_TABLE} THEN offset END)").alias("copies"),
         # Rows that don't say where they came from.
         F.expr("count_if(offset IS NULL)").alias("untraced"),
     )

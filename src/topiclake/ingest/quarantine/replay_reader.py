@@ -96,7 +96,7 @@ class _Fixed:
     spark: SparkSession
     target: Target
     values: DeclaredFormat
-    look: TableSnapshot | None = None
+    snapshot: TableSnapshot | None = None
 
     def named(self, records: DataFrame) -> DataFrame:
         return records
@@ -109,15 +109,17 @@ class _Fixed:
         return [f"partition {row['partition']}, offset {row['offset']}" for row in wrong]
 
     def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        return declared_rows.valid_rows(self._decoded(records), self.target.schemas.layout, self._look()), {}
+        return declared_rows.valid_rows(
+            self._decoded(records), self.target.schemas.layout, self._snapshot()
+        ), {}
 
     def forget(self) -> None:
-        self.look = None
+        self.snapshot = None
 
     def _decoded(self, records: DataFrame) -> DataFrame:
-        return declared_rows.decode(self.values, records, self.target.schemas.layout, self._look())
+        return declared_rows.decode(self.values, records, self.target.schemas.layout, self._snapshot())
 
-    def _look(self) -> TableSnapshot:
-        if self.look is None:
-            self.look = read_snapshot(self.spark, self.target.table) or NO_TABLE
-        return self.look
+    def _snapshot(self) -> TableSnapshot:
+        if self.snapshot is None:
+            self.snapshot = read_snapshot(self.spark, self.target.table) or NO_TABLE
+        return self.snapshot

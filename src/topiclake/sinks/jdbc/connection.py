@@ -84,7 +84,7 @@ class Database:
         return self.kind == "postgresql"
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """What errors call it."""
         return f"{self.kind} database {self.name} on {self.host}:{self.port}"
 

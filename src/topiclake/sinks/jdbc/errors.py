@@ -99,7 +99,7 @@ def persist(database: Database, what: str, once: Callable[[], Answer], *, patien
     def log(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         said = database.without_login(text(error)) if error else ""
-        _LOG.warning("%s, %s: %s; next try in %.1f s", what, database.place, said, state.upcoming_sleep)
+        _LOG.warning("%s, %s: %s; next try in %.1f s", what, database.address, said, state.upcoming_sleep)
 
     repeated = Retrying(
         retry=retry_if_exception(is_transient),
@@ -122,9 +122,9 @@ def failed(database: Database, what: str, error: BaseException, patience: float)
     gave_up = f"; gave up after {patience:.0f} s" if patience and is_transient(error) else ""
     shown = database.without_login(said)[:500] + (f" ({found})" if found else "")
     return DatabaseError(
-        f"{what}, {database.place}: {shown}{gave_up}",
+        f"{what}, {database.address}: {shown}{gave_up}",
         remedy,
-        server=database.place,
+        server=database.address,
         code=found,
         detail=database.without_login(said)[:500],
     )

@@ -52,9 +52,9 @@ class UpsertBatches(queries.QuerySink):
         return f"pipeline {self.pipeline}, table {self.shape.table}"
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         """Where it writes to, told from other places."""
-        return f"{self.database.place}, table {self.shape.table}"
+        return f"{self.database.address}, table {self.shape.table}"
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch, unless the database has it."""
@@ -155,9 +155,9 @@ def upsert_batches(
     """
     database = Database.from_settings(settings)
     shape = TableSchema.of(database.kind, table, rows.schema, keys)
-    place = mount.resolve(dbutils, settings.storage, checkpoint_path)
-    mount.require_writable(place)
-    target = UpsertBatches(settings.name, database, shape, replaces, checkpoint=place)
+    destination = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    mount.require_writable(destination)
+    target = UpsertBatches(settings.name, database, shape, replaces, checkpoint=destination)
 
     def prepare() -> None:
         for needed in (jdbc_tables.batches(shape.kind), jdbc_tables.quarantine(shape.kind, table)):
