@@ -28,8 +28,8 @@ from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.ingest.quarantine import replay_claims
-from topiclake.ingest.quarantine.replay_reader import Reading, reading
 from topiclake.ingest.quarantine.views import quarantine_reasons, quarantine_rows, require_reasons
+from topiclake.ingest.row_decoder import RowDecoder, decoder_for
 from topiclake.ingest.targets import Target, target
 from topiclake.session import require_avro_limits
 from topiclake.storage.failures import storage_errors
@@ -90,7 +90,7 @@ def replay_quarantine(
             return ReplayReport()
     require_avro_limits(spark)
     log_store.require_log_store(spark, to.quarantine)
-    read = reading(spark, to, settings.pipeline)
+    read = decoder_for(spark, to, settings.pipeline)
     return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), read).run()
 
 
@@ -102,7 +102,7 @@ class _Replay:
     target: Target
     topic: str
     reasons: tuple[str, ...]
-    reading: Reading
+    decoder: RowDecoder
 
     def run(self) -> ReplayReport:
         looked_at = self._retried(lambda: self._open().count())
@@ -122,7 +122,7 @@ class _Replay:
 
     def _rows(self) -> DataFrame:
         rows = replay_claims.read(self.spark, self.target.quarantine)
-        return self.reading.named(rows.where(F.col("topic") == self.topic))
+        return self.decoder.tag(rows.where(F.col("topic") == self.topic))
 
     def _open(self) -> DataFrame:
         """Return the rows that wait, and those that are claimed and not marked yet."""
@@ -138,16 +138,16 @@ class _Replay:
         return {row["reason"]: row["count"] for row in rows.collect()}
 
     def _claim(self) -> None:
-        """Step 1, for rows that are right now."""
+        """Step 1, for rows that are valid now."""
         waiting = self._open().where("replay IS NULL")
-        right = self.reading.right(waiting)
-        if not right.isEmpty():
-            replay_claims.claim(self.spark, self.target.quarantine, right, uuid4().hex)
+        valid = self.decoder.valid(waiting)
+        if not valid.isEmpty():
+            replay_claims.claim(self.spark, self.target.quarantine, valid, uuid4().hex)
 
     def _finish(self, claim: str) -> int:
         """Do steps 2 and 3, whether or not they were done before; return how many rows were marked."""
         claimed = self._rows().where(F.col("replay") == claim).dropDuplicates(["partition", "offset"])
-        lost = self.reading.lost(claimed)
+        lost = self.decoder.invalid(claimed)
         writer = f"replay/{claim}"
         if not lost:
             self._append(claimed, writer)
@@ -164,9 +164,9 @@ class _Replay:
         return replay_claims.mark(self.spark, self.target.quarantine, claim)
 
     def _append(self, claimed: DataFrame, writer: str) -> None:
-        placed, how = self.reading.placed(claimed)
+        rows, how = self.decoder.rows(claimed)
         commit = {"pipeline": self.target.pipeline, "run": self.target.run} | how
-        delta.append_once(placed, self.target.table, writer=writer, batch_id=0, commit=commit)
+        delta.append_once(rows, self.target.table, writer=writer, batch_id=0, commit=commit)
 
     def _retried(self, step: Callable[[], _Result]) -> _Result:
         """Do a step again when another writer was faster: to read rows may change the table, too."""
@@ -176,7 +176,7 @@ class _Replay:
             except PySparkException as error:
                 if not delta.is_conflict(error):
                     raise
-                self.reading.forget()
+                self.decoder.refresh()
                 time.sleep(random.uniform(0, 0.1 * attempt))  # noqa: S311 (so that two do not meet again)
         return step()
 

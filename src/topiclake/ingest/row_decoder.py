@@ -1,4 +1,4 @@
-"""How a replay reads quarantined records: as the ingest of the same pipeline would today."""
+"""How records become rows, whatever names their columns: a registry's schemas or the configuration."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from topiclake.sources.layout import Layout
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
 
 
-class Reading(Protocol):
-    """What a replay asks of a value format."""
+class RowDecoder(Protocol):
+    """Decodes records as the ingest of the same pipeline would now."""
 
-    def named(self, records: DataFrame) -> DataFrame:
-        """Return rows of the quarantine table, ready to be read."""
+    def tag(self, records: DataFrame) -> DataFrame:
+        """Return records, ready to be decoded."""
 
-    def right(self, records: DataFrame) -> DataFrame:
+    def valid(self, records: DataFrame) -> DataFrame:
         """Return those of `records` that are rows of the table now."""
 
-    def lost(self, records: DataFrame) -> list[str]:
-        """Say in words what is not right of records that were right before; at most ten."""
+    def invalid(self, records: DataFrame) -> list[str]:
+        """Say in words what is not valid of records that were valid before; at most ten."""
 
-    def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        """Return right records as rows of the table, and what its history keeps of how they were read."""
+    def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
+        """Return valid records as rows of the table, and what its history keeps of how they were decoded."""
 
-    def forget(self) -> None:
-        """Look at the table anew: another writer was faster."""
+    def refresh(self) -> None:
+        """Read the table's snapshot again: another writer was faster."""
 
 
-def reading(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> Reading:
-    """Return how the values of a pipeline are read."""
+def decoder_for(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> RowDecoder:
+    """Return the decoder of a pipeline's values."""
     if pipeline.is_registered:
         return _Registered(spark, target, target.batch_schemas())
-    return _Fixed(spark, target, DeclaredFormat.from_settings(pipeline))
+    return _Declared(spark, target, DeclaredFormat.from_settings(pipeline))
 
 
 @dataclass(frozen=True)
@@ -51,28 +51,28 @@ class _Registered:
     target: Target
     schemas: BatchSchemas
 
-    def named(self, records: DataFrame) -> DataFrame:
+    def tag(self, records: DataFrame) -> DataFrame:
         codecs = self.schemas.current(self.spark)
         return avro_plain.tag_plain_records(records, codecs.value, self.schemas.plain(codecs))
 
-    def right(self, records: DataFrame) -> DataFrame:
+    def valid(self, records: DataFrame) -> DataFrame:
         codecs = self._learn(records)
         return registered_rows.decode(records, codecs, self.target.schemas.layout).where(
             registered_rows.is_valid(codecs)
         )
 
-    def lost(self, records: DataFrame) -> list[str]:
+    def invalid(self, records: DataFrame) -> list[str]:
         # Claimed by another replay, rows may name schemas that this one has not learnt.
         layout, known = self.target.schemas.layout, self.schemas.current(self.spark)
-        return _wrong(records, known, layout) and _wrong(records, self._learn(records), layout)
+        return _invalid(records, known, layout) and _invalid(records, self._learn(records), layout)
 
-    def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
+    def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
         codecs = self.schemas.current(self.spark)
         layout = self.target.schemas.layout
         flat = registered_rows.as_rows(registered_rows.decode(records, codecs, layout), codecs, layout)
         return registered_rows.valid_rows(flat), {"schemas": codecs.keys}
 
-    def forget(self) -> None:
+    def refresh(self) -> None:
         self.schemas.forget()
 
     def _learn(self, records: DataFrame) -> Codecs:
@@ -83,37 +83,37 @@ class _Registered:
         return self.schemas.current(self.spark)
 
 
-def _wrong(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
-    """Return the schemas of records that are not right, in words; at most ten."""
-    wrong = registered_rows.decode(claimed, codecs, layout).where(~registered_rows.is_valid(codecs))
-    found = wrong.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
+def _invalid(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
+    """Return the schemas of records that are not valid, in words; at most ten."""
+    invalid = registered_rows.decode(claimed, codecs, layout).where(~registered_rows.is_valid(codecs))
+    found = invalid.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
     named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in codecs.parts}
     return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
 
 
 @dataclass
-class _Fixed:
+class _Declared:
     spark: SparkSession
     target: Target
     values: DeclaredFormat
     snapshot: TableSnapshot | None = None
 
-    def named(self, records: DataFrame) -> DataFrame:
+    def tag(self, records: DataFrame) -> DataFrame:
         return records
 
-    def right(self, records: DataFrame) -> DataFrame:
+    def valid(self, records: DataFrame) -> DataFrame:
         return self._decoded(records).where("reason = 'ok'")
 
-    def lost(self, records: DataFrame) -> list[str]:
-        wrong = self._decoded(records).where("reason <> 'ok'").limit(10).collect()
-        return [f"partition {row['partition']}, offset {row['offset']}" for row in wrong]
+    def invalid(self, records: DataFrame) -> list[str]:
+        invalid = self._decoded(records).where("reason <> 'ok'").limit(10).collect()
+        return [f"partition {row['partition']}, offset {row['offset']}" for row in invalid]
 
-    def placed(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
+    def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
         return declared_rows.valid_rows(
             self._decoded(records), self.target.schemas.layout, self._snapshot()
         ), {}
 
-    def forget(self) -> None:
+    def refresh(self) -> None:
         self.snapshot = None
 
     def _decoded(self, records: DataFrame) -> DataFrame:
