@@ -125,7 +125,7 @@ torture-short:  ## the same with 15 kills and a minute for each way to write (ab
 	@$(MAKE) torture RECORDS=60000 KILLS=4 KIND_KILLS=1 WRITE_SECONDS=60
 
 faults: setup  ## break each guard once, and see its test fail (half an hour at most)
-	$(PY) -m bench.plant_faults
+	$(PY) -m tests.mutation.plant_faults
 
 screenshots: setup chromium  ## the README's pictures of the dashboard, of real streams (about two minutes)
 	$(PY) docs/images/screenshots.py

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from bench.faults import FAULTS
 from bench.rounds import PROJECT
+from tests.mutation.faults import FAULTS
 from tests.selection import always_runs
 
 PAGE = (PROJECT / "docs" / "reliability.md").read_text("utf-8")

@@ -2,8 +2,8 @@
 
 Two copies, as there are two cores: while one JVM starts, the other one works.
 
-python -m bench.plant_faults
-python -m bench.plant_faults --only replay
+python -m tests.mutation.plant_faults
+python -m tests.mutation.plant_faults --only replay
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from queue import SimpleQueue
 
 import click
 
-from bench.faults import FAULTS, Fault
 from bench.rounds import PROJECT, console
+from tests.mutation.faults import FAULTS, Fault
 
 #: What pytest exits with: all green, some red. Everything else says nothing about a guard.
 GREEN, RED = 0, 1

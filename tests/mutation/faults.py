@@ -54,7 +54,9 @@ class Fault:
             ValueError: The guard does not stand there exactly once.
         """
         if text.count(self.right) != 1:
-            raise ValueError(f"{self.guard}: its text is not once in {self.source}; mend bench/faults.py")
+            raise ValueError(
+                f"{self.guard}: its text is not once in {self.source}; mend tests/mutation/faults.py"
+            )
         return text.replace(self.right, self.wrong)
 
     @property
