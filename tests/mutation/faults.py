@@ -54,9 +54,7 @@ class Fault:
             ValueError: The guard does not stand there exactly once.
         """
         if text.count(self.right) != 1:
-            raise ValueError(
-                f"{self.guard}: its text is not once in {self.source}; mend tests/mutation/faults.py"
-            )
+            raise ValueError(f"{self.guard}: its text is not once in {self.source}; mend this file")
         return text.replace(self.right, self.wrong)
 
     @property
