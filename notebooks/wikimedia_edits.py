@@ -92,8 +92,7 @@ print(tl.propose_schemas(wikimedia.edit_counts(per_window), settings, topic=proc
 
 # COMMAND ----------
 
-
-# DBTITLE 1,Closed windows to Kafka; a new version of the changes starts this again by itself
+# DBTITLE 1,Closed windows to Kafka
 def start_counts():
     """Start the stream of closed windows; its schemas are those that the registry lists now."""
     edits = wikimedia.wikimedia_edits(tl.read_values(spark, settings))
@@ -106,7 +105,9 @@ def start_counts():
         checkpoint_path=f"{settings.pipeline.checkpoint_path}_processed",
     )
 
+# COMMAND ----------
 
+# DBTITLE 1,A new version of the changes starts it again by itself
 to_kafka = tl.start_restarted(start_counts)
 to_kafka.await_caught_up(trigger)
 

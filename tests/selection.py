@@ -18,13 +18,13 @@ MARKS = ("slow", *ONLY_IN_ALL)
 #: The dearest files of a whole run, dearest first: a file stays on one worker, so these must not begin last.
 LONGEST_FIRST = (
     "integration/test_stores.py",
-    "spark/test_micro_batch.py",
+    "spark/ingest/test_micro_batch.py",
     "integration/test_cluster.py",
     "notebooks/test_databricks.py",
-    "spark/test_replay.py",
+    "spark/ingest/test_replay.py",
     "integration/test_topics.py",
     "integration/test_crashes.py",
-    "spark/test_audit.py",
+    "spark/ingest/test_audit.py",
     "notebooks/test_gps.py",
     "docs/test_readme.py",
     "integration/test_renewal.py",
@@ -39,8 +39,8 @@ LONGEST_FIRST = (
     "integration/test_registry_outage.py",
     "integration/test_json.py",
     "integration/test_registered_values.py",
-    "spark/test_tables.py",
-    "spark/test_decode.py",
+    "spark/ingest/test_tables.py",
+    "spark/formats/test_decode.py",
 )
 #: Seconds that a test spent on fixtures of the whole session, which it is not to blame for.
 SHARED_SECONDS = "shared_seconds"

@@ -81,7 +81,7 @@ def test_what_is_right_with_a_mended_schema_is_replayed_once(hits):
 def test_what_a_users_deserializer_reads_is_in_the_table_and_the_rest_in_quarantine(hits):
     given = {
         "value_format": "custom",
-        "deserializer": "tests.spark.user_deserializer:semicolons",
+        "deserializer": "tests.spark.formats.user_deserializer:semicolons",
         "value_schema": "id INT NOT NULL, name STRING",
     }
     assert hits.publish(0, partitions=1).records == 0

@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 import topiclake as tl
 from tests.environment import Unmounted, succeeded
 from tests.integration import killed_edits
-from tests.unit.sse_server import event_id, serving
+from tests.unit.examples.sse_server import event_id, serving
 from tests.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EventStreamError, NewSchemaError

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-_MICRO_BATCH = "tests/spark/test_micro_batch.py"
-_REPLAY = "tests/spark/test_replay.py"
-_AUDIT = "tests/spark/test_audit.py"
+_MICRO_BATCH = "tests/spark/ingest/test_micro_batch.py"
+_REPLAY = "tests/spark/ingest/test_replay.py"
+_AUDIT = "tests/spark/ingest/test_audit.py"
 _TOPICS = "tests/integration/test_topics.py"
 _VALUES = "tests/integration/test_registered_values.py"
 _RESUME = "tests/integration/test_resume.py"
 _OUTAGE = "tests/integration/test_registry_outage.py"
 _REGISTRY = "tests/integration/test_registry_faults.py"
 _LATE = "tests/integration/test_late.py"
-_BOMBS = "tests/spark/test_bombs.py"
+_BOMBS = "tests/spark/formats/test_bombs.py"
 _WAITS = "running_queries_wait_for_their_registries_and_go_on_by_themselves"
 _ABORTED = "records_of_aborted_transactions_are_left_out_and_rows_of_them_named"
 _ALL_COUNTED = "counted_and_late_rows_are_together_what_a_batch_counts"
@@ -70,7 +70,7 @@ FAULTS = (
         "formats/codec",
         "return result[END_FIELD].eqNullSafe(END)",
         "return result[END_FIELD].isNotNull()",
-        "tests/spark/test_decode.py",
+        "tests/spark/formats/test_decode.py",
         "bytes_behind_the_record_are_undecodable",
     ),
     Fault(
@@ -78,7 +78,7 @@ FAULTS = (
         "formats/avro/decoding",
         "return F.when(F.spark_partition_id() >= 0, cases)",
         "return cases",
-        "tests/spark/test_decode.py",
+        "tests/spark/formats/test_decode.py",
         "each_schema_is_decoded_once_in_the_plan",
     ),
     Fault(
@@ -166,7 +166,7 @@ FAULTS = (
         "formats/protobuf/schema",
         "if not _FILE_NAME.fullmatch(name):",
         "if False:",
-        "tests/unit/test_protobuf_schema.py",
+        "tests/unit/formats/test_protobuf_schema.py",
         "the_name_of_a_reference_is_no_option_and_no_path_elsewhere",
     ),
     Fault(

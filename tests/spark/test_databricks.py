@@ -71,9 +71,9 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.kafka_admin, "require_topics", lambda *_, **__: None)
     monkeypatch.setattr(ingest.checkpoint, "progress", lambda *_: Progress(NONE, NONE, None))
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
-    monkeypatch.setattr(ingest.lost_offsets, "require_or_keep", lambda *_: {})
+    monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: {})
     monkeypatch.setattr(ingest, "require_avro_limits", lambda _: None)
-    monkeypatch.setattr(ingest, "look_at", lambda *_: TableSnapshot(StructType()))
+    monkeypatch.setattr(ingest, "read_snapshot", lambda *_: TableSnapshot(StructType()))
     monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))
     with pytest.raises(StartedError):
         ingest.start_ingest(None, settings, NoDbutils())

@@ -1,6 +1,6 @@
 """Whether a Delta table can take rows of another type, and what it must be told first.
 
-Source: https://docs.delta.io/delta-type-widening/ and runs against Delta 4.4 (tests/spark/test_evolution.py).
+Source: https://docs.delta.io/delta-type-widening/ and runs against Delta 4.4 (`test_evolution`).
 """
 
 from __future__ import annotations

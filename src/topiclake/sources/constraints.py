@@ -1,7 +1,7 @@
 """What a Delta table demands of its rows, so that a record which breaks it goes to quarantine.
 
 Delta ends a commit at the first such row, and a query that repeats its batch ends there again.
-Source: https://docs.delta.io/delta-constraints/ and runs against Delta 4.4 (tests/spark/test_constraints.py).
+Source: https://docs.delta.io/delta-constraints/ and runs against Delta 4.4 (`test_constraints`).
 """
 
 from __future__ import annotations
