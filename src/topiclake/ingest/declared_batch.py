@@ -125,16 +125,7 @@ def _write(
     )
     found = observation.counts(f"batch {batch_id} is in {target.table}", observed) if is_counted else None
     if found is None:
-        commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
-        batch_offsets.require_same(
-            commit, offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch_id
-        )
-        _require_same(target, meaning, commit)
-        held = {} if commit is None else commit["constraints"]
-        write_rejected(
-            target, values, decode(values, records, layout, state.snapshot, held), writer, batch_id
-        )
-        report_earlier_counts(target, records, batch_id)
+        _resume_batch(state, target, values, records, batch_id, offsets)
         return
     report_counts(target, spark, batch_id, TableCount(target.table, found[OK], None, writer))
     if found["left"]:
@@ -143,6 +134,28 @@ def _write(
         count = TableCount(target.quarantine, found["left"], reasons, writer)
         report_counts(target, spark, batch_id, count)
     state.has_written = True
+
+
+def _resume_batch(
+    state: _TableState,
+    target: Target,
+    values: DeclaredFormat,
+    records: DataFrame,
+    batch_id: int,
+    offsets: Ranges,
+) -> None:
+    """Do what an earlier attempt did not get to, after its first commit."""
+    spark = records.sparkSession
+    writer = writer_name(target, spark)
+    commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
+    batch_offsets.require_same(
+        commit, offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch_id
+    )
+    _require_same(target, values.meaning(str(spark.conf.get("spark.sql.session.timeZone"))), commit)
+    constraints = {} if commit is None else commit["constraints"]
+    decoded = decode(values, records, target.schemas.layout, state.snapshot, constraints)
+    write_rejected(target, values, decoded, writer, batch_id)
+    report_earlier_counts(target, records, batch_id)
 
 
 def _require_same(target: Target, meaning: str, commit: Mapping[str, Any] | None) -> None:

@@ -32,7 +32,7 @@ from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import LATE, Target, report_counts, report_earlier_counts, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK, REFUSED_BY_TABLE, UNDECODABLE
-from topiclake.schema_registry.wire_format import SchemaKey
+from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.sources.registered_rows import Tally
@@ -295,12 +295,7 @@ def _write_rejected(
     tally = registered_rows.tally(tagged, known, layout)
     if not tally.reasons:
         return
-    if UNDECODABLE in tally.reasons:
-        schemas.refresh_plain()
-    if REFUSED_BY_TABLE in tally.reasons:
-        # Its constraint may be gone.
-        schemas.forget()
-    unknown = schemas.look_up(tally.late)
+    unknown = _learn(schemas, tally)
     codecs = schemas.current(batch.spark)
     plain = schemas.plain(codecs)
     tagged = avro_plain.tag_plain_records(remaining, codecs.value, plain)
@@ -336,6 +331,16 @@ def _write_rejected(
     if reasons is not None:
         path, rows_written = batch.target.quarantine, sum(reasons.values())
         _report_rejected(batch, tally, late, TableCount(path, rows_written, reasons, batch.state.writer))
+
+
+def _learn(schemas: BatchSchemas, tally: Tally) -> dict[Part, set[SchemaKey]]:
+    """Ask for what rejected records may need, and return the schemas that the registry does not know."""
+    if UNDECODABLE in tally.reasons:
+        schemas.refresh_plain()
+    if REFUSED_BY_TABLE in tally.reasons:
+        # Its constraint may be gone.
+        schemas.forget()
+    return schemas.look_up(tally.late)
 
 
 def _write_late(batch: Batch, rows: DataFrame, pinned: Mapping[str, object]) -> bool:

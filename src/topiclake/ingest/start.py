@@ -64,14 +64,14 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     several = settings.pipeline.has_table_for_each
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
         mount.require_writable(location)
-    followers = _followers(settings, dbutils)
+    hooks = _hooks(settings, dbutils)
     try:
-        query = _start(spark, settings, dbutils, to, followers)
+        query = _start(spark, settings, dbutils, to, hooks)
     except BaseException:
-        batch_hooks.close(followers)
+        batch_hooks.close(hooks)
         raise
-    if followers:
-        batch_hooks.close_with(query, followers)
+    if hooks:
+        batch_hooks.close_with(query, hooks)
     return query
 
 
@@ -80,7 +80,7 @@ def _start(
     settings: Settings,
     dbutils: Any,  # noqa: ANN401
     to: Target,
-    followers: Sequence[CommitHook],
+    hooks: Sequence[CommitHook],
 ) -> StreamingQuery:
     several = _topics(settings, dbutils, to) if settings.pipeline.has_table_for_each else None
     with storage_errors(settings.storage, to.checkpoint):
@@ -94,26 +94,22 @@ def _start(
     with storage_errors(settings.storage, to.checkpoint):
         new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, to.checkpoint, before.position))
     is_new = bool(new_ids) and before.position is None
-    for follower in followers:
-        follower.begin()
+    for hook in hooks:
+        hook.begin()
     keep_ids = partial(_keep_ids, spark, settings, to.checkpoint, new_ids)
     # A new checkpoint shows so that it can be written. In another one the ids wait until nothing else
     # refuses the start: the next one must find what was lost until then.
     write_batch = _writer(spark, settings, to, several, before_table=keep_ids if is_new else None)
-    if followers:
+    if hooks:
         if settings.pipeline.has_table_for_each:
-            _follow_resumed(spark, to, followers)
-        write_batch = batch_hooks.with_hooks(write_batch, followers, to.checkpoint, to.start)
+            _run_for_resumed(spark, to, hooks)
+        write_batch = batch_hooks.with_hooks(write_batch, hooks, to.checkpoint, to.start)
     if several is None and not settings.pipeline.fail_on_data_loss:
         client = kafka_client.client_settings(settings.kafka)
-        watch = lost_offsets.LossCheck(settings.name, to.checkpoint, to.start, client)
-        write_batch = partial(lost_offsets.write_watched, watch, write_batch)
-    records = kafka_source.read_topic(
-        spark,
-        settings.kafka,
-        settings.pipeline,
-        known=known if several is not None else {},
-    )
+        loss_check = lost_offsets.LossCheck(settings.name, to.checkpoint, to.start, client)
+        write_batch = partial(lost_offsets.write_watched, loss_check, write_batch)
+    in_checkpoint = known if several is not None else {}
+    records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint)
     keep_ids()
     automatic_replay.run_at_start(spark, settings, dbutils)
     query = queries.start_batches(
@@ -138,14 +134,14 @@ def _keep_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[
     new_ids.clear()
 
 
-def _follow_resumed(spark: SparkSession, to: Target, followers: Sequence[CommitHook]) -> None:
-    """Follow what was written at the start: all that is done, also of topics that were paused."""
+def _run_for_resumed(spark: SparkSession, to: Target, hooks: Sequence[CommitHook]) -> None:
+    """Call the hooks for what was written at the start: all that is done, also of topics that were paused."""
     done = checkpoint.last_committed(spark, to.checkpoint)
     if done != NONE:
-        batch_hooks.run_hooks(followers, to.start, CommittedBatch(spark, to.checkpoint, done))
+        batch_hooks.run_hooks(hooks, to.start, CommittedBatch(spark, to.checkpoint, done))
 
 
-def _followers(settings: Settings, dbutils: Any) -> list[CommitHook]:  # noqa: ANN401
+def _hooks(settings: Settings, dbutils: Any) -> list[CommitHook]:  # noqa: ANN401
     """Return what comes behind each batch."""
     pipeline = settings.pipeline
     found: list[CommitHook] = []

@@ -208,34 +208,7 @@ def propose_schemas(
         SchemaRegistryError: The registry cannot be used.
     """
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
-    if schema_in not in ("prefix", "header"):
-        raise ConfigError(
-            f"schema_in is {schema_in!r}; allowed: prefix, header",
-            "schema_in='prefix'",
-            parameter="schema_in",
-            found=schema_in,
-            allowed=("prefix", "header"),
-        )
-    if len(topics) != 1 and "topic" not in rows.columns:
-        raise ConfigError(
-            f"{len(topics)} topics, and no column topic that says where a row goes",
-            "a column topic, or one topic",
-            topics=topics,
-        )
-    if missing := [name for name in key if name not in rows.columns]:
-        raise ConfigError(
-            f"key names {missing[0]}, which the rows don't have",
-            f"some of {', '.join(rows.columns)}",
-            parameter="key",
-            column=missing[0],
-        )
-    if len(key) > 1 and not avro_key:
-        raise ConfigError(
-            "a key of several columns is Avro",
-            "avro_key=True, or key=['<one column>']",
-            parameter="key",
-            columns=tuple(key),
-        )
+    _require_possible(rows.columns, topics, key, avro_key=avro_key, schema_in=schema_in)
     columns = rows.schema
     value = T.StructType([columns[name] for name in _values(columns.names)])
     name = _record_name(topics[0])
@@ -255,6 +228,40 @@ def propose_schemas(
         for each in dict.fromkeys(of.values())
     }
     return Proposal(registry, topics, schemas, subjects, refusals, columns, tuple(key), schema_in == "header")
+
+
+def _require_possible(
+    columns: Sequence[str], topics: Sequence[str], key: Sequence[str], *, avro_key: bool, schema_in: str
+) -> None:
+    """Check the arguments of `propose_schemas`; raises its ConfigError."""
+    if schema_in not in ("prefix", "header"):
+        raise ConfigError(
+            f"schema_in is {schema_in!r}; allowed: prefix, header",
+            "schema_in='prefix'",
+            parameter="schema_in",
+            found=schema_in,
+            allowed=("prefix", "header"),
+        )
+    if len(topics) != 1 and "topic" not in columns:
+        raise ConfigError(
+            f"{len(topics)} topics, and no column topic that says where a row goes",
+            "a column topic, or one topic",
+            topics=topics,
+        )
+    if missing := [name for name in key if name not in columns]:
+        raise ConfigError(
+            f"key names {missing[0]}, which the rows don't have",
+            f"some of {', '.join(columns)}",
+            parameter="key",
+            column=missing[0],
+        )
+    if len(key) > 1 and not avro_key:
+        raise ConfigError(
+            "a key of several columns is Avro",
+            "avro_key=True, or key=['<one column>']",
+            parameter="key",
+            columns=tuple(key),
+        )
 
 
 def _values(columns: Sequence[str]) -> list[str]:

@@ -95,60 +95,58 @@ class Backoff:
         self._seconds, self._why = self.SHORTEST_SECONDS, None
 
 
-#: By checkpoint and follower: the start of its query, and the last problem; each is logged once a start.
+#: By checkpoint and hook: the start of its query, and the last problem; each is logged once a start.
 _problems: dict[tuple[str, str], tuple[str, str]] = {}
 
 
-def with_hooks(
-    write_batch: WriteBatch, followers: Sequence[CommitHook], location: str, start: str
-) -> WriteBatch:
-    """Return what writes a micro-batch, and then calls each of the followers.
+def with_hooks(write_batch: WriteBatch, hooks: Sequence[CommitHook], location: str, start: str) -> WriteBatch:
+    """Return what writes a micro-batch, and then calls each of the hooks.
 
     Args:
         write_batch: Writes it.
-        followers: What an error of theirs costs is a line in the log.
+        hooks: What an error of theirs costs is a line in the log.
         location: The checkpoint, as Spark reads it.
         start: Names one start of the query.
     """
-    return partial(_write, write_batch, followers, location, start)
+    return partial(_write, write_batch, hooks, location, start)
 
 
 def _write(
     write_batch: WriteBatch,
-    followers: Sequence[CommitHook],
+    hooks: Sequence[CommitHook],
     location: str,
     start: str,
     records: DataFrame,
     batch_id: int,
 ) -> None:
     began = time.time()
-    for follower in followers:
+    for hook in hooks:
         # Where it cannot, the call behind the batch tells why.
         with contextlib.suppress(Exception):
-            follower.begin()
+            hook.begin()
     write_batch(records, batch_id)
-    run_hooks(followers, start, CommittedBatch(records.sparkSession, location, batch_id, began))
+    run_hooks(hooks, start, CommittedBatch(records.sparkSession, location, batch_id, began))
 
 
-def run_hooks(followers: Sequence[CommitHook], start: str, batch: CommittedBatch) -> None:
-    """Call each of the followers; a problem is logged when it is new."""
-    for follower in followers:
+def run_hooks(hooks: Sequence[CommitHook], start: str, batch: CommittedBatch) -> None:
+    """Call each of the hooks; a problem is logged when it is new."""
+    for hook in hooks:
         try:
-            follower(batch)
+            hook(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the query goes on
             problem = " ".join(str(error).split())[:500]
-            if _problems.get((batch.checkpoint, follower.what)) != (start, problem):
-                _log.warning("%s failed; the query goes on: %s", follower.what, problem)
-            _problems[batch.checkpoint, follower.what] = start, problem
+            if _problems.get((batch.checkpoint, hook.what)) != (start, problem):
+                _log.warning("%s failed; the query goes on: %s", hook.what, problem)
+            _problems[batch.checkpoint, hook.what] = start, problem
         else:
-            _problems.pop((batch.checkpoint, follower.what), None)
+            _problems.pop((batch.checkpoint, hook.what), None)
 
 
-def close_with(query: StreamingQuery, followers: Sequence[CommitHook]) -> None:
-    """Close followers at the end of a query, or of this process."""
-    closing = partial(close, followers)
+def close_with(query: StreamingQuery, hooks: Sequence[CommitHook]) -> None:
+    """Close hooks at the end of a query, or of this process."""
+    closing = partial(close, hooks)
     atexit.register(closing)
-    threading.Thread(target=_close_with, args=(query, closing), name="followers", daemon=True).start()
+    threading.Thread(target=_close_with, args=(query, closing), name="hooks", daemon=True).start()
 
 
 def _close_with(query: StreamingQuery, closing: Callable[[], None]) -> None:
@@ -159,7 +157,7 @@ def _close_with(query: StreamingQuery, closing: Callable[[], None]) -> None:
     atexit.unregister(closing)
 
 
-def close(followers: Sequence[CommitHook]) -> None:
+def close(hooks: Sequence[CommitHook]) -> None:
     """Close each of them; twice does nothing."""
-    for follower in followers:
-        follower.close()
+    for hook in hooks:
+        hook.close()
