@@ -52,7 +52,7 @@ _CONF = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
 def is_databricks() -> bool:
-    """Tell whether this is Databricks (clusters and serverless set DATABRICKS_RUNTIME_VERSION)."""
+    """Return whether this is Databricks (clusters and serverless set DATABRICKS_RUNTIME_VERSION)."""
     return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
@@ -202,7 +202,7 @@ def require_avro_limits(spark: SparkSession) -> None:
 
 
 def _is_limit(value: str) -> bool:
-    """Tell whether Avro takes it for a limit: it ignores, with a warning, what is no number or below 0."""
+    """Return whether Avro takes it for a limit: it ignores, with a warning, what is no number or below 0."""
     return value.isdecimal() and 0 < int(value) < _NO_LIMIT
 
 

@@ -124,7 +124,7 @@ class KafkaSettings(Section):
 
     @property
     def is_sasl(self) -> bool:
-        """Tell whether the broker asks for a login."""
+        """Return whether the broker asks for a login."""
         return self.security_protocol.startswith("SASL")
 
     @property

@@ -57,7 +57,7 @@ def without_login(text: str) -> str:
 
 
 def leads_out(path: str) -> bool:
-    """Tell whether a path holds `..`, written out or as Hadoop's local addresses may have it (`%2E%2E`)."""
+    """Return whether a path holds `..`, written out or as Hadoop's local addresses may have it (`%2E%2E`)."""
     return ".." in unquote(path).split("/")
 
 

@@ -103,7 +103,7 @@ def _create(spark: SparkSession, path: str, schema: StructType, properties: Mapp
 
 
 def _is_option(name: str) -> bool:
-    """Tell whether an append that makes a table takes this property."""
+    """Return whether an append that makes a table takes this property."""
     return name.lower().startswith("delta.")
 
 
@@ -149,7 +149,7 @@ def _write_once(
 
 
 def is_committed(spark: SparkSession, path: str, attempt: str) -> bool:
-    """Tell whether a commit of the table at `path` names this `attempt`.
+    """Return whether a commit of the table at `path` names this `attempt`.
 
     After `append_once`, False means that the batch was there already. Then nothing was executed, and an
     Observation on its rows never gets its metrics: to ask for them would wait for ever.
@@ -258,7 +258,7 @@ def _literal(text: str) -> str:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Tell whether another writer was faster: the same again will do, on what is there then."""
+    """Return whether another writer was faster: the same again will do, on what is there then."""
     return any(code in str(error) for code in _CONFLICT)
 
 
@@ -282,7 +282,7 @@ def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None
 
 
 def is_table(spark: SparkSession, path: str) -> bool:
-    """Tell whether there is a Delta table at `path`; a wrong credential raises Spark's own error."""
+    """Return whether there is a Delta table at `path`; a wrong credential raises Spark's own error."""
     return bool(DeltaTable.isDeltaTable(spark, path))
 
 

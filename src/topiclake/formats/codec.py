@@ -163,18 +163,18 @@ def identified(records: DataFrame, part: Part = "value") -> DataFrame:
 
 
 def is_decoded(result: Column) -> Column:
-    """Tell whether `decoded` got one whole record and nothing else; false, never null, where it did not."""
+    """Return whether `decoded` got one whole record and nothing else; false, never null, where it did not."""
     return result[END_FIELD].eqNullSafe(END)
 
 
 def is_known_schema(codec: Codec, part: Part = "value") -> Column:
-    """Tell whether a record names a schema of `codec`; null where it names none."""
+    """Return whether a record names a schema of `codec`; null where it names none."""
     known = [identifier(key) for key in codec.keys]
     return F.col(f"{part}_schema").isin(known) if known else F.lit(False)
 
 
 def names_schema(part: Part = "value") -> Column:
-    """Tell whether a record names a schema at all, known or not; false, never null, where it does not."""
+    """Return whether a record names a schema at all, known or not; false, never null, where it does not."""
     schema = F.col(f"{part}_schema")
     return F.coalesce(F.col(part).isNotNull() & (is_id(schema) | is_guid(schema)), F.lit(False))
 

@@ -109,7 +109,7 @@ def deserialized(deserialize: Deserialize, value: Column) -> Column:
 
 
 def is_class(name: str) -> bool:
-    """Tell whether a configuration names a Java class, and no Python function."""
+    """Return whether a configuration names a Java class, and no Python function."""
     return ":" not in name
 
 

@@ -45,7 +45,7 @@ class Format(Protocol):
         """
 
     def is_row(self, reader: str) -> bool:
-        """Tell whether the fields of what is decoded are columns; else it is one column `value`."""
+        """Return whether the fields of what is decoded are columns; else it is one column `value`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class AvroFormat:
         return spark_type.event_type(spark, reader)
 
     def is_row(self, reader: str) -> bool:
-        """Tell whether it is a record."""
+        """Return whether it is a record."""
         return is_record(reader)
 
 

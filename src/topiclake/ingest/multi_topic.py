@@ -191,7 +191,7 @@ def _require_own_table(topics: Topics, topic: str) -> None:
 
 
 def _is_topics_own(error: Exception) -> bool:
-    """Tell whether other topics are not touched by an error."""
+    """Return whether other topics are not touched by an error."""
     if isinstance(error, SubjectNotFoundError):
         return True
     return not (isinstance(error, (SchemaRegistryError, DecodeError)) or FAILFAST in str(error))

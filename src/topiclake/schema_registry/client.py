@@ -202,7 +202,7 @@ class RegistryClient:
             raise FaultError(cause, _CHECK_URL, url=self._url, path=response.path, reason="no_json") from None
 
     def _lacks(self, path: str) -> bool:
-        """Tell whether the registry has no look-up by GUID: it does not know `path`, but another one."""
+        """Return whether the registry has no look-up by GUID: it does not know `path`, but another one."""
         if not path.startswith(GUIDS):
             return False
         if not self._has_no_guids:

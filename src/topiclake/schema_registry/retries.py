@@ -109,7 +109,7 @@ class RateLimit:
         self._spent[path].fault = fault
 
     def is_spent(self, path: str) -> bool:
-        """Tell whether `path` was answered, but so often that it can't be asked again now."""
+        """Return whether `path` was answered, but so often that it can't be asked again now."""
         spent = self._spent.get(path)
         return spent is not None and spent.fault is None and self._wait_for_room(spent) > 0
 

@@ -95,10 +95,10 @@ def schema_id_of(identified: Column) -> Column:
 
 
 def is_id(identified: Column) -> Column:
-    """Tell whether `identified BINARY` is a whole header with magic byte 0."""
+    """Return whether `identified BINARY` is a whole header with magic byte 0."""
     return (F.length(identified) == HEADER_LENGTH) & (F.substring(identified, 1, 1) == F.lit(b"\0"))
 
 
 def is_guid(identified: Column) -> Column:
-    """Tell whether `identified BINARY` is a GUID behind magic byte 1."""
+    """Return whether `identified BINARY` is a GUID behind magic byte 1."""
     return (F.length(identified) == GUID_HEADER_LENGTH) & (F.substring(identified, 1, 1) == F.lit(b"\1"))

@@ -57,7 +57,7 @@ def require_own(
 
 
 def has_files(spark: SparkSession, path: str) -> bool:
-    """Tell whether there are Parquet files at `path`, of those that count."""
+    """Return whether there are Parquet files at `path`, of those that count."""
     try:
         spark.read.parquet(path)
     except AnalysisException as error:

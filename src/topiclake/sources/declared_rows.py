@@ -66,7 +66,7 @@ def read(records: DataFrame, values: DeclaredFormat, layout: Layout, *, mode: st
 
 
 def is_rejected(layout: Layout) -> Column:
-    """Tell whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
+    """Return whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
     return ~F.col("reason").isin(_never_rejected(layout))
 
 

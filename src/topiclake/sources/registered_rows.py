@@ -94,7 +94,7 @@ def is_late(codec: Codec, part: Part, unknown: Collection[SchemaKey] = ()) -> Co
 
 
 def is_rejected(codecs: Codecs, layout: Layout) -> Column:
-    """Tell whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
+    """Return whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
     left = ~is_valid(codecs)
     return left & F.col("value").isNotNull() if layout.skips_tombstones else left
 

@@ -124,7 +124,7 @@ def _is_stale(
     settings: Mapping[str, str],
     spark: SparkSession | None,
 ) -> bool:
-    """Tell whether what is mounted has another credential; see `apply_credential`."""
+    """Return whether what is mounted has another credential; see `apply_credential`."""
     known = {} if spark is None else {key: spark.conf.get(key, None) for key in settings}
     if any(value is not None for value in known.values()):
         return known != settings

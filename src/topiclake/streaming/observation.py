@@ -41,7 +41,7 @@ def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
 
 
 def has_metrics(observation: Observation) -> bool:
-    """Tell whether Spark tells what an action counted that has ended; False where it may still do so.
+    """Return whether Spark tells what an action counted that has ended; False where it may still do so.
 
     An action that was not executed, as an append that is there already, counts nothing.
     """

@@ -37,11 +37,11 @@ class FileInfo(NamedTuple):
     modificationTime: int  # noqa: N815
 
     def isDir(self) -> bool:  # noqa: N802
-        """Tell whether it is a folder."""
+        """Return whether it is a folder."""
         return self.name.endswith("/")
 
     def isFile(self) -> bool:  # noqa: N802
-        """Tell whether it is a file."""
+        """Return whether it is a file."""
         return not self.isDir()
 
 

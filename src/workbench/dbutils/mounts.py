@@ -162,7 +162,7 @@ class MountTable:
 
 
 def lies_in(path: str, mount_point: str) -> bool:
-    """Tell whether a path is a mount point or lies below it."""
+    """Return whether a path is a mount point or lies below it."""
     return f"{path}/".startswith(f"{mount_point}/")
 
 
@@ -180,7 +180,7 @@ def shown(source: str) -> str:
 
 
 def has_login(source: str) -> bool:
-    """Tell whether a source holds a credential, as those that were mounted once may."""
+    """Return whether a source holds a credential, as those that were mounted once may."""
     return _LOGIN.search(source) is not None
 
 

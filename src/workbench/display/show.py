@@ -155,13 +155,13 @@ class Display:
 
 
 def is_dataframe(obj: object) -> bool:
-    """Tell whether it is a Spark DataFrame, classic or Connect, without importing PySpark."""
+    """Return whether it is a Spark DataFrame, classic or Connect, without importing PySpark."""
     sql = sys.modules.get("pyspark.sql")
     return sql is not None and isinstance(obj, sql.DataFrame)
 
 
 def is_figure(obj: object) -> bool:
-    """Tell whether it is a plotly figure."""
+    """Return whether it is a plotly figure."""
     return type(obj).__module__.startswith("plotly.") and hasattr(obj, "to_html")
 
 

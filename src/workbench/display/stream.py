@@ -224,6 +224,6 @@ class StreamDisplay:
 
 
 def _spark_was_stopped(error: Exception) -> bool:
-    """Tell whether Spark was stopped under the query, which then is no failure of its own."""
+    """Return whether Spark was stopped under the query, which then is no failure of its own."""
     jvm_is_gone = isinstance(error, Py4JError | OSError) and not isinstance(error, Py4JJavaError)
     return jvm_is_gone or "SparkContext was shut down" in str(error)

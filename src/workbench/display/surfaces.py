@@ -74,7 +74,7 @@ class TerminalTable:
 
 
 def in_notebook() -> bool:
-    """Tell whether a Jupyter kernel runs this."""
+    """Return whether a Jupyter kernel runs this."""
     get_ipython = cast("Any", IPython).get_ipython
     return getattr(get_ipython(), "kernel", None) is not None
 

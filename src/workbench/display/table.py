@@ -127,7 +127,7 @@ def printable(line: str) -> str:
 
 
 def is_number(kind: str) -> bool:
-    """Tell whether a column of this type stands right-aligned."""
+    """Return whether a column of this type stands right-aligned."""
     return kind.startswith(("int", "bigint", "smallint", "tinyint", "double", "float", "decimal"))
 
 

@@ -17,7 +17,7 @@ _PORTS = range(10_000, 32_768)
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a service could listen on the port now."""
+    """Return whether a service could listen on the port now."""
     with socket.socket() as probe:
         # As Java does: a connection of the service before, which still lingers, is no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -30,7 +30,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int, seconds: float = 1.0) -> bool:
-    """Tell whether anything accepts a connection on the port."""
+    """Return whether anything accepts a connection on the port."""
     try:
         socket.create_connection((HOST, port), timeout=seconds).close()
     except OSError:

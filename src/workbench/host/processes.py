@@ -81,7 +81,7 @@ def record_of(pid: int) -> ProcessRecord:
 
 
 def is_running(record: ProcessRecord) -> bool:
-    """Tell whether a process goes on; a zombie does not, nor another one that has its id now."""
+    """Return whether a process goes on; a zombie does not, nor another one that has its id now."""
     try:
         process = Process(record.pid)
         same = abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS

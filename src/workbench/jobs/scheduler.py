@@ -97,7 +97,7 @@ class Scheduler:
                 self._ended(run)
 
     def _rested(self, key: str, now: float) -> bool:
-        """Tell whether a continuous job has waited long enough after its failures."""
+        """Return whether a continuous job has waited long enough after its failures."""
         failures = 0
         runs = self._history.runs(key, limit=20)
         for run in runs:

@@ -61,7 +61,7 @@ class CellJobs:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Tell whether a cell, or what it asked of the JVM, was interrupted.
+    """Return whether a cell, or what it asked of the JVM, was interrupted.
 
     What PySpark clears up behind an interrupt goes over a new connection to the JVM. On a busy machine that
     one may be refused, and then py4j's error stands in the interrupt's place.

@@ -203,7 +203,7 @@ def _interrupts_kept() -> Iterator[None]:
 
 
 def needs_spark(tree: ast.AST) -> bool:
-    """Tell whether code reads `spark`, so that notebooks which never do start no JVM."""
+    """Return whether code reads `spark`, so that notebooks which never do start no JVM."""
     return any(
         isinstance(node, ast.Name) and node.id in SPARK_NAMES and isinstance(node.ctx, ast.Load)
         for node in ast.walk(tree)

@@ -149,7 +149,7 @@ def parse_notebook(path: Path, content: bytes, *, lenient: bool = False) -> Note
 
 
 def is_notebook(path: Path) -> bool:
-    """Tell whether a file is a `.py` whose first line says that it is a notebook in source format."""
+    """Return whether a file is a `.py` whose first line says that it is a notebook in source format."""
     if path.suffix != ".py":
         return False
     try:

@@ -57,7 +57,7 @@ def reason_of(schemas: Mapping[str, str], payload: bytes | None, named: bytes | 
 
 
 def has_free_items(schema: Any) -> bool:  # noqa: ANN401 (Avro's JSON)
-    """Tell whether an array's items may take no bytes: then a few bytes can claim 2⁶³ of them."""
+    """Return whether an array's items may take no bytes: then a few bytes can claim 2⁶³ of them."""
     if isinstance(schema, list):
         return any(map(has_free_items, schema))
     if not isinstance(schema, dict):

@@ -85,7 +85,7 @@ def unite(
 
 
 def is_record(reader: str) -> bool:
-    """Tell whether an Avro schema is a record, whose fields become columns."""
+    """Return whether an Avro schema is a record, whose fields become columns."""
     tree = json.loads(reader)
     return isinstance(tree, dict) and tree.get("type") == "record"
 

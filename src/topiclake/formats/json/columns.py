@@ -95,7 +95,7 @@ def _type(shape: JsonType, of_leaf: Callable[[str], DataType]) -> DataType:
 
 
 def holds(shape: JsonType, value: Column) -> Column:
-    """Tell whether a parsed `value` that is not null is of its shape; never null."""
+    """Return whether a parsed `value` that is not null is of its shape; never null."""
     checks: list[Column] = []
     if isinstance(shape, str):
         checks = _leaf_checks(shape, value)
@@ -142,7 +142,7 @@ def _is_text(shape: JsonType) -> bool:
 
 
 def _is_checked(shape: JsonType) -> bool:
-    """Tell whether `from_json` alone does not see all that a shape asks for."""
+    """Return whether `from_json` alone does not see all that a shape asks for."""
     if isinstance(shape, str):
         return shape in _TEXTS
     if shape["type"] == "array":

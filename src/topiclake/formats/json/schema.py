@@ -158,7 +158,7 @@ def _members(tree: dict[str, Any], word: str) -> list[Any]:
 
 
 def _shapes(tree: Any, *, of_members: bool = True) -> bool:  # noqa: ANN401
-    """Tell whether a part of a schema says what a value is."""
+    """Return whether a part of a schema says what a value is."""
     if not isinstance(tree, dict):
         return False
     if any(word in tree for word in _SHAPING):
@@ -187,7 +187,7 @@ def _kinds(tree: dict[str, Any]) -> set[str]:
 
 
 def _are_names(names: list[str]) -> bool:
-    """Tell whether a struct can have fields of these names: Spark's differ in more than their case."""
+    """Return whether a struct can have fields of these names: Spark's differ in more than their case."""
     distinct = {name.lower() for name in names}
     return bool(names) and len(distinct) == len(names) and all(_is_name(name) for name in names)
 

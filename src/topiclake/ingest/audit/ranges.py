@@ -114,7 +114,7 @@ def within_kafka(range_: Range, held: tuple[int, int], *, topic: str, partition:
 
 
 def is_compacted(settings: KafkaSettings, topic: str) -> bool:
-    """Tell whether Kafka may drop records in the middle of `topic`; no, if the broker does not say."""
+    """Return whether Kafka may drop records in the middle of `topic`; no, if the broker does not say."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     client = AdminClient(kafka_client.client_settings(settings))
     asked = client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)

@@ -60,13 +60,13 @@ def text(error: BaseException) -> str:
 
 
 def is_of_a_row(error: DBAPIError) -> bool:
-    """Tell whether a database refuses values, not the statement."""
+    """Return whether a database refuses values, not the statement."""
     found = code(error)
     return isinstance(error, DataError) or found in _MYSQL_ROW or _has_class(found, _POSTGRESQL_ROW)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tell whether the same transaction may succeed later."""
+    """Return whether the same transaction may succeed later."""
     if isinstance(error, PoolTimeoutError):
         return True
     if not isinstance(error, DBAPIError):
