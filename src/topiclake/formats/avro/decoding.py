@@ -121,6 +121,6 @@ def decoded_as(codec: Codec, key: SchemaKey, payload: Column, part: Part = "valu
 
 
 def fits(codec: Codec, key: SchemaKey, value: Column) -> Column:
-    """Return whether `value BINARY` is plain Avro of the schema `key` of the codec, from first to last byte."""
+    """Return whether `value BINARY` is plain Avro of the schema `key`, from its first byte to its last."""
     payload = F.concat(F.lit(bytes(HEADER_LENGTH)), value, F.lit(END_BYTES))
     return is_decoded(decoded_as(codec, key, payload))
