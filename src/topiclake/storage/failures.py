@@ -145,14 +145,13 @@ def _named(configured: StorageSettings, path: str, text: str, why: str) -> Stora
 
 def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tuple[_Answer, ...]:
     """Return what to say of each pattern; the first that fits: the later one, the more answers have it."""
-    source, region = storage.source, storage.region or "of this machine"
-    # Without a word S3 refuses both.
-    has_token = storage.session_token is not None
-    good = expiry.still_good(storage)
+    return (*_of_the_store(storage, why, mend), *_of_the_credential(storage, why, secret))
+
+
+def _of_the_store(storage: StorageSettings, why: str, mend: str) -> tuple[_Answer, ...]:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-    address = (
-        f"{'bucket' if storage.kind == 's3a' else 'container'} {urlsplit(source).netloc.partition('@')[0]}"
-    )
+    kind = "bucket" if storage.kind == "s3a" else "container"
+    address = f"{kind} {urlsplit(storage.source).netloc.partition('@')[0]}"
     return (
         (
             _UNCONDITIONAL,
@@ -169,6 +168,15 @@ def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tupl
             "storage.source: abfss://…",
         ),
         (_SKEWED, "clock", f"refuses this machine's clock, {now} UTC ({why})", "set the clock"),
+    )
+
+
+def _of_the_credential(storage: StorageSettings, why: str, secret: str) -> tuple[_Answer, ...]:
+    region = storage.region or "of this machine"
+    # Without a word S3 refuses both.
+    has_token = storage.session_token is not None
+    good = expiry.still_good(storage)
+    return (
         (_NO_KEY, "account_key_form", "cannot be opened: its account key is not base64", secret),
         (
             _ENDED,
