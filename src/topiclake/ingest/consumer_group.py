@@ -109,9 +109,11 @@ def _commit(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> Non
         done = answers[group].result(TIMEOUT_SECONDS + 1)
     except KafkaException as error:
         raise _refused(group, error.args[0]) from None
-    for one in done.topic_partitions:
-        if one.error is not None:
-            raise _refused(group, one.error, f" (topic {one.topic}, partition {one.partition})")
+    for partition in done.topic_partitions:
+        if partition.error is not None:
+            raise _refused(
+                group, partition.error, f" (topic {partition.topic}, partition {partition.partition})"
+            )
 
 
 def held_back(end: Offsets, waiting: Offsets) -> Offsets:

@@ -129,7 +129,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
 
 
 def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
-    return {one: (first, after) for one, (first, after) in spans.items() if first < after}
+    return {partition: (first, after) for partition, (first, after) in spans.items() if first < after}
 
 
 def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, LostRange]:
@@ -137,9 +137,9 @@ def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, Lost
     of_pipeline = {topic: found for topic, found in ranges.items() if re.fullmatch(topics.reads, topic)}
     found = lost_offsets.lost_of_batch(topics.client, of_pipeline)
     is_kept = topics.fail_on_data_loss
-    noted = [one for one in found if not is_kept or not _not_empty(ranges[one.topic])]
+    noted = [lost for lost in found if not is_kept or not _not_empty(ranges[lost.topic])]
     lost_offsets.keep(spark, topics.template.pipeline, topics.template.checkpoint, noted)
-    return {one.topic: one for one in found}
+    return {lost.topic: lost for lost in found}
 
 
 def _why_paused(topics: Topics, topic: str, lost: Mapping[str, LostRange]) -> str | None:
@@ -208,8 +208,8 @@ def _pause(
     _LOG.warning("topic %s is paused at batch %s; the others continue: %s", topic, batch_id, why)
     now = datetime.now(timezone.utc)
     rows = [
-        (topic, batch_id, one, first, after - 1, why, now, None, None)
-        for one, (first, after) in spans.items()
+        (topic, batch_id, partition, first, after - 1, why, now, None, None)
+        for partition, (first, after) in spans.items()
     ]
     writer = f"{targets.writer_name(topics.target(topic), spark)}/paused"
     ranges = spark.createDataFrame(rows, LEDGER_SCHEMA)
@@ -282,7 +282,7 @@ def _still_held(topics: Topics, offsets: Ranges) -> Ranges:
         return offsets
     there = kafka_offsets.fetch_offsets(topics.client, offsets, with_ids=False).offsets
     held = {
-        topic: {one: span for one, span in spans.items() if one in there.get(topic, {})}
+        topic: {partition: span for partition, span in spans.items() if partition in there.get(topic, {})}
         for topic, spans in offsets.items()
     }
     return {topic: spans for topic, spans in held.items() if spans}

@@ -83,8 +83,8 @@ def spans_of(commits: Iterable[Commit], topic: str) -> dict[int, list[Span]]:
     """Return the offsets of a topic that commits hold, by partition."""
     found: dict[int, list[Span]] = {}
     for commit in commits:
-        for one, (first, after) in commit.kept.get(OFFSETS, {}).get(topic, {}).items():
-            found.setdefault(int(one), []).append((first, after))
+        for partition, (first, after) in commit.kept.get(OFFSETS, {}).get(topic, {}).items():
+            found.setdefault(int(partition), []).append((first, after))
     return found
 
 
@@ -115,16 +115,18 @@ def resumption(spark: SparkSession, content: TableContent) -> Resumption:
     if not spans and content.table_version is not None:
         # Delta has cleaned the history: the rows say where they came from.
         bounds = content.rows(spark).groupBy("partition").agg(F.min("offset"), F.max("offset"))
-        spans = {one: [(first, last + 1)] for one, first, last in bounds.collect()}
-    for one, ranges in content.paused.items():
-        spans.setdefault(one, []).extend(ranges)
+        spans = {partition: [(first, last + 1)] for partition, first, last in bounds.collect()}
+    for partition, ranges in content.paused.items():
+        spans.setdefault(partition, []).extend(ranges)
     # A table that was put back ends before its quarantine does.
-    for one, last in _last_quarantined(spark, content).items():
-        spans.setdefault(one, []).append((last + 1, last + 1))
-    firsts = {one: min(first for first, _ in found) for one, found in spans.items()}
-    ends = {one: max(after for _, after in found) for one, found in spans.items()}
+    for partition, last in _last_quarantined(spark, content).items():
+        spans.setdefault(partition, []).append((last + 1, last + 1))
+    firsts = {partition: min(first for first, _ in found) for partition, found in spans.items()}
+    ends = {partition: max(after for _, after in found) for partition, found in spans.items()}
     unsure = {
-        one: rest for one in spans if (rest := without((firsts[one], ends[one]), finished.get(one, [])))
+        partition: rest
+        for partition in spans
+        if (rest := without((firsts[partition], ends[partition]), finished.get(partition, [])))
     }
     return Resumption(firsts, ends, unsure)
 
@@ -166,11 +168,13 @@ def require_held(
     Raises:
         IngestError: A partition is missing, or ends before the table does.
     """
-    for one, end in sorted(found.ends.items()):
-        if one in held and held[one][1] >= end:
+    for partition, end in sorted(found.ends.items()):
+        if partition in held and held[partition][1] >= end:
             continue
         what = (
-            f"ends at offset {held[one][1]} of partition {one}" if one in held else f"has no partition {one}"
+            f"ends at offset {held[partition][1]} of partition {partition}"
+            if partition in held
+            else f"has no partition {partition}"
         )
         raise IngestError(
             f"topic {content.topic} {what}, but the table at {content.target.table} has records of it up to "
@@ -180,9 +184,9 @@ def require_held(
             + '": {"<partition>": <offset>, …}}, the offsets in the new topic',
             pipeline=settings.name,
             topic=content.topic,
-            partition=one,
+            partition=partition,
             table=content.target.table,
-            offset=held[one][1] if one in held else None,
+            offset=held[partition][1] if partition in held else None,
             expected=end,
             reason="other_topic",
         )
@@ -203,7 +207,9 @@ def write_missing(
     Raises:
         OffsetsLostError: Kafka has deleted records of them, and `fail_on_data_loss` is set.
     """
-    spans = [(one, first, after) for one, found in sorted(unsure.items()) for first, after in found]
+    spans = [
+        (partition, first, after) for partition, found in sorted(unsure.items()) for first, after in found
+    ]
     if not spans:
         return
     rows = content.rows(spark)
@@ -212,9 +218,9 @@ def write_missing(
     if not spans:
         return
     around: dict[int, Span] = {}
-    for one, first, after in spans:
-        begin, end = around.get(one, (first, after))
-        around[one] = min(first, begin), max(after, end)
+    for partition, first, after in spans:
+        begin, end = around.get(partition, (first, after))
+        around[partition] = min(first, begin), max(after, end)
     read = kafka_source.read_range(spark, reader, {content.topic: around})
     records = _within(spark, read, spans).join(
         rows.select("partition", "offset"), ["partition", "offset"], "left_anti"
@@ -254,11 +260,11 @@ def _parts(
 ) -> list[tuple[int, int, int]]:
     """Return what Kafka still holds of spans, or what it has deleted."""
     found = []
-    for one, first, after in spans:
-        earliest = held[one][0]
+    for partition, first, after in spans:
+        earliest = held[partition][0]
         begin, end = (first, min(after, earliest)) if is_aged else (max(first, earliest), after)
         if begin < end:
-            found.append((one, begin, end))
+            found.append((partition, begin, end))
     return found
 
 
@@ -300,8 +306,8 @@ def starting_offsets(
     """Return where a new checkpoint begins: at the end of each table, else at the `earliest` record."""
     return {
         topic: {
-            str(one): found[topic].ends.get(one, earliest) if topic in found else earliest
-            for one in partitions
+            str(partition): found[topic].ends.get(partition, earliest) if topic in found else earliest
+            for partition in partitions
         }
         for topic, partitions in held.items()
     }

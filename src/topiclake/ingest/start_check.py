@@ -184,7 +184,11 @@ class StartCheck:
         """Return what Kafka holds of the partitions that the pipeline reads."""
         assign = self.settings.pipeline.assign
         return {
-            topic: {one: span for one, span in found.items() if assign is None or one in assign[topic]}
+            topic: {
+                partition: span
+                for partition, span in found.items()
+                if assign is None or partition in assign[topic]
+            }
             for topic, found in held.offsets.items()
         }
 
@@ -261,8 +265,8 @@ class StartCheck:
             resume_table.write_missing(self.spark, self.settings, content, unsure, spans, self.reader)
             if content.paused and self.topics is not None:
                 mark_all_resumed(self.spark, self.topics.ledger, content.topic)
-        firsts = {topic: one.firsts for topic, one in found.items()}
-        ends = {topic: one.ends for topic, one in found.items()}
+        firsts = {topic: content.firsts for topic, content in found.items()}
+        ends = {topic: content.ends for topic, content in found.items()}
         resumptions.note_firsts(self.spark, self.target.checkpoint, firsts, ends)
         starts = resume_table.starting_offsets(found, held, EARLIEST)
         pipeline = self.settings.pipeline.model_copy(update={"starting_offsets": starts})
@@ -280,9 +284,9 @@ def _of_partitions(found: Resumption, settings: Settings, topic: str) -> Resumpt
     if partitions is None:
         return found
     return Resumption(
-        {one: first for one, first in found.firsts.items() if one in partitions},
-        {one: end for one, end in found.ends.items() if one in partitions},
-        {one: spans for one, spans in found.unsure.items() if one in partitions},
+        {partition: first for partition, first in found.firsts.items() if partition in partitions},
+        {partition: end for partition, end in found.ends.items() if partition in partitions},
+        {partition: spans for partition, spans in found.unsure.items() if partition in partitions},
     )
 
 

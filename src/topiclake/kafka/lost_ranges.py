@@ -96,21 +96,21 @@ def _lost(topic: str, partition: int, first: int, held: BrokerOffsets, known_id:
 
 def joined(ranges: Iterable[LostRange]) -> list[LostRange]:
     """Return the ranges without overlaps, those that touch as one: a loss is found more than once."""
-    return list(_joined(sorted(ranges, key=lambda one: (*_name(one), one.first))))
+    return list(_joined(sorted(ranges, key=lambda lost: (*_name(lost), lost.first))))
 
 
 def _joined(ranges: Iterable[LostRange]) -> Iterator[LostRange]:
     last: LostRange | None = None
-    for one in ranges:
-        if last is None or _name(one) != _name(last) or (last.after is not None and one.first > last.after):
+    for lost in ranges:
+        if last is None or _name(lost) != _name(last) or (last.after is not None and lost.first > last.after):
             if last is not None:
                 yield last
-            last = one
+            last = lost
         elif last.after is not None:
-            last = replace(last, after=None if one.after is None else max(last.after, one.after))
+            last = replace(last, after=None if lost.after is None else max(last.after, lost.after))
     if last is not None:
         yield last
 
 
-def _name(one: LostRange) -> tuple[str, str, int, str]:
-    return one.topic, one.topic_id, one.partition, one.why
+def _name(lost: LostRange) -> tuple[str, str, int, str]:
+    return lost.topic, lost.topic_id, lost.partition, lost.why

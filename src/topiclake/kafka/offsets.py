@@ -87,9 +87,11 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
         # The end of all records before that of the committed ones: a transaction that commits meanwhile is
         # not open.
         ends = fetch_offsets(client, pipeline.topics, pattern=pattern, with_ids=False).offsets
-        after = {(topic, one): end for topic, found in ends.items() for one, (_, end) in found.items()}
+        after = {
+            (topic, partition): end for topic, found in ends.items() for partition, (_, end) in found.items()
+        }
         admin = _admin(tuple(sorted(client.items())))
-        partitions = [TopicPartition(topic, one) for topic, one in after]
+        partitions = [TopicPartition(topic, partition) for topic, partition in after]
         committed = _ends(admin, partitions, _SPECS.latest(), isolation_level=_COMMITTED)
     except KafkaException as error:
         raise kafka_client.unreachable(settings, [error.args[0]]) from None
@@ -114,13 +116,15 @@ def fetch_offsets(
     there = _topics(admin, set(topics))
     wanted = {name for name in topics if name in there}
     wanted |= {name for name in there if pattern and re.fullmatch(pattern, name)}
-    partitions = [TopicPartition(name, one) for name in sorted(wanted) for one in there[name].partitions]
+    partitions = [
+        TopicPartition(name, partition) for name in sorted(wanted) for partition in there[name].partitions
+    ]
     if not partitions:
         return BrokerOffsets()
     earliest, latest = (_ends(admin, partitions, spec) for spec in (_SPECS.earliest(), _SPECS.latest()))
     found: dict[str, dict[int, tuple[int, int]]] = {}
-    for (topic, one), first in sorted(earliest.items()):
-        found.setdefault(topic, {})[one] = (first, latest[topic, one])
+    for (topic, partition), first in sorted(earliest.items()):
+        found.setdefault(topic, {})[partition] = (first, latest[topic, partition])
     return BrokerOffsets(found, _ids(admin, wanted) if with_ids else {})
 
 
@@ -155,7 +159,10 @@ def _ends(
             dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS, **options
         )
         try:
-            return {(one.topic, one.partition): future.result().offset for one, future in asked.items()}
+            return {
+                (partition.topic, partition.partition): future.result().offset
+                for partition, future in asked.items()
+            }
         except KafkaException as error:
             if not rest or error.args[0].code() not in _LEADERLESS:
                 raise
@@ -172,7 +179,7 @@ def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
             ids[name] = str(future.result().topic_id)
         except KafkaException:
             continue
-    return {name: one for name, one in ids.items() if one.strip("A=")}
+    return {name: topic_id for name, topic_id in ids.items() if topic_id.strip("A=")}
 
 
 def require_partitions(pipeline: PipelineSettings, held: BrokerOffsets) -> None:

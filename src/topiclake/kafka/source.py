@@ -72,7 +72,10 @@ def read_range(
     """
     ends = {
         name: json.dumps(
-            {topic: {str(one): span[end] for one, span in found.items()} for topic, found in ranges.items()}
+            {
+                topic: {str(partition): span[end] for partition, span in found.items()}
+                for topic, found in ranges.items()
+            }
         )
         for end, name in enumerate(("startingOffsets", "endingOffsets"))
     }
@@ -167,7 +170,7 @@ def _bound(end: str, offsets: Offsets) -> dict[str, str]:
     if isinstance(offsets, datetime):
         return {f"{end}Timestamp": str(_millis(offsets))}
     in_millis = {
-        topic: {one: _millis(at) if isinstance(at, datetime) else at for one, at in found.items()}
+        topic: {partition: _millis(at) if isinstance(at, datetime) else at for partition, at in found.items()}
         for topic, found in offsets.items()
     }
     is_time = any(isinstance(at, datetime) for found in offsets.values() for at in found.values())

@@ -96,7 +96,9 @@ def delta_batches(
         raise ConfigError(f"mode is {mode!r}; allowed: {', '.join(_MODES)}", "mode='append'")
     if (mode == "merge") != bool(keys):
         raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
-    destination, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    destination, location = (
+        mount.resolve(dbutils, settings.storage, each) for each in (path, checkpoint_path)
+    )
     log_store.require_log_store(spark, destination)
     mount.require_writable(destination)
     return DeltaBatches(destination, mode, tuple(keys), checkpoint=location)

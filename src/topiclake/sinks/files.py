@@ -55,7 +55,7 @@ def start_files(
         TopiclakeError: The batch that an earlier run began failed.
     """
     _require_columns(rows, partition_by)
-    folder, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    folder, location = (mount.resolve(dbutils, settings.storage, each) for each in (path, checkpoint_path))
     for address in (folder, location):
         mount.require_writable(address)
     parquet_folder.require_own(rows.sparkSession, settings.storage, folder, location, key="path")

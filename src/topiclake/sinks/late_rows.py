@@ -136,7 +136,9 @@ def late_batches(
         StorageError: The path cannot be used.
     """
     pipeline = settings.pipeline
-    destination, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    destination, location = (
+        mount.resolve(dbutils, settings.storage, each) for each in (path, checkpoint_path)
+    )
     sink = LateBatches(
         settings.name,
         destination,

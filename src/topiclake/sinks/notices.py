@@ -133,7 +133,9 @@ def notice_batches(
         NoticeError: Within a micro-batch: the webhook does not take a message. Nothing is lost: the batch is
             repeated at the next start.
     """
-    destination, location = (mount.resolve(dbutils, settings.storage, one) for one in (path, checkpoint_path))
+    destination, location = (
+        mount.resolve(dbutils, settings.storage, each) for each in (path, checkpoint_path)
+    )
     log_store.require_log_store(spark, destination)
     mount.require_writable(destination)
     webhook = Webhook.from_settings(settings)

@@ -49,7 +49,7 @@ def require_same_ends(commit: Mapping[str, Any], ends: Offsets, *, table: str, c
     """Check that a commit ends where the checkpoint says that its batch does; arguments as `require_same`."""
     batch_id = int(commit["batch_id"])
     kept = of_commit(commit, table=table, checkpoint=checkpoint)
-    then = {topic: {one: span[1] for one, span in found.items()} for topic, found in kept.items()}
+    then = {topic: {partition: span[1] for partition, span in found.items()} for topic, found in kept.items()}
     now = _as_json({topic: found for topic, found in ends.items() if topic in then})
     if then != now:
         raise changed(now, then, table=table, checkpoint=checkpoint, batch_id=batch_id)

@@ -149,8 +149,8 @@ def _between(begin: Offsets, end: Offsets) -> Ranges:
     # A topic that was deleted has no end any more.
     return {
         topic: {
-            one: (begin.get(topic, {}).get(one, 0), after)
-            for one, after in sorted((begin.get(topic, {}) | end.get(topic, {})).items())
+            partition: (begin.get(topic, {}).get(partition, 0), after)
+            for partition, after in sorted((begin.get(topic, {}) | end.get(topic, {})).items())
         }
         for topic in sorted(begin.keys() | end.keys())
     }
@@ -206,8 +206,8 @@ def range_of(
         begun = json.loads(_required(spark, path, f"sources/{number}/0")[-1])
     # A partition that was added since begins at 0.
     first, after = _offsets_of(begun, topic) or {}, _offsets_of(batch.ends[number], topic) or {}
-    ranges = {one: (first.get(one, 0), end) for one, end in sorted(after.items())}
-    return {one: (begin, end) for one, (begin, end) in ranges.items() if begin < end}
+    ranges = {partition: (first.get(partition, 0), end) for partition, end in sorted(after.items())}
+    return {partition: (begin, end) for partition, (begin, end) in ranges.items() if begin < end}
 
 
 def _offsets_of(end: object, topic: str) -> dict[int, int] | None:
@@ -215,7 +215,7 @@ def _offsets_of(end: object, topic: str) -> dict[int, int] | None:
     offsets = end.get(topic) if isinstance(end, dict) else None
     if not isinstance(offsets, dict):
         return None
-    return {int(one): offset for one, offset in offsets.items()}
+    return {int(partition): offset for partition, offset in offsets.items()}
 
 
 def read_offsets(spark: SparkSession, file: str) -> Offsets | None:
@@ -226,7 +226,10 @@ def read_offsets(spark: SparkSession, file: str) -> Offsets | None:
     source: dict[str, dict[str, int]] = json.loads(lines[-1])
     # A source that is none of Kafka's has numbers there.
     topics = {topic: found for topic, found in source.items() if isinstance(found, dict)}
-    return {topic: {int(one): offset for one, offset in found.items()} for topic, found in topics.items()}
+    return {
+        topic: {int(partition): offset for partition, offset in found.items()}
+        for topic, found in topics.items()
+    }
 
 
 def _required(spark: SparkSession, path: str, file: str) -> list[str]:

@@ -89,8 +89,8 @@ def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataF
         ]
         found = find(spark, settings, path)
     rows = [
-        (one.topic, one.partition, one.first, one.after, one.records, one.why)
-        for one in joined([*kept, *found])
+        (lost.topic, lost.partition, lost.first, lost.after, lost.records, lost.why)
+        for lost in joined([*kept, *found])
     ]
     columns = "topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING"
     return spark.createDataFrame(rows, columns)
@@ -120,24 +120,24 @@ def check_lost_offsets(
     ids = _ids(spark, path)
     found, held = _find(settings, position, ids)
     if settings.pipeline.has_table_for_each:
-        found = [one for one in found if settings.pipeline.reads(one.topic) and one.why not in PAUSE]
+        found = [lost for lost in found if settings.pipeline.reads(lost.topic) and lost.why not in PAUSE]
     if found and settings.pipeline.fail_on_data_loss:
         raise _error(settings, path, found)
     keep(spark, settings.name, path, found)
-    return {topic: one for topic, one in held.ids.items() if ids.get(topic) != one}
+    return {topic: topic_id for topic, topic_id in held.ids.items() if ids.get(topic) != topic_id}
 
 
 def save_topic_ids(spark: SparkSession, new: NewIds, path: str) -> None:
     """Keep what `check_lost_offsets` returned in the checkpoint, unless a start beside this one has."""
     now = _now()
     try:
-        ids = [(topic, one, now) for topic, one in new.items()]
+        ids = [(topic, topic_id, now) for topic, topic_id in new.items()]
         checkpoint_notes.append(spark, path, "topics", ids, _IDS)
     except (PySparkException, Py4JError):
         # Hadoop's committers share a folder, which the first one to end removes. Which of the starts goes on
         # is decided by the query's own files.
         kept = _ids(spark, path)
-        if any(kept.get(topic) != one for topic, one in new.items()):
+        if any(kept.get(topic) != topic_id for topic, topic_id in new.items()):
             raise
 
 
@@ -197,8 +197,14 @@ def lost_of_batch(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
     Raises:
         KafkaError: The broker cannot be reached, or refuses the request.
     """
-    begin = {topic: {one: first for one, (first, _) in found.items()} for topic, found in ranges.items()}
-    end = {topic: {one: after for one, (_, after) in found.items()} for topic, found in ranges.items()}
+    begin = {
+        topic: {partition: first for partition, (first, _) in found.items()}
+        for topic, found in ranges.items()
+    }
+    end = {
+        topic: {partition: after for partition, (_, after) in found.items()}
+        for topic, found in ranges.items()
+    }
     try:
         # The topics' ids only where something is lost: they are a question more for each batch.
         for with_ids in (False, True):
@@ -234,7 +240,7 @@ def _configured(pipeline: PipelineSettings) -> Offsets:
     if not isinstance(pipeline.starting_offsets, dict):
         return {}
     return {
-        topic: {int(one): at for one, at in found.items() if isinstance(at, int) and at >= 0}
+        topic: {int(partition): at for partition, at in found.items() if isinstance(at, int) and at >= 0}
         for topic, found in pipeline.starting_offsets.items()
     }
 
@@ -263,7 +269,7 @@ def _error(settings: Settings, path: str, found: list[LostRange]) -> OffsetsLost
 
 def _ranges(found: list[LostRange]) -> tuple[tuple[object, ...], ...]:
     """Return topic, partition, first offset, the offset after the last one, and the reason of each range."""
-    return tuple((one.topic, one.partition, one.first, one.after, one.why) for one in found)
+    return tuple((lost.topic, lost.partition, lost.first, lost.after, lost.why) for lost in found)
 
 
 def _message(found: list[LostRange]) -> str:
@@ -273,10 +279,12 @@ def _message(found: list[LostRange]) -> str:
 
 def keep(spark: SparkSession, name: str, path: str, found: Sequence[LostRange]) -> None:
     """Note in the checkpoint at `path`, and in the log, what the pipeline `name` continues without."""
-    for one in found:
-        _LOG.warning("pipeline %s goes on without records that Kafka lost: %s", name, one)
+    for lost in found:
+        _LOG.warning("pipeline %s goes on without records that Kafka lost: %s", name, lost)
     now = _now()
-    rows = [(one.topic, one.partition, one.first, one.after, one.why, one.topic_id, now) for one in found]
+    rows = [
+        (lost.topic, lost.partition, lost.first, lost.after, lost.why, lost.topic_id, now) for lost in found
+    ]
     checkpoint_notes.append(spark, path, "lost", rows, _LOST)
 
 

@@ -102,13 +102,13 @@ def _audit_topic(
     if before is not None:
         landed = [_begun_since(locations, before, topic) for locations in landed]
     ranges = {
-        one: within_kafka(
-            replace(part, paused=paused.get(one, (None, None))),
-            held.get(one, (0, 0)),
+        partition: within_kafka(
+            replace(part, paused=paused.get(partition, (None, None))),
+            held.get(partition, (0, 0)),
             topic=topic,
-            partition=one,
+            partition=partition,
         )
-        for one, part in committed.items()
+        for partition, part in committed.items()
     }
     policy = AuditRules(
         skips_tombstones=pipeline.tombstones == "skip", compacted=is_compacted(settings.kafka, topic)
@@ -188,7 +188,10 @@ def _location(location: int) -> Column:
 
 def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list[DataFrame]) -> DataFrame:
     """Leave out what is before the checkpoint's begin or not committed yet; add `aged BOOLEAN`."""
-    bounds = [(one, part.first, part.committed, part.earliest, *part.paused) for one, part in ranges.items()]
+    bounds = [
+        (partition, part.first, part.committed, part.earliest, *part.paused)
+        for partition, part in ranges.items()
+    ]
     names = ("first", "committed", "earliest", "paused_first", "paused_last")
     schema = ", ".join(["partition INT", *(f"{name} BIGINT" for name in names)])
     rows = reduce(DataFrame.unionAll, locations)
@@ -207,7 +210,7 @@ def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: Au
     """Count, and name the first offsets that are wrong, if any are."""
     counts: Mapping[int | None, Mapping[str, Any]] = count_offsets(rows, policy)
     partitions = []
-    for partition in sorted({*ranges, *counts}, key=lambda one: (one is None, one)):
+    for partition in sorted({*ranges, *counts}, key=lambda key: (key is None, key)):
         part = Range() if partition is None else ranges.get(partition, Range())
         known = PartitionAudit(
             topic,
@@ -218,5 +221,5 @@ def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: Au
             aged_out=part.earliest - part.first,
         )
         partitions.append(replace(known, **counts.get(partition, {})))
-    ok = not any(one.faults for one in partitions)
+    ok = not any(partition.faults for partition in partitions)
     return AuditReport(ok, partitions, [] if ok else find_offsets(rows, policy, topic))

@@ -72,10 +72,10 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
     before = resumptions.read_firsts(spark, path, first)
     return {
         topic: {
-            one: Range(
-                *_ends(one, end, first.get(topic, {}), committed.get(topic, {}), before.get(topic, {}))
+            partition: Range(
+                *_ends(partition, end, first.get(topic, {}), committed.get(topic, {}), before.get(topic, {}))
             )
-            for one, end in sorted(planned[topic].items())
+            for partition, end in sorted(planned[topic].items())
         }
         for topic in sorted(planned)
     }
@@ -150,7 +150,7 @@ def read_held(
     client = {key: value for key, value in options.items() if key != "includeHeaders"}
     if uncommitted:
         client["kafka.isolation.level"] = "read_uncommitted"
-    held = {one: (part.earliest, part.committed) for one, part in ranges.items()}
+    held = {partition: (part.earliest, part.committed) for partition, part in ranges.items()}
     return kafka_source.read_range(spark, client, {pipeline.topic: held})
 
 

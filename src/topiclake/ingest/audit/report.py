@@ -91,7 +91,7 @@ class AuditReport:
     @property
     def has_rows_without_record(self) -> bool:
         """Return whether a row was found whose record the audit did not read from Kafka."""
-        return any(one.unknown or one.compacted for one in self.partitions)
+        return any(partition.unknown or partition.compacted for partition in self.partitions)
 
     def to_json(self, indent: int | None = None) -> str:
         """Return it as the exit value of a notebook."""
@@ -104,28 +104,32 @@ class AuditReport:
                 f"the audit found records that are not in exactly one place: {', '.join(self._wrong())}",
                 "python -m workbench audit, which lists them",
                 faults=tuple(
-                    (one.topic, one.partition, kind, count)
-                    for one in self.partitions
-                    for kind, count in one.faults.items()
+                    (partition.topic, partition.partition, kind, count)
+                    for partition in self.partitions
+                    for kind, count in partition.faults.items()
                 ),
             )
 
     def _wrong(self) -> list[str]:
         return [
-            f"topic {one.topic}, partition {one.partition}: {count:,} {kind}"
-            for one in self.partitions
-            for kind, count in one.faults.items()
+            f"topic {partition.topic}, partition {partition.partition}: {count:,} {kind}"
+            for partition in self.partitions
+            for kind, count in partition.faults.items()
         ]
 
     def summary(self, spark: SparkSession) -> DataFrame:
         """Return the partitions as rows, one column an attribute of `PartitionAudit`."""
         kinds = {"topic": "STRING", "partition": "INT"}
-        schema = ", ".join(f"{one.name} {kinds.get(one.name, 'BIGINT')}" for one in fields(PartitionAudit))
-        return spark.createDataFrame([tuple(asdict(one).values()) for one in self.partitions], schema)
+        schema = ", ".join(
+            f"{field.name} {kinds.get(field.name, 'BIGINT')}" for field in fields(PartitionAudit)
+        )
+        return spark.createDataFrame(
+            [tuple(asdict(partition).values()) for partition in self.partitions], schema
+        )
 
     def __str__(self) -> str:
         sums = {
-            name: sum(getattr(one, name) for one in self.partitions)
+            name: sum(getattr(partition, name) for partition in self.partitions)
             for name in ("held", "aged_out", "paused")
         }
         lines = [f"✗ {fault}" for fault in self._wrong()]
@@ -142,7 +146,7 @@ def joined(reports: Iterable[AuditReport]) -> AuditReport:
     """Make one report of those of several topics."""
     found = list(reports)
     return AuditReport(
-        all(one.ok for one in found),
-        [partition for one in found for partition in one.partitions],
-        [finding for one in found for finding in one.findings][:MAX_FINDINGS],
+        all(report.ok for report in found),
+        [partition for report in found for partition in report.partitions],
+        [finding for report in found for finding in report.findings][:MAX_FINDINGS],
     )
