@@ -164,10 +164,10 @@ def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> 
     """
     if not is_table(spark, path):
         return None
-    found = _commits(spark, path, None, writer=writer, batch_id=str(batch_id))
-    if not found:
+    commits = _commits(spark, path, None, writer=writer, batch_id=str(batch_id))
+    if not commits:
         return None
-    kept, _, rows = found[0]
+    kept, _, rows = commits[0]
     return {**json.loads(kept), "rows": int(rows or 0)}
 
 
@@ -177,8 +177,8 @@ def version_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) ->
     A session's last commit may be another one: Delta compacts small files behind a commit.
     """
     for limit in _NEWEST_FIRST:
-        if found := _commits(spark, path, limit, writer=writer, batch_id=str(batch_id)):
-            return found[0][1]
+        if commits := _commits(spark, path, limit, writer=writer, batch_id=str(batch_id)):
+            return commits[0][1]
     return None
 
 

@@ -87,8 +87,8 @@ def newest_of(spark: SparkSession, table: str, writer: str) -> tuple[Commit | No
     """
     for limit in (_NEWEST, None):
         commits = read(spark, table, limit)
-        if found := commits.newest_of(writer):
-            return found, True
+        if commit := commits.newest_of(writer):
+            return commit, True
     return None, commits.is_whole
 
 
@@ -111,5 +111,5 @@ def _restored_version(history: DataFrame, row: Any) -> float:  # noqa: ANN401 (a
         return int(row["to_version"])
     # A RESTORE by time takes the newest version that is not younger.
     until = history.where(F.col("timestamp") <= F.lit(row["to_time"]).cast("timestamp"))
-    found = until.agg(F.max("version")).collect()[0][0]
-    return -1 if found is None else int(found)
+    version = until.agg(F.max("version")).collect()[0][0]
+    return -1 if version is None else int(version)

@@ -129,12 +129,12 @@ def held_back(end: Offsets, waiting: Offsets) -> Offsets:
 
 def _waiting(batch: CommittedBatch, ledger: str) -> Offsets:
     """Return the first offset that each partition of a paused topic has missed."""
-    found: Offsets = {}
+    firsts: Offsets = {}
     for topic, rows in paused_topics.paused(batch.spark, ledger).items():
         for row in rows:
-            known = found.setdefault(topic, {})
+            known = firsts.setdefault(topic, {})
             known[row["partition"]] = min(row["first"], known.get(row["partition"], row["first"]))
-    return found
+    return firsts
 
 
 class _NotYetError(KafkaError):

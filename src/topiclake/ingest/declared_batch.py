@@ -123,15 +123,21 @@ def _write(
     is_counted = (
         had_written or observation.has_metrics(observed) or delta.is_committed(spark, target.table, attempt)
     )
-    found = observation.counts(f"batch {batch_id} is in {target.table}", observed) if is_counted else None
-    if found is None:
+    counts_of_batch = (
+        observation.counts(f"batch {batch_id} is in {target.table}", observed) if is_counted else None
+    )
+    if counts_of_batch is None:
         _resume_batch(state, target, values, records, batch_id, offsets)
         return
-    report_counts(target, spark, batch_id, TableCount(target.table, found[OK], None, writer))
-    if found["left"]:
+    report_counts(target, spark, batch_id, TableCount(target.table, counts_of_batch[OK], None, writer))
+    if counts_of_batch["left"]:
         write_rejected(target, values, decoded, writer, batch_id)
-        reasons = {one: found[one] for one in REASONS if found[one] and one not in _never_rejected(layout)}
-        count = TableCount(target.quarantine, found["left"], reasons, writer)
+        reasons = {
+            one: counts_of_batch[one]
+            for one in REASONS
+            if counts_of_batch[one] and one not in _never_rejected(layout)
+        }
+        count = TableCount(target.quarantine, counts_of_batch["left"], reasons, writer)
         report_counts(target, spark, batch_id, count)
     state.has_written = True
 

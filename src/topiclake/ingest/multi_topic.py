@@ -98,7 +98,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     """
     spark, template = records.sparkSession, topics.template
     ranges = checkpoint.ranges(spark, template.checkpoint, batch_id, template.start)
-    new = {topic: spans for topic, found in ranges.items() if (spans := _not_empty(found))}
+    new = {topic: spans for topic, partitions in ranges.items() if (spans := _not_empty(partitions))}
     waiting, lost = paused(spark, topics.ledger), _lost(topics, spark, ranges)
     ready: Ranges = {}
     for topic in sorted(new.keys() | waiting.keys()):
@@ -134,12 +134,14 @@ def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
 
 def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, LostRange]:
     """Return by topic what Kafka has lost of a batch; it is noted where the topic is not paused for it."""
-    of_pipeline = {topic: found for topic, found in ranges.items() if re.fullmatch(topics.reads, topic)}
-    found = lost_offsets.lost_of_batch(topics.client, of_pipeline)
+    of_pipeline = {
+        topic: partitions for topic, partitions in ranges.items() if re.fullmatch(topics.reads, topic)
+    }
+    losses = lost_offsets.lost_of_batch(topics.client, of_pipeline)
     is_kept = topics.fail_on_data_loss
-    noted = [lost for lost in found if not is_kept or not _not_empty(ranges[lost.topic])]
+    noted = [lost for lost in losses if not is_kept or not _not_empty(ranges[lost.topic])]
     lost_offsets.keep(spark, topics.template.pipeline, topics.template.checkpoint, noted)
-    return {lost.topic: lost for lost in found}
+    return {lost.topic: lost for lost in losses}
 
 
 def _why_paused(topics: Topics, topic: str, lost: Mapping[str, LostRange]) -> str | None:
@@ -269,11 +271,11 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
 
 def _spans(ranges: list[Row]) -> dict[int, Span]:
     """Return the first offset of each partition, and the one after its last."""
-    found: dict[int, Span] = {}
+    by_partition: dict[int, Span] = {}
     for row in ranges:
-        first, after = found.get(row["partition"], (row["first"], 0))
-        found[row["partition"]] = min(row["first"], first), max(row["last"] + 1, after)
-    return found
+        first, after = by_partition.get(row["partition"], (row["first"], 0))
+        by_partition[row["partition"]] = min(row["first"], first), max(row["last"] + 1, after)
+    return by_partition
 
 
 def _still_held(topics: Topics, offsets: Ranges) -> Ranges:

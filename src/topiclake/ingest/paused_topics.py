@@ -49,18 +49,18 @@ def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
     rows = waiting(spark, ledger)
     if rows is None:
         return {}
-    found: dict[str, list[Row]] = {}
+    by_topic: dict[str, list[Row]] = {}
     for row in rows.orderBy("topic", "batch_id", "partition").collect():
-        found.setdefault(row["topic"], []).append(row)
-    return found
+        by_topic.setdefault(row["topic"], []).append(row)
+    return by_topic
 
 
 def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list[Span]]:
     """Return the ranges that a paused topic waits for, by partition: `(first, after)`."""
-    found: dict[int, list[Span]] = {}
+    by_partition: dict[int, list[Span]] = {}
     for row in paused(spark, ledger).get(topic, []):
-        found.setdefault(row["partition"], []).append((row["first"], row["last"] + 1))
-    return found
+        by_partition.setdefault(row["partition"], []).append((row["first"], row["last"] + 1))
+    return by_partition
 
 
 def mark_all_resumed(spark: SparkSession, ledger: str, topic: str) -> None:

@@ -81,11 +81,11 @@ class TableContent:
 
 def spans_of(commits: Iterable[Commit], topic: str) -> dict[int, list[Span]]:
     """Return the offsets of a topic that commits hold, by partition."""
-    found: dict[int, list[Span]] = {}
+    ranges: dict[int, list[Span]] = {}
     for commit in commits:
         for partition, (first, after) in commit.kept.get(OFFSETS, {}).get(topic, {}).items():
-            found.setdefault(int(partition), []).append((first, after))
-    return found
+            ranges.setdefault(int(partition), []).append((first, after))
+    return ranges
 
 
 def commits_of(commits: Commits, topic: str) -> tuple[Commit, ...]:
@@ -121,8 +121,8 @@ def resumption(spark: SparkSession, content: TableContent) -> Resumption:
     # A table that was put back ends before its quarantine does.
     for partition, last in _last_quarantined(spark, content).items():
         spans.setdefault(partition, []).append((last + 1, last + 1))
-    firsts = {partition: min(first for first, _ in found) for partition, found in spans.items()}
-    ends = {partition: max(after for _, after in found) for partition, found in spans.items()}
+    firsts = {partition: min(first for first, _ in ranges) for partition, ranges in spans.items()}
+    ends = {partition: max(after for _, after in ranges) for partition, ranges in spans.items()}
     unsure = {
         partition: rest
         for partition in spans
@@ -161,14 +161,14 @@ def without(span: Span, spans: Iterable[Span]) -> list[Span]:
 
 
 def require_held(
-    settings: Settings, content: TableContent, found: Resumption, held: Mapping[int, Span]
+    settings: Settings, content: TableContent, resumption: Resumption, held: Mapping[int, Span]
 ) -> None:
     """Check that Kafka's topic is the one that the table was written from.
 
     Raises:
         IngestError: A partition is missing, or ends before the table does.
     """
-    for partition, end in sorted(found.ends.items()):
+    for partition, end in sorted(resumption.ends.items()):
         if partition in held and held[partition][1] >= end:
             continue
         what = (
@@ -208,7 +208,7 @@ def write_missing(
         OffsetsLostError: Kafka has deleted records of them, and `fail_on_data_loss` is set.
     """
     spans = [
-        (partition, first, after) for partition, found in sorted(unsure.items()) for first, after in found
+        (partition, first, after) for partition, ranges in sorted(unsure.items()) for first, after in ranges
     ]
     if not spans:
         return
@@ -243,9 +243,9 @@ def _write(
     # Two starts at once, and one after a crash, are one writer: Delta takes its rows once. A later resumption
     # is another one, since the table has other batches then.
     newest = content.commits[0].version if content.commits else None
-    found = json.dumps([content.topic, newest, spans])
+    text = json.dumps([content.topic, newest, spans])
     target = replace(content.target, start=uuid4().hex)
-    writer = f"resume/{hashlib.sha256(found.encode()).hexdigest()[:32]}"
+    writer = f"resume/{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     checkpoint.cache_query_id(target.checkpoint, target.start, writer)
     if settings.pipeline.is_registered:
         registered_batch.write(target, records, 0, read_again={})
@@ -259,13 +259,13 @@ def _parts(
     spans: Iterable[tuple[int, int, int]], held: Mapping[int, Span], *, is_aged: bool
 ) -> list[tuple[int, int, int]]:
     """Return what Kafka still holds of spans, or what it has deleted."""
-    found = []
+    ranges = []
     for partition, first, after in spans:
         earliest = held[partition][0]
         begin, end = (first, min(after, earliest)) if is_aged else (max(first, earliest), after)
         if begin < end:
-            found.append((partition, begin, end))
-    return found
+            ranges.append((partition, begin, end))
+    return ranges
 
 
 def _require_not_aged(
@@ -301,12 +301,14 @@ def _within(spark: SparkSession, rows: DataFrame, spans: Sequence[tuple[int, int
 
 
 def starting_offsets(
-    found: Mapping[str, Resumption], held: Mapping[str, Mapping[int, Any]], earliest: int
+    resumptions: Mapping[str, Resumption], held: Mapping[str, Mapping[int, Any]], earliest: int
 ) -> dict[str, dict[str, int]]:
     """Return where a new checkpoint begins: at the end of each table, else at the `earliest` record."""
     return {
         topic: {
-            str(partition): found[topic].ends.get(partition, earliest) if topic in found else earliest
+            str(partition): resumptions[topic].ends.get(partition, earliest)
+            if topic in resumptions
+            else earliest
             for partition in partitions
         }
         for topic, partitions in held.items()

@@ -86,8 +86,8 @@ class _Registered:
 def _invalid(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
     """Return the schemas of records that are not valid, in words; at most ten."""
     invalid = registered_rows.decode(claimed, codecs, layout).where(~registered_rows.is_valid(codecs))
-    found = invalid.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
-    named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in found for part in codecs.parts}
+    rows = invalid.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
+    named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in rows for part in codecs.parts}
     return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
 
 

@@ -144,18 +144,18 @@ def _run_for_resumed(spark: SparkSession, to: Target, hooks: Sequence[CommitHook
 def _hooks(settings: Settings, dbutils: Any) -> list[CommitHook]:  # noqa: ANN401
     """Return what comes behind each batch."""
     pipeline = settings.pipeline
-    found: list[CommitHook] = []
+    hooks: list[CommitHook] = []
     if settings.lineage is not None:
         # Its client is not needed otherwise, and takes a moment.
         from topiclake.monitoring.lineage import prepared
 
-        found.append(prepared(settings, settings.lineage))
+        hooks.append(prepared(settings, settings.lineage))
     if pipeline.consumer_group is not None:
         ledger = mount.resolve(dbutils, settings.storage, pipeline.paused_path)
         client = kafka_client.client_settings(settings.kafka)
         paused = ledger if pipeline.has_table_for_each else None
-        found.append(GroupCommit(pipeline.consumer_group, client, paused))
-    return found
+        hooks.append(GroupCommit(pipeline.consumer_group, client, paused))
+    return hooks
 
 
 def _writer(

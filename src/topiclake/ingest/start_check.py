@@ -186,10 +186,10 @@ class StartCheck:
         return {
             topic: {
                 partition: span
-                for partition, span in found.items()
+                for partition, span in partitions.items()
                 if assign is None or partition in assign[topic]
             }
-            for topic, found in held.offsets.items()
+            for topic, partitions in held.offsets.items()
         }
 
     def _content(self, topic: str) -> TableContent | None:
@@ -253,22 +253,22 @@ class StartCheck:
             resumptions.note_rows(reduce(DataFrame.unionAll, rows), self.target.checkpoint)
 
     def _resume(self, contents: Iterable[TableContent], held: Mapping[str, Mapping[int, Span]]) -> Settings:
-        found: dict[str, Resumption] = {}
+        by_topic: dict[str, Resumption] = {}
         for content in contents:
             of_topic = _of_partitions(
                 resume_table.resumption(self.spark, content), self.settings, content.topic
             )
             resume_table.require_held(self.settings, content, of_topic, held.get(content.topic, {}))
-            found[content.topic] = of_topic
+            by_topic[content.topic] = of_topic
         for content in contents:
-            unsure, spans = found[content.topic].unsure, held[content.topic]
+            unsure, spans = by_topic[content.topic].unsure, held[content.topic]
             resume_table.write_missing(self.spark, self.settings, content, unsure, spans, self.reader)
             if content.paused and self.topics is not None:
                 mark_all_resumed(self.spark, self.topics.ledger, content.topic)
-        firsts = {topic: content.firsts for topic, content in found.items()}
-        ends = {topic: content.ends for topic, content in found.items()}
+        firsts = {topic: content.firsts for topic, content in by_topic.items()}
+        ends = {topic: content.ends for topic, content in by_topic.items()}
         resumptions.note_firsts(self.spark, self.target.checkpoint, firsts, ends)
-        starts = resume_table.starting_offsets(found, held, EARLIEST)
+        starts = resume_table.starting_offsets(by_topic, held, EARLIEST)
         pipeline = self.settings.pipeline.model_copy(update={"starting_offsets": starts})
         return self.settings.model_copy(update={"pipeline": pipeline})
 
@@ -278,15 +278,15 @@ def _in_threads(function: Callable[[_In], _Out], values: Iterable[_In]) -> list[
         return list(threads.map(function, values))
 
 
-def _of_partitions(found: Resumption, settings: Settings, topic: str) -> Resumption:
+def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Resumption:
     """Return where the partitions resume that the pipeline reads."""
     partitions = (settings.pipeline.assign or {}).get(topic)
     if partitions is None:
-        return found
+        return resumption
     return Resumption(
-        {partition: first for partition, first in found.firsts.items() if partition in partitions},
-        {partition: end for partition, end in found.ends.items() if partition in partitions},
-        {partition: spans for partition, spans in found.unsure.items() if partition in partitions},
+        {partition: first for partition, first in resumption.firsts.items() if partition in partitions},
+        {partition: end for partition, end in resumption.ends.items() if partition in partitions},
+        {partition: spans for partition, spans in resumption.unsure.items() if partition in partitions},
     )
 
 

@@ -154,12 +154,12 @@ def _topics(kafka: KafkaSettings) -> dict[str, int]:
     client = AdminClient(client_settings(kafka) | {"error_cb": problems.append})
     for _ in range(TIMEOUT_SECONDS):
         try:
-            found = client.list_topics(timeout=1).topics
+            topics = client.list_topics(timeout=1).topics
         except KafkaException as error:
             client.poll(0)  # hands over what went wrong so far: it fills `problems`
             problems.append(error.args[0])
             if any(problem.code() in HOPELESS for problem in problems):
                 break
         else:
-            return {name: len(topic.partitions) for name, topic in found.items()}
+            return {name: len(topic.partitions) for name, topic in topics.items()}
     raise unreachable(kafka, problems)

@@ -65,7 +65,7 @@ def compare(
         ids: The ids that the topics had.
         ends: By topic and partition where reading ends; without it, it never does.
     """
-    found = []
+    losses = []
     for topic, partitions in wanted.items():
         for partition, first in partitions.items():
             lost = _lost(topic, partition, first, held, (ids or {}).get(topic, ""))
@@ -73,8 +73,8 @@ def compare(
             if lost is not None and lost.why == "aged_out" and end is not None:
                 lost = replace(lost, after=min(end, lost.after or 0)) if end > first else None
             if lost is not None:
-                found.append(lost)
-    return found
+                losses.append(lost)
+    return losses
 
 
 def _lost(topic: str, partition: int, first: int, held: BrokerOffsets, known_id: str) -> LostRange | None:

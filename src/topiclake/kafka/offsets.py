@@ -88,7 +88,7 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
         # not open.
         ends = fetch_offsets(client, pipeline.topics, pattern=pattern, with_ids=False).offsets
         after = {
-            (topic, partition): end for topic, found in ends.items() for partition, (_, end) in found.items()
+            (topic, partition): end for topic, spans in ends.items() for partition, (_, end) in spans.items()
         }
         admin = _admin(tuple(sorted(client.items())))
         partitions = [TopicPartition(topic, partition) for topic, partition in after]
@@ -122,10 +122,10 @@ def fetch_offsets(
     if not partitions:
         return BrokerOffsets()
     earliest, latest = (_ends(admin, partitions, spec) for spec in (_SPECS.earliest(), _SPECS.latest()))
-    found: dict[str, dict[int, tuple[int, int]]] = {}
+    offsets: dict[str, dict[int, tuple[int, int]]] = {}
     for (topic, partition), first in sorted(earliest.items()):
-        found.setdefault(topic, {})[partition] = (first, latest[topic, partition])
-    return BrokerOffsets(found, _ids(admin, wanted) if with_ids else {})
+        offsets.setdefault(topic, {})[partition] = (first, latest[topic, partition])
+    return BrokerOffsets(offsets, _ids(admin, wanted) if with_ids else {})
 
 
 @lru_cache(maxsize=4)
@@ -137,10 +137,10 @@ def _admin(client: tuple[tuple[str, Any], ...]) -> AdminClient:
 def _topics(admin: AdminClient, wanted: set[str]) -> dict[str, Any]:
     """Return the broker's topics; one without a leader for a moment is listed without its partitions."""
     for rest in reversed(range(_ATTEMPTS)):
-        found = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
-        failed = [topic.error for name, topic in found.items() if name in wanted and topic.error]
+        topics = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+        failed = [topic.error for name, topic in topics.items() if name in wanted and topic.error]
         if not failed:
-            return dict(found)
+            return dict(topics)
         if not rest or failed[0].code() not in _LEADERLESS:
             raise KafkaException(failed[0])
         time.sleep(0.2)

@@ -73,13 +73,13 @@ def read_range(
     ends = {
         name: json.dumps(
             {
-                topic: {str(partition): span[end] for partition, span in found.items()}
-                for topic, found in ranges.items()
+                topic: {str(partition): span[end] for partition, span in spans.items()}
+                for topic, spans in ranges.items()
             }
         )
         for end, name in enumerate(("startingOffsets", "endingOffsets"))
     }
-    assigned = {"assign": json.dumps({topic: sorted(found) for topic, found in ranges.items()})}
+    assigned = {"assign": json.dumps({topic: sorted(spans) for topic, spans in ranges.items()})}
     losses = {"failOnDataLoss": "true" if fail_on_data_loss else "false"}
     return spark.read.format("kafka").options(**{**options, **assigned, **losses, **ends}).load()
 
@@ -119,7 +119,7 @@ def of_stream(pipeline: PipelineSettings, known: Known = MappingProxyType({})) -
         known: Of a pipeline of several topics, the partitions that its checkpoint knows by topic: it reads
             them also where their topic was taken off its list, so that Spark keeps their place.
     """
-    more = {topic: sorted(found) for topic, found in known.items() if not pipeline.reads(topic)}
+    more = {topic: sorted(partitions) for topic, partitions in known.items() if not pipeline.reads(topic)}
     options = _of_both(pipeline) | _limits(pipeline)
     if pipeline.has_table_for_each:
         # One topic that is deleted or lost records is paused; Spark would end the query.
@@ -170,10 +170,12 @@ def _bound(end: str, offsets: Offsets) -> dict[str, str]:
     if isinstance(offsets, datetime):
         return {f"{end}Timestamp": str(_millis(offsets))}
     in_millis = {
-        topic: {partition: _millis(at) if isinstance(at, datetime) else at for partition, at in found.items()}
-        for topic, found in offsets.items()
+        topic: {
+            partition: _millis(at) if isinstance(at, datetime) else at for partition, at in partitions.items()
+        }
+        for topic, partitions in offsets.items()
     }
-    is_time = any(isinstance(at, datetime) for found in offsets.values() for at in found.values())
+    is_time = any(isinstance(at, datetime) for partitions in offsets.values() for at in partitions.values())
     return {f"{end}OffsetsByTimestamp" if is_time else f"{end}Offsets": json.dumps(in_millis)}
 
 

@@ -126,9 +126,9 @@ def references(
 
     def collect(references: Iterable[Reference]) -> None:
         for reference in references:
-            if reference not in texts and (found := look_up(reference)):
-                collect(found.references)
-                texts[reference] = found.schema
+            if reference not in texts and (schema := look_up(reference)):
+                collect(schema.references)
+                texts[reference] = schema.schema
 
     collect(response.references)
     return tuple((reference.name, text) for reference, text in texts.items())

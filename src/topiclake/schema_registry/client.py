@@ -129,11 +129,11 @@ class RegistryClient:
         if kept is not None and (self._clock.now() - asked_at < max_age or self._budget.is_spent(path)):
             return kept
         try:
-            found = self.get(path, read, patience, missing)
+            items = self.get(path, read, patience, missing)
         except NotFoundError:
-            found = []
-        self._listings[path] = self._clock.now(), found
-        return found
+            items = []
+        self._listings[path] = self._clock.now(), items
+        return items
 
     def forget(self, path: str) -> None:
         """Let `path` be asked anew, since what stands there was just changed."""

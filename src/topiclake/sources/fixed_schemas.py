@@ -54,9 +54,9 @@ def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> Fi
     for part, names in topic.subjects.items():
         accepts = partial(_refusal, spark, topic, part)
         codecs[part] = topic.format_of(part).codec(_known(topic.registry, names, decisions, part), accepts)
-    found = Codecs(codecs["value"], codecs.get("key"))
-    topic.require_usable(found)
-    return FixedSchemas(found, decisions, table)
+    united = Codecs(codecs["value"], codecs.get("key"))
+    topic.require_usable(united)
+    return FixedSchemas(united, decisions, table)
 
 
 def _known(

@@ -142,15 +142,18 @@ def tally(
     ]
     reason = status(codecs).alias("reason")
     groups = decoded.select(reason, *late).groupBy("reason", *parts).count()
-    found = groups.orderBy(F.desc("count")).limit(KEYS_OF_A_BATCH).collect()
-    keys = {part: [schema_key(bytes(row[part])) for row in found if row[part] is not None] for part in parts}
+    most_frequent = groups.orderBy(F.desc("count")).limit(KEYS_OF_A_BATCH).collect()
+    keys = {
+        part: [schema_key(bytes(row[part])) for row in most_frequent if row[part] is not None]
+        for part in parts
+    }
     reasons: Counter[str] = Counter()
-    for row in found:
+    for row in most_frequent:
         reasons[row["reason"]] += row["count"]
     return Tally(
         dict(reasons),
         {part: [key for key in dict.fromkeys(named) if key is not None] for part, named in keys.items()},
-        is_whole=len(found) < KEYS_OF_A_BATCH,
+        is_whole=len(most_frequent) < KEYS_OF_A_BATCH,
     )
 
 

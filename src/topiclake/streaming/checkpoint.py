@@ -72,15 +72,15 @@ def query_id(spark: SparkSession, path: str, start: str | None) -> str:
     if known is not None and known[0] == start:
         return known[1]
     metadata = spark.read.schema("id STRING").json(f"{path}/metadata").collect()
-    found = str(metadata[0][0])
+    query = str(metadata[0][0])
     if start is not None:
-        cache_query_id(path, start, found)
-    return found
+        cache_query_id(path, start, query)
+    return query
 
 
-def cache_query_id(path: str, start: str, found: str) -> None:
+def cache_query_id(path: str, start: str, query: str) -> None:
     """Note the id that Spark has read for a start of a query, so that its micro-batches need not read it."""
-    _ids[path] = start, found
+    _ids[path] = start, query
 
 
 def last_planned(spark: SparkSession, path: str) -> int:
@@ -135,9 +135,9 @@ def ranges(spark: SparkSession, path: str, batch_id: int, start: str) -> Ranges:
         batch_id: The batch.
         start: Names the start of the query, whose micro-batches read one file each.
     """
-    known_start, known_batch, end, found = _batches.get(path, ("", NONE, {}, {}))
+    known_start, known_batch, end, ranges = _batches.get(path, ("", NONE, {}, {}))
     if (known_start, known_batch) == (start, batch_id):
-        return found
+        return ranges
     follows = (known_start, known_batch + 1) == (start, batch_id)
     begin = end if follows else begin_of(spark, path, batch_id) or {}
     end = end_of(spark, path, batch_id) or {}
@@ -189,18 +189,18 @@ def range_of(
     Raises:
         IngestError: Not exactly one of the query's sources reads the topic, or a file is gone.
     """
-    found = [number for number, end in enumerate(batch.ends) if _offsets_of(end, topic) is not None]
-    if not found and None in batch.ends:
+    sources = [number for number, end in enumerate(batch.ends) if _offsets_of(end, topic) is not None]
+    if not sources and None in batch.ends:
         return {}
-    if len(found) != 1:
+    if len(sources) != 1:
         raise IngestError(
-            f"{len(found)} sources of the query with the checkpoint at {path} read topic {topic}",
+            f"{len(sources)} sources of the query with the checkpoint at {path} read topic {topic}",
             "a checkpoint_path of a query that reads the topic once",
             checkpoint=path,
             topic=topic,
-            sources=len(found),
+            sources=len(sources),
         )
-    (number,) = found
+    (number,) = sources
     begun = before.ends[number] if before.ends else None
     if begun is None:
         begun = json.loads(_required(spark, path, f"sources/{number}/0")[-1])
@@ -225,10 +225,10 @@ def read_offsets(spark: SparkSession, file: str) -> Offsets | None:
         return None
     source: dict[str, dict[str, int]] = json.loads(lines[-1])
     # A source that is none of Kafka's has numbers there.
-    topics = {topic: found for topic, found in source.items() if isinstance(found, dict)}
+    topics = {topic: offsets for topic, offsets in source.items() if isinstance(offsets, dict)}
     return {
-        topic: {int(partition): offset for partition, offset in found.items()}
-        for topic, found in topics.items()
+        topic: {int(partition): offset for partition, offset in offsets.items()}
+        for topic, offsets in topics.items()
     }
 
 

@@ -87,10 +87,10 @@ def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataF
             LostRange(row["topic"], row["partition"], row["first"], row["after"], row["why"], row["topic_id"])
             for row in checkpoint_notes.read(spark, path, "lost", _LOST)
         ]
-        found = find(spark, settings, path)
+        losses = find(spark, settings, path)
     rows = [
         (lost.topic, lost.partition, lost.first, lost.after, lost.records, lost.why)
-        for lost in joined([*kept, *found])
+        for lost in joined([*kept, *losses])
     ]
     columns = "topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING"
     return spark.createDataFrame(rows, columns)
@@ -118,12 +118,12 @@ def check_lost_offsets(
         ConfigError: `assign`, or offsets for each partition, name other partitions than the topic has.
     """
     ids = _ids(spark, path)
-    found, held = _find(settings, position, ids)
+    losses, held = _find(settings, position, ids)
     if settings.pipeline.has_table_for_each:
-        found = [lost for lost in found if settings.pipeline.reads(lost.topic) and lost.why not in PAUSE]
-    if found and settings.pipeline.fail_on_data_loss:
-        raise _error(settings, path, found)
-    keep(spark, settings.name, path, found)
+        losses = [lost for lost in losses if settings.pipeline.reads(lost.topic) and lost.why not in PAUSE]
+    if losses and settings.pipeline.fail_on_data_loss:
+        raise _error(settings, path, losses)
+    keep(spark, settings.name, path, losses)
     return {topic: topic_id for topic, topic_id in held.ids.items() if ids.get(topic) != topic_id}
 
 
@@ -148,18 +148,18 @@ def seen_topics(spark: SparkSession, path: str) -> set[str]:
 
 def describe_loss(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
     """Return what a query that failed has lost; None where nothing is found."""
-    found = find(spark, settings, path)
-    return _error(settings, path, found) if found else None
+    losses = find(spark, settings, path)
+    return _error(settings, path, losses) if losses else None
 
 
 def require_configured(settings: Settings, held: BrokerOffsets) -> None:
     """Raise an OffsetsLostError where Kafka no longer holds the offsets that a batch read begins with."""
-    found = compare(_configured(settings.pipeline), held, ids=held.ids)
-    if found and settings.pipeline.fail_on_data_loss:
+    losses = compare(_configured(settings.pipeline), held, ids=held.ids)
+    if losses and settings.pipeline.fail_on_data_loss:
         raise OffsetsLostError(
-            f"Kafka does not hold the offsets to begin with: {_message(found)}",
+            f"Kafka does not hold the offsets to begin with: {_message(losses)}",
             "other starting_offsets, or fail_on_data_loss=false, which reads what is there",
-            ranges=_ranges(found),
+            ranges=_ranges(losses),
         )
 
 
@@ -198,24 +198,24 @@ def lost_of_batch(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
         KafkaError: The broker cannot be reached, or refuses the request.
     """
     begin = {
-        topic: {partition: first for partition, (first, _) in found.items()}
-        for topic, found in ranges.items()
+        topic: {partition: first for partition, (first, _) in spans.items()}
+        for topic, spans in ranges.items()
     }
     end = {
-        topic: {partition: after for partition, (_, after) in found.items()}
-        for topic, found in ranges.items()
+        topic: {partition: after for partition, (_, after) in spans.items()}
+        for topic, spans in ranges.items()
     }
     try:
         # The topics' ids only where something is lost: they are a question more for each batch.
         for with_ids in (False, True):
-            found = compare(begin, kafka_offsets.fetch_offsets(client, begin, with_ids=with_ids), ends=end)
-            if not found:
+            losses = compare(begin, kafka_offsets.fetch_offsets(client, begin, with_ids=with_ids), ends=end)
+            if not losses:
                 break
     except KafkaException as error:
         raise KafkaError(
             f"Kafka cannot be asked what it holds: {error.args[0].str()}", detail=error.args[0].str()
         ) from None
-    return found
+    return losses
 
 
 def find(spark: SparkSession, settings: Settings, path: str) -> list[LostRange]:
@@ -240,50 +240,50 @@ def _configured(pipeline: PipelineSettings) -> Offsets:
     if not isinstance(pipeline.starting_offsets, dict):
         return {}
     return {
-        topic: {int(partition): at for partition, at in found.items() if isinstance(at, int) and at >= 0}
-        for topic, found in pipeline.starting_offsets.items()
+        topic: {int(partition): at for partition, at in offsets.items() if isinstance(at, int) and at >= 0}
+        for topic, offsets in pipeline.starting_offsets.items()
     }
 
 
 def _with_new(position: Offsets, pipeline: PipelineSettings, held: BrokerOffsets) -> Offsets:
     """Add the partitions that the checkpoint does not know yet: Spark wants them from 0 on."""
     known = set(position) - set(pipeline.topics)
-    wanted = {topic: dict(found) for topic, found in position.items()}
+    wanted = {topic: dict(offsets) for topic, offsets in position.items()}
     for topic, partitions in held.offsets.items():
         if pipeline.assign is None and (pipeline.topic_pattern or topic not in known):
             wanted[topic] = dict.fromkeys(partitions, 0) | wanted.get(topic, {})
     return wanted
 
 
-def _error(settings: Settings, path: str, found: list[LostRange]) -> OffsetsLostError:
+def _error(settings: Settings, path: str, losses: list[LostRange]) -> OffsetsLostError:
     return OffsetsLostError(
         f"pipeline {settings.name} cannot go on: its checkpoint at {path} has not read what Kafka lost: "
-        f"{_message(found)}",
+        f"{_message(losses)}",
         "fail_on_data_loss=false, which goes on behind them and keeps the list for topiclake.lost_offsets, "
         "or a new checkpoint_path and table_path, which begin with what Kafka holds",
         pipeline=settings.name,
         checkpoint=path,
-        ranges=_ranges(found),
+        ranges=_ranges(losses),
     )
 
 
-def _ranges(found: list[LostRange]) -> tuple[tuple[object, ...], ...]:
+def _ranges(losses: list[LostRange]) -> tuple[tuple[object, ...], ...]:
     """Return topic, partition, first offset, the offset after the last one, and the reason of each range."""
-    return tuple((lost.topic, lost.partition, lost.first, lost.after, lost.why) for lost in found)
+    return tuple((lost.topic, lost.partition, lost.first, lost.after, lost.why) for lost in losses)
 
 
-def _message(found: list[LostRange]) -> str:
-    more = f"; and {len(found) - _TOLD} ranges more" if len(found) > _TOLD else ""
-    return "; ".join(map(str, found[:_TOLD])) + more
+def _message(losses: list[LostRange]) -> str:
+    more = f"; and {len(losses) - _TOLD} ranges more" if len(losses) > _TOLD else ""
+    return "; ".join(map(str, losses[:_TOLD])) + more
 
 
-def keep(spark: SparkSession, name: str, path: str, found: Sequence[LostRange]) -> None:
+def keep(spark: SparkSession, name: str, path: str, losses: Sequence[LostRange]) -> None:
     """Note in the checkpoint at `path`, and in the log, what the pipeline `name` continues without."""
-    for lost in found:
+    for lost in losses:
         _LOG.warning("pipeline %s goes on without records that Kafka lost: %s", name, lost)
     now = _now()
     rows = [
-        (lost.topic, lost.partition, lost.first, lost.after, lost.why, lost.topic_id, now) for lost in found
+        (lost.topic, lost.partition, lost.first, lost.after, lost.why, lost.topic_id, now) for lost in losses
     ]
     checkpoint_notes.append(spark, path, "lost", rows, _LOST)
 
