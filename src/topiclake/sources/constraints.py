@@ -79,7 +79,7 @@ def with_refused(
     columns: StructType,
     constraints: Mapping[str, str],
 ) -> DataFrame:
-    """Add to decoded records the constraint that their rows break (`quarantine.REFUSED`).
+    """Add to decoded records the constraint that their rows break (`REFUSED`).
 
     Args:
         records: Decoded records.

@@ -111,7 +111,7 @@ def _last_cause(text: str) -> str:
 
 
 def refused_record(*why: Column) -> Column:
-    """Raise, and say which record of Kafka's it is and `why`; `progress` finds the sentence again."""
+    """Raise, and say which record of Kafka's it is and `why`; `query_failure` finds the sentence again."""
     topic, partition, offset = (F.col(name).cast("string") for name in ("topic", "partition", "offset"))
     location = [
         F.lit(f"{FAILFAST} topic "),

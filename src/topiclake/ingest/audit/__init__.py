@@ -1,1 +1,1 @@
-"""The proof that each record of a topic is in exactly one place; it shares no code with the ingest."""
+"""The proof that each record of a topic is in exactly one place; of the ingest it uses what is stored, nothing that decides."""

@@ -37,7 +37,7 @@ def read(spark: SparkSession, quarantine: str, version: int | None = None) -> Da
     """Read the quarantine at a location, as it is or as it was at `version`, with the claims on its rows.
 
     Returns:
-        Columns of `quarantine.SCHEMA`, `replay STRING` (the id of the claim on the row) and `replayed_at
+        Columns of `quarantine_rows.SCHEMA`, `replay STRING` (the id of the claim on the row) and `replayed_at
         TIMESTAMP` (when it was in the table).
 
     Raises:
