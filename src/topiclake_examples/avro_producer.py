@@ -136,7 +136,7 @@ def produce(
 
 def _message(schema: int | str, payload: bytes) -> dict[str, Any]:
     if isinstance(schema, int):
-        return {"value": struct.pack(">xI", schema) + payload}
+        return {"value": struct.pack(">xI", schema & 0xFFFFFFFF) + payload}
     return {"value": payload, "headers": [("__value_schema_id", b"\x01" + UUID(schema).bytes)]}
 
 

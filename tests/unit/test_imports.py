@@ -1,4 +1,4 @@
-"""Who may import whom (docs/architecture.md: the four parts, and the rooms of the library), read from the source with ast."""
+"""Who may import whom (docs/architecture.md), read from the source with ast."""
 
 from __future__ import annotations
 

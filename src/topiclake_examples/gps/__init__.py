@@ -1,6 +1,5 @@
 """GPS trackers: tracks are played to a topic, counted and drawn."""
 
-from topiclake_examples.gps.map import track_map
-from topiclake_examples.gps.tracks import counts_per_device, last_positions, publish_tracks
+import lazy_loader
 
-__all__ = ["counts_per_device", "last_positions", "publish_tracks", "track_map"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

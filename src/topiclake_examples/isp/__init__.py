@@ -1,12 +1,5 @@
 """Hits of an internet provider: text and JSON, counted by zip and window."""
 
-from topiclake_examples.isp.hits import (
-    count_records,
-    dated_hits,
-    hit_windows,
-    hits_per_window,
-    hits_per_zip,
-    publish_hits,
-)
+import lazy_loader
 
-__all__ = ["count_records", "dated_hits", "hit_windows", "hits_per_window", "hits_per_zip", "publish_hits"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,5 +1,5 @@
 """New York's yellow taxis, as Avro."""
 
-from topiclake_examples.taxi.publish import publish_trips
+import lazy_loader
 
-__all__ = ["publish_trips"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

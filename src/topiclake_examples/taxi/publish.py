@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
 import topiclake as tl
+from topiclake.errors import KafkaError, StorageError
 from topiclake_examples.parameters import whole_number
 from topiclake_examples.taxi.trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
+
+#: What Spark says where it cannot read its input.
+_READING = re.compile(r"FAILED_READ_FILE|org\.apache\.hadoop\.fs\.")
 
 
 @dataclass(frozen=True)
@@ -74,19 +78,18 @@ def publish_trips(
     address = _address(dbutils, settings, source)
     with tl.storage_errors(settings.storage, address):
         found = read_trips(spark, address, _elsewhere(settings, address))
-        # Before anything is sent: so a store that refuses its files is named.
-        in_files = found.count()
         if amount:
             found = generate_trips(found, amount, whole_number("seed", seed))
+        # Spark's Kafka sink tells nobody what an Observation counted.
+        amount = amount or found.count()
     topic, form = settings.pipeline.topic, settings.pipeline.avro_form
     there = tl.ensure_topic(settings.kafka, topic, partitions)
     schema = json.dumps(TRIP_SCHEMAS[width])
     registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", schema)
-    header = struct.pack(">xI", schema_id) if form == "confluent" else b""
+    header = struct.pack(">xI", schema_id & 0xFFFFFFFF) if form == "confluent" else b""
     records = found.select(_key(), _value(schema, header))
-    tl.write_topic(records, settings, write_id=settings.run_id, topic=topic)
-    amount = amount or in_files
+    _send(settings, records, address)
     return PublishedTrips(topic, there, amount, width, schema_id, form)
 
 
@@ -98,6 +101,24 @@ def _value(schema: str, header: bytes) -> Column:
     fields = [field["name"] for field in json.loads(schema)["fields"]]
     encoded = to_avro(F.struct(*fields), schema)
     return F.concat(F.lit(header), encoded).alias("value") if header else encoded.alias("value")
+
+
+def _send(settings: tl.Settings, records: DataFrame, address: str) -> None:
+    stays = "what was sent before stays in the topic"
+    topic = settings.pipeline.topic
+    try:
+        tl.write_topic(records, settings, write_id=settings.run_id, topic=topic)
+    except KafkaError as error:
+        # The trips are read again while they are sent.
+        cause = error.__context__
+        is_kafkas = "kafka.common.errors" in str(cause) or not _READING.search(str(cause))
+        if is_kafkas or cause is None:
+            raise KafkaError(error.cause, f"python -m workbench status; {stays}", **error.fields) from None
+        try:
+            with tl.storage_errors(settings.storage, address):
+                raise cause
+        except StorageError as refused:
+            raise StorageError(refused.cause, f"{refused.remedy}; {stays}", **refused.fields) from None
 
 
 def _address(dbutils: Any, settings: tl.Settings, source: str) -> str:  # noqa: ANN401

@@ -1,12 +1,5 @@
 """Edits of Wikimedia's wikis, as they happen or as they were recorded."""
 
-from topiclake_examples.wikimedia.edits import edit_counts, edits_per_window, wikimedia_edits
-from topiclake_examples.wikimedia.publish import publish_live_edits, publish_recorded_edits
+import lazy_loader
 
-__all__ = [
-    "edit_counts",
-    "edits_per_window",
-    "publish_live_edits",
-    "publish_recorded_edits",
-    "wikimedia_edits",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

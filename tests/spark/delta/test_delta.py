@@ -146,21 +146,6 @@ def test_a_folder_without_a_delta_log_is_no_table(spark, rows, path):
     assert delta.is_table(spark, path) is False
 
 
-def test_a_view_leaves_out_where_the_rows_came_from(spark, path):
-    rows = spark.sql("SELECT 1 AS id, struct(0 AS partition, 5L AS offset) AS _kafka")
-    append(rows, path, 0)
-    returned = delta.create_view(spark, path, "without_origin")
-    expected = spark.sql("SELECT 1 AS id")
-    assertDataFrameEqual(spark.table("without_origin"), expected, rtol=0, atol=0)
-    assertDataFrameEqual(returned, expected, rtol=0, atol=0)
-    assert "_kafka" in delta.read(spark, path).columns
-
-
-def test_a_table_without_that_column_makes_a_view_too(spark, rows, path):
-    append(rows, path, 0)
-    assertDataFrameEqual(delta.create_view(spark, path, "plain"), rows, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("left", [[], [".00000000000000000000.json.1.tmp"]])
 def test_a_writer_that_was_killed_before_its_first_commit_is_in_nobodys_way(spark, rows, path, left):
     log = Path(path) / "_delta_log"

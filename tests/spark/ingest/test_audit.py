@@ -522,7 +522,7 @@ def test_what_kafka_lost_is_never_compared(make, monkeypatch) -> None:
     lake = make()
     lake.produce(lake.good(10))
     lake.ingest()
-    before = audit.held_offsets(lake.settings.kafka, lake.topic)
+    before = audit.topic_offsets(lake.settings.kafka, lake.topic)
     delete_before(lake, 5)
     with monkeypatch.context() as during_the_audit:
         during_the_audit.setattr(audit, "topic_offsets", lambda *_: before)

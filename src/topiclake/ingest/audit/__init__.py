@@ -1,1 +1,4 @@
-"""The proof that each record of a topic is in exactly one place; of the ingest it uses what is stored, nothing that decides."""
+"""The proof that each record of a topic is in exactly one place.
+
+Of the ingest it uses what is stored, nothing that decides.
+"""

@@ -1,0 +1,24 @@
+from .cameras import (
+    camera_notices,
+    camera_states,
+    dated_cameras,
+    nest_cameras,
+    publish_nest_logs,
+    sighting_records,
+    sightings_per_hour,
+)
+from .locations import device_locations
+from .report import sightings_chart, sightings_report
+
+__all__ = [
+    "camera_notices",
+    "camera_states",
+    "dated_cameras",
+    "device_locations",
+    "nest_cameras",
+    "publish_nest_logs",
+    "sighting_records",
+    "sightings_chart",
+    "sightings_per_hour",
+    "sightings_report",
+]

@@ -1,0 +1,3 @@
+from .publish import publish_trips
+
+__all__ = ["publish_trips"]
