@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -86,8 +87,12 @@ class Ingest:
         assert self._ended(self.start(step=step)) == -signal.SIGKILL, f"{step}: {self.tail()}"
 
     def drain(self) -> None:
-        """Start it, and wait until it has processed everything."""
-        assert self._ended(self.start("availableNow"), 3 * PATIENCE_SECONDS) == 0, self.tail()
+        """Start it, and wait until it has processed everything; each batch may take as long as a start."""
+        process = self.start("availableNow")
+        assert process.stdout is not None
+        while select.select([process.stdout], [], [], PATIENCE_SECONDS)[0] and process.stdout.readline():
+            pass
+        assert self._ended(process) == 0, self.tail()
 
     def drain_in(self, spark: SparkSession) -> None:
         """Process everything in a session that is warm."""
