@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +28,11 @@ CONF_VARIABLE = "BENCH_SPARK_CONF"
 #: What the article's session has; everything else is Spark's and Delta's default.
 ARTICLE_CONF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")
 
-MountInfo = namedtuple("MountInfo", "mountPoint source encryptionType")
 
-
-class Mounts:
-    """Stand in for dbutils: one mount, the run's own folder."""
-
-    def __init__(self, folder: Path | str) -> None:
-        self.fs = self
-        source = folder if isinstance(folder, str) else folder.as_uri()
-        self._mount = MountInfo("/mnt/datalake", source, "")
-
-    def mounts(self) -> list[MountInfo]:
-        """Return the mount."""
-        return [self._mount]
-
-
-def article(spark: SparkSession, settings: Settings, folder: Path | str) -> StreamingQuery:
+def article(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Drain as the article does: strip five bytes, `from_avro` with the latest schema, append."""
-    topic, limit = settings.pipeline.topic, settings.pipeline.max_offsets_per_trigger
+    folder, topic = settings.storage.source, settings.pipeline.topic
+    limit = settings.pipeline.max_offsets_per_trigger
     schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{topic}-value").schema
     records = (
         spark.readStream.format("kafka")
@@ -74,15 +59,15 @@ def article(spark: SparkSession, settings: Settings, folder: Path | str) -> Stre
     return query
 
 
-def six_columns(spark: SparkSession, settings: Settings, folder: Path) -> StreamingQuery:
+def six_columns(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Drain as the notebook does, into the columns that the article has."""
     pipeline = settings.pipeline.model_copy(update={"kafka_column": False})
-    return topiclake(spark, settings.model_copy(update={"pipeline": pipeline}), folder)
+    return topiclake(spark, settings.model_copy(update={"pipeline": pipeline}))
 
 
-def topiclake(spark: SparkSession, settings: Settings, folder: Path | str) -> StreamingQuery:
+def topiclake(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Drain as the notebook does."""
-    query = ingest.start_ingest(spark, settings, Mounts(folder))
+    query = ingest.start_ingest(spark, settings)
     progress.await_caught_up(query, settings.pipeline.trigger)
     return query
 
@@ -132,9 +117,9 @@ def main(side: str, folder: Path, rows: int | None) -> None:
     """
     drain = {"article": article, "topiclake": six_columns}.get(side, topiclake)
     spark = start_spark(side)
-    drain(spark, load(warm_up(SIDES[side]), rows), folder / "warm-up")
+    drain(spark, load(warm_up(SIDES[side]), rows, folder / "warm-up"))
     used, started = cpu_seconds(), time.monotonic()
-    query = drain(spark, load(SIDES[side], rows), folder)
+    query = drain(spark, load(SIDES[side], rows, folder))
     cost = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
     print(json.dumps(cost | {"batches": batch_seconds(query), "sums": sums(spark, folder)}))
     spark.stop()

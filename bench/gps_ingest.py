@@ -104,9 +104,10 @@ def warm_up(topic: str) -> str:
     return f"{topic}-warm-up"
 
 
-def load(topic: str, rows: int | None = None) -> Settings:
-    """Return the GPS pipeline's configuration, for another topic, and for batches of so many rows."""
-    settings = load_settings("gps", {"env": "local", "topic": topic}, conf=PROJECT / "conf")
+def load(topic: str, rows: int | None = None, folder: Path | None = None) -> Settings:
+    """Return the GPS pipeline's configuration, for another topic, batches of so many rows, and a folder."""
+    given = {"env": "local", "topic": topic, **({"storage": folder.as_uri()} if folder else {})}
+    settings = load_settings("gps", given, conf=PROJECT / "conf")
     pipeline = settings.pipeline.model_copy(update={"max_offsets_per_trigger": rows})
     return settings.model_copy(update={"pipeline": pipeline})
 

@@ -22,7 +22,7 @@ import click
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from bench.drain import Mounts, start_spark
+from bench.drain import start_spark
 from bench.gps_ingest import TOPIC, load, preload
 from bench.rounds import console, own_services
 from topiclake.ingest import start as ingest
@@ -101,7 +101,7 @@ def main(batches: int, rows: int) -> None:
         folder = Path(temporary)
         preload(load(TOPIC), batches * rows)
         spark = start_spark("topiclake")
-        query = ingest.start_ingest(spark, load(TOPIC, rows), Mounts(folder))
+        query = ingest.start_ingest(spark, load(TOPIC, rows, folder))
         blocks = filled(drain_in_turns(spark, query, folder / "reports.db"), query)
         count = spark.read.format("delta").load(f"{folder}/delta/gps").count()
         kept = len(Store(folder / "reports.db").rows("SELECT 1 FROM batches"))

@@ -57,7 +57,7 @@ def run_side(side: str, rows: int) -> None:
     spark = drain.start_spark("article" if side == SIDES[0] else side)
     mount.mount(None, settings.storage, spark)
     started, folder = time.monotonic(), settings.storage.source
-    query = (drain.article if side == SIDES[0] else drain.topiclake)(spark, settings, folder)
+    query = (drain.article if side == SIDES[0] else drain.topiclake)(spark, settings)
     seconds = time.monotonic() - started
     print(json.dumps({"seconds": seconds, "batches": len(drain.batch_seconds(query))}), flush=True)
     sys.stdin.readline()

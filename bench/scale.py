@@ -29,7 +29,7 @@ from rich.table import Table
 
 import topiclake as tl
 from bench import gps_ingest
-from bench.drain import Mounts, batch_seconds, sums_of
+from bench.drain import batch_seconds, sums_of
 from bench.gps_ingest import verify, warm_up
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, secret, spread
 from bench.s3_calls import SETTLE_SECONDS, calls_in
@@ -88,7 +88,7 @@ def preload(pipeline: str, topics: dict[str, int]) -> None:
     for topic, records in topics.items():
         settings = load(pipeline, topic, "preload")
         sample = (PROJECT / SAMPLE).as_uri()
-        publish_trips(spark, settings, Mounts(settings.storage.source), sample, trips=records)
+        publish_trips(spark, settings, sample, trips=records)
     spark.stop()
 
 
@@ -101,15 +101,14 @@ def largest_share(pipeline: str, topic: str) -> float:
 
 def drain(spark: SparkSession, settings: Settings) -> tuple[StreamingQuery, Callable[[], DataFrame]]:
     """Drain as the notebooks do; return the query, and what reads the rows."""
-    mounts = Mounts(settings.storage.source)
-    tl.mount(mounts, settings.storage, spark)
+    tl.mount(None, settings.storage, spark)
     if settings.name == "taxi":
-        archive = tl.start_archive(spark, settings, mounts)
+        archive = tl.start_archive(spark, settings)
         archive.await_caught_up()
         return archive.query, archive.rows
-    query = tl.start_ingest(spark, settings, mounts)
+    query = tl.start_ingest(spark, settings)
     tl.await_caught_up(query, settings.pipeline.trigger)
-    return query, partial(delta.read, spark, tl.table_path(settings, mounts))
+    return query, partial(delta.read, spark, tl.table_path(settings))
 
 
 def run_side(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, str]) -> None:

@@ -27,7 +27,6 @@ from confluent_kafka import Producer
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from bench.drain import Mounts
 from bench.rounds import console, own_services
 from bench.torture import MOST_SECONDS, start_spark
 from tests.integration.crash_run import Ingest
@@ -396,7 +395,7 @@ def look(spark: SparkSession, kind: Kind, when: str) -> None:
     position = done(spark, kind)
     faults = [fault for topic in kind.topics for fault in wrong(spark, kind, topic, position.get(topic, {}))]
     if (kind.folder / "checkpoint" / "sources" / "0" / "0").exists():
-        report = audit.audit_ingest(spark, kind.settings, Mounts(kind.folder))
+        report = audit.audit_ingest(spark, kind.settings)
         faults += [f"audit: {one}" for one in report.findings]
     if faults:
         raise click.ClickException(f"{when}: " + "\n".join(faults[:10]))

@@ -44,7 +44,7 @@ tl.mount(dbutils, settings.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,Kafka against table and quarantine
-report = tl.audit_ingest(spark, settings, dbutils)
+report = tl.audit_ingest(spark, settings)
 print(report)
 
 # COMMAND ----------

@@ -56,13 +56,13 @@ display(dbutils.fs.mounts())
 # COMMAND ----------
 
 # DBTITLE 1,4. The stream: Kafka → decode → Delta
-query = tl.start_ingest(spark, settings, dbutils)
+query = tl.start_ingest(spark, settings)
 tl.await_caught_up(query, settings.pipeline.trigger)
 
 # COMMAND ----------
 
 # DBTITLE 1,5. The table as a view
-gps = tl.create_view(spark, settings, dbutils)
+gps = tl.create_view(spark, settings)
 display(spark.sql("SELECT * FROM gps LIMIT 100"))
 
 # COMMAND ----------
@@ -73,13 +73,13 @@ displayHTML(track_map(gps))
 # COMMAND ----------
 
 # DBTITLE 1,What this run did
-summary = tl.summarize(spark, settings, dbutils, query)
+summary = tl.summarize(spark, settings, query)
 print(summary.to_json(indent=2))
 
 # COMMAND ----------
 
 # DBTITLE 1,Is each record that Kafka holds in exactly one place?
-audit = tl.audit_ingest(spark, settings, dbutils) if settings.pipeline.kafka_column else None
+audit = tl.audit_ingest(spark, settings) if settings.pipeline.kafka_column else None
 print(audit or "kafka_column is false: nothing can be audited")
 if audit:
     audit.require_ok()

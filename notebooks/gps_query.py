@@ -32,7 +32,7 @@ parameters = {
 }
 settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
 tl.mount(dbutils, settings.storage, spark)
-gps = tl.create_view(spark, settings, dbutils)
+gps = tl.create_view(spark, settings)
 
 # COMMAND ----------
 
@@ -47,13 +47,13 @@ display(last_positions(gps))
 # COMMAND ----------
 
 # DBTITLE 1,The table's history
-display(tl.table_history(spark, settings, dbutils))
+display(tl.table_history(spark, settings))
 
 # COMMAND ----------
 
 # DBTITLE 1,Time travel: the table as it was
 version = spark.read.format("delta").option("versionAsOf", dbutils.widgets.get("version"))
-then = version.load(tl.table_path(settings, dbutils)).selectExpr("count(*) AS records")
+then = version.load(tl.table_path(settings)).selectExpr("count(*) AS records")
 display(then)
 
 # COMMAND ----------

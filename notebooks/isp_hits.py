@@ -64,9 +64,9 @@ hits.printSchema()
 # COMMAND ----------
 
 # DBTITLE 1,What is no hit, with its reason
-left = tl.start_quarantine(spark, settings, dbutils)
+left = tl.start_quarantine(spark, settings)
 tl.await_caught_up(left, trigger)
-display(tl.quarantine_reasons(spark, settings, dbutils))
+display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
 
@@ -96,7 +96,6 @@ dated = isp.dated_hits(hits)
 to_files = tl.start_files(
     dated,
     settings,
-    dbutils,
     path=files_path,
     checkpoint_path=f"{settings.pipeline.checkpoint_path}_files",
     partition_by=["zip", "day"],
@@ -106,7 +105,7 @@ tl.await_caught_up(to_files, trigger)
 # COMMAND ----------
 
 # DBTITLE 1,A table over them, which shows new partitions by itself
-tl.create_files_table(spark, settings, dbutils, path=files_path, name="hits_files", columns=dated.schema)
+tl.create_files_table(spark, settings, path=files_path, name="hits_files", columns=dated.schema)
 display(spark.sql("SELECT zip, day, count(*) AS hits FROM hits_files GROUP BY zip, day ORDER BY day, zip"))
 
 # COMMAND ----------
@@ -122,14 +121,14 @@ place = f"{settings.pipeline.checkpoint_path}_per_zip"
 tl.ensure_topic(settings.kafka, changed_topic, 4)
 sinks = {
     "table": tl.delta_batches(
-        settings, dbutils, spark, path=counts_path, checkpoint_path=place, mode="merge", keys=["zip"]
+        settings, spark, path=counts_path, checkpoint_path=place, mode="merge", keys=["zip"]
     ),
     "topic": tl.topic_batches(
-        settings, dbutils, topic=changed_topic, checkpoint_path=place, records=isp.count_records
+        settings, topic=changed_topic, checkpoint_path=place, records=isp.count_records
     ),
 }
 to_both = tl.start_sinks(
-    isp.hits_per_zip(hits), settings, dbutils, sinks, checkpoint_path=place, output_mode="update"
+    isp.hits_per_zip(hits), settings, sinks, checkpoint_path=place, output_mode="update"
 )
 tl.await_caught_up(to_both, trigger)
 
@@ -141,7 +140,6 @@ tl.ensure_topic(settings.kafka, whole_topic, 4)
 to_topic = tl.start_topic_writer(
     isp.count_records(isp.hits_per_zip(hits)),
     settings,
-    dbutils,
     checkpoint_path=f"{settings.pipeline.checkpoint_path}_all_zips",
     topic=whole_topic,
     output_mode="complete",
@@ -155,7 +153,6 @@ if settings.database:
     to_database = tl.start_upsert(
         isp.hits_per_zip(hits).where("zip IS NOT NULL"),
         settings,
-        dbutils,
         table="hits_per_zip",
         keys=["zip"],
         checkpoint_path=f"{settings.pipeline.checkpoint_path}_database",
@@ -168,14 +165,14 @@ if settings.database:
 windows, windows_place = isp.hit_windows(), f"{settings.pipeline.checkpoint_path}_windows"
 closed_path, late_path = f"{settings.pipeline.table_path}_windows", f"{settings.pipeline.table_path}_late"
 window_sinks = {
-    "closed": tl.delta_batches(settings, dbutils, spark, path=closed_path, checkpoint_path=windows_place),
-    "late": tl.late_batches(settings, dbutils, spark, windows, path=late_path, checkpoint_path=windows_place),
+    "closed": tl.delta_batches(settings, spark, path=closed_path, checkpoint_path=windows_place),
+    "late": tl.late_batches(settings, spark, windows, path=late_path, checkpoint_path=windows_place),
 }
 to_windows = tl.start_sinks(
-    tl.window_counts(hits, windows), settings, dbutils, window_sinks, checkpoint_path=windows_place
+    tl.window_counts(hits, windows), settings, window_sinks, checkpoint_path=windows_place
 )
 tl.await_caught_up(to_windows, trigger)
-display(tl.late_counts(spark, settings, dbutils, path=late_path))
+display(tl.late_counts(spark, settings, path=late_path))
 
 # COMMAND ----------
 

@@ -61,8 +61,8 @@ of_locations = {
     "checkpoint_path": f"{checkpoint_path}_locations",
 }
 location_settings = tl.load_settings("nest_locations", parameters | of_locations, secrets=dbutils.secrets.get)
-tl.await_caught_up(tl.start_ingest(spark, location_settings, dbutils), trigger)
-device_locations = nest.device_locations(spark, location_settings, dbutils)
+tl.await_caught_up(tl.start_ingest(spark, location_settings), trigger)
+device_locations = nest.device_locations(spark, location_settings)
 display(
     spark.sql("SELECT zip_code, city, count(*) AS cameras FROM device_locations GROUP BY ALL ORDER BY ALL")
 )
@@ -76,9 +76,9 @@ cameras.printSchema()
 # COMMAND ----------
 
 # DBTITLE 1,What is no log, with its reason
-left = tl.start_quarantine(spark, settings, dbutils)
+left = tl.start_quarantine(spark, settings)
 tl.await_caught_up(left, trigger)
-display(tl.quarantine_reasons(spark, settings, dbutils))
+display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
 
@@ -88,19 +88,18 @@ dated = nest.dated_cameras(cameras)
 to_files = tl.start_files(
     dated,
     settings,
-    dbutils,
     path=archive_path,
     checkpoint_path=f"{checkpoint_path}_archive",
     partition_by=["year", "month", "day"],
 )
 place = f"{checkpoint_path}_cameras"
 sinks = {
-    "table": tl.delta_batches(settings, dbutils, spark, path=f"{table_path}_cameras", checkpoint_path=place)
+    "table": tl.delta_batches(settings, spark, path=f"{table_path}_cameras", checkpoint_path=place)
 }
-to_table = tl.start_sinks(dated, settings, dbutils, sinks, checkpoint_path=place, name="cameras")
+to_table = tl.start_sinks(dated, settings, sinks, checkpoint_path=place, name="cameras")
 tl.await_caught_up(to_files, trigger)
 tl.await_caught_up(to_table, trigger)
-tl.create_files_table(spark, settings, dbutils, path=archive_path, name="nest_archive", columns=dated.schema)
+tl.create_files_table(spark, settings, path=archive_path, name="nest_archive", columns=dated.schema)
 display(spark.sql("SELECT year, month, day, count(*) AS told FROM nest_archive GROUP BY ALL ORDER BY ALL"))
 
 # COMMAND ----------
@@ -111,7 +110,6 @@ tl.ensure_topic(settings.kafka, stats_topic, 4, compacted=True)
 to_stats = tl.start_topic_writer(
     nest.sighting_records(nest.sightings_per_hour(cameras, device_locations)),
     settings,
-    dbutils,
     checkpoint_path=f"{checkpoint_path}_stats",
     topic=stats_topic,
     output_mode="complete",
@@ -135,11 +133,10 @@ displayHTML(nest.sightings_chart(report))
 place, states_path = f"{checkpoint_path}_states", f"{table_path}_states"
 sinks = {
     "states": tl.delta_batches(
-        settings, dbutils, spark, path=states_path, checkpoint_path=place, mode="merge", keys=["device_id"]
+        settings, spark, path=states_path, checkpoint_path=place, mode="merge", keys=["device_id"]
     ),
     "notices": tl.notice_batches(
         settings,
-        dbutils,
         spark,
         path=f"{table_path}_notices",
         checkpoint_path=place,
@@ -148,14 +145,14 @@ sinks = {
 }
 camera_states = nest.camera_states(cameras)
 to_states = tl.start_sinks(
-    camera_states, settings, dbutils, sinks, checkpoint_path=place, output_mode="update", name="states"
+    camera_states, settings, sinks, checkpoint_path=place, output_mode="update", name="states"
 )
 tl.await_caught_up(to_states, trigger)
 
 # COMMAND ----------
 
 states = tl.create_view(
-    spark, settings, dbutils, path=states_path, name="camera_states", columns=camera_states.schema
+    spark, settings, path=states_path, name="camera_states", columns=camera_states.schema
 )
 offline = spark.sql("SELECT * FROM camera_states WHERE NOT is_online ORDER BY since, device_id")
 display(offline)

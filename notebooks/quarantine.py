@@ -47,19 +47,19 @@ reason = dbutils.widgets.get("reason")
 # DBTITLE 1,Replay, where that is the action
 replayed = None
 if dbutils.widgets.get("action") == "replay":
-    replayed = tl.replay_quarantine(spark, settings, dbutils, [reason] if reason else [])
+    replayed = tl.replay_quarantine(spark, settings, [reason] if reason else [])
     print(replayed.to_json(indent=2))
 
 # COMMAND ----------
 
 # DBTITLE 1,What is in quarantine, and why
-display(tl.quarantine_reasons(spark, settings, dbutils))
+display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
 
 # DBTITLE 1,The first 20 records, with their first bytes
-display(tl.quarantine_rows(spark, settings, dbutils, reason).limit(20))
+display(tl.quarantine_rows(spark, settings, reason).limit(20))
 
 # COMMAND ----------
 
-dbutils.notebook.exit(tl.quarantine_summary(spark, settings, dbutils, reason, replayed))
+dbutils.notebook.exit(tl.quarantine_summary(spark, settings, reason, replayed))

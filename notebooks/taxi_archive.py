@@ -68,11 +68,11 @@ display(dbutils.fs.mounts())
 
 # DBTITLE 1,4. The stream: Kafka → decode → archive
 if is_parquet:
-    archive = tl.start_archive(spark, settings, dbutils)
+    archive = tl.start_archive(spark, settings)
     archive.await_caught_up()
     archive.keep_running(seconds)
 else:
-    query = tl.start_ingest(spark, settings, dbutils)
+    query = tl.start_ingest(spark, settings)
     tl.await_caught_up(query, settings.pipeline.trigger)
     tl.keep_running(query, seconds)
 
@@ -82,7 +82,7 @@ else:
 if is_parquet:
     archive.create_view()
 else:
-    tl.create_view(spark, settings, dbutils)
+    tl.create_view(spark, settings)
 display(spark.sql("SELECT * FROM taxi LIMIT 100"))
 
 # COMMAND ----------
@@ -98,7 +98,7 @@ display(
 # COMMAND ----------
 
 # DBTITLE 1,What is there
-summary = archive.summary() if is_parquet else tl.summarize(spark, settings, dbutils, query)
+summary = archive.summary() if is_parquet else tl.summarize(spark, settings, query)
 print(summary.to_json(indent=2))
 
 # COMMAND ----------

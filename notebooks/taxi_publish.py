@@ -49,7 +49,6 @@ tl.mount(dbutils, settings.storage, spark)
 published = taxi.publish_trips(
     spark,
     settings,
-    dbutils,
     dbutils.widgets.get("source"),
     columns=dbutils.widgets.get("columns"),
     trips=dbutils.widgets.get("trips"),

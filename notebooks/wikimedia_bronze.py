@@ -38,13 +38,13 @@ tl.mount(dbutils, settings.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,Kafka → decode → Delta
-query = tl.start_ingest(spark, settings, dbutils)
+query = tl.start_ingest(spark, settings)
 tl.await_caught_up(query, trigger)
 
 # COMMAND ----------
 
 # DBTITLE 1,Changes by their type
-tl.create_view(spark, settings, dbutils)
+tl.create_view(spark, settings)
 display(
     spark.sql("SELECT type, count(*) AS changes FROM wikimedia_edits GROUP BY type ORDER BY changes DESC")
 )
@@ -52,10 +52,10 @@ display(
 # COMMAND ----------
 
 # DBTITLE 1,Is each record that Kafka holds in exactly one place?
-audit = tl.audit_ingest(spark, settings, dbutils)
+audit = tl.audit_ingest(spark, settings)
 print(audit)
 audit.require_ok()
 
 # COMMAND ----------
 
-dbutils.notebook.exit(tl.summarize(spark, settings, dbutils, query).to_json())
+dbutils.notebook.exit(tl.summarize(spark, settings, query).to_json())

@@ -67,9 +67,9 @@ changes.printSchema()
 # COMMAND ----------
 
 # DBTITLE 1,What is no change, with its reason
-left = tl.start_quarantine(spark, settings, dbutils)
+left = tl.start_quarantine(spark, settings)
 tl.await_caught_up(left, trigger)
-display(tl.quarantine_reasons(spark, settings, dbutils))
+display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
 
@@ -99,7 +99,6 @@ def start_counts():
     return tl.start_avro_writer(
         wikimedia.edit_counts(wikimedia.edits_per_window(edits)),
         settings,
-        dbutils,
         topic=processed,
         timestamps="string",
         checkpoint_path=f"{settings.pipeline.checkpoint_path}_processed",

@@ -40,23 +40,23 @@ tl.set_state(spark, settings)
 # COMMAND ----------
 
 # DBTITLE 1,The edits as a stream, the oldest first
-silver = f"{tl.table_path(settings, dbutils)}_silver"
+silver = f"{tl.table_path(settings)}_silver"
 edits = spark.readStream.format("delta").option("withEventTimeOrder", "true").load(silver)
 
 # COMMAND ----------
 
 # DBTITLE 1,Closed windows into a table, each once
 path, place = f"{settings.pipeline.table_path}_gold", f"{settings.pipeline.checkpoint_path}_gold"
-sinks = {"gold": tl.delta_batches(settings, dbutils, spark, path=path, checkpoint_path=place)}
+sinks = {"gold": tl.delta_batches(settings, spark, path=path, checkpoint_path=place)}
 query = tl.start_sinks(
-    wikimedia.edits_per_window(edits), settings, dbutils, sinks, checkpoint_path=place, name="gold"
+    wikimedia.edits_per_window(edits), settings, sinks, checkpoint_path=place, name="gold"
 )
 tl.await_caught_up(query, trigger)
 
 # COMMAND ----------
 
 # DBTITLE 1,The windows
-gold = tl.create_view(spark, settings, dbutils, path=path, name="wikimedia_gold")
+gold = tl.create_view(spark, settings, path=path, name="wikimedia_gold")
 display(spark.sql("SELECT * FROM wikimedia_gold ORDER BY start, requested_by"))
 
 # COMMAND ----------

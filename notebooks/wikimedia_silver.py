@@ -39,15 +39,14 @@ tl.mount(dbutils, settings.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,Edits into a table, each once; new columns of the changes start this again by itself
-bronze = tl.table_path(settings, dbutils)
+bronze = tl.table_path(settings)
 path, place = f"{settings.pipeline.table_path}_silver", f"{settings.pipeline.checkpoint_path}_silver"
-sinks = {"silver": tl.delta_batches(settings, dbutils, spark, path=path, checkpoint_path=place)}
+sinks = {"silver": tl.delta_batches(settings, spark, path=path, checkpoint_path=place)}
 columns = ["wiki", "title", "user", "time", "requested_by", "length", "comment"]
 query = tl.start_restarted(
     lambda: tl.start_sinks(
         wikimedia.wikimedia_edits(spark.readStream.format("delta").load(bronze)).select(columns),
         settings,
-        dbutils,
         sinks,
         checkpoint_path=place,
         name="silver",
@@ -58,7 +57,7 @@ query.await_caught_up(trigger)
 # COMMAND ----------
 
 # DBTITLE 1,Who edited
-silver = tl.create_view(spark, settings, dbutils, path=path, name="wikimedia_silver")
+silver = tl.create_view(spark, settings, path=path, name="wikimedia_silver")
 display(spark.sql("SELECT requested_by, count(*) AS edits FROM wikimedia_silver GROUP BY requested_by"))
 
 # COMMAND ----------

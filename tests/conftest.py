@@ -19,6 +19,7 @@ from tests.environment import quiet_conf
 from tests.running import Running
 from tests.warm_jvm import WarmJvm
 from topiclake.session import local_session
+from topiclake.storage import mount
 from workbench.host import processes
 from workbench.host.home import Home
 from workbench.host.java import SHORT_LIVED
@@ -55,6 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Running(lambda line: terminal.write_line(line)))
+
+
+@pytest.fixture(autouse=True)
+def _no_mounts_of_another_test() -> Iterator[None]:
+    yield
+    mount._dbutils = None
 
 
 @pytest.fixture(scope="session")

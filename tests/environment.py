@@ -31,14 +31,3 @@ def quiet_conf(folder: Path | str) -> dict[str, str]:
         "spark.local.dir": f"{folder}/tmp",
         "spark.sql.warehouse.dir": f"file://{folder}/warehouse",
     }
-
-
-class Unmounted:
-    """Stand in for dbutils: paths are folders of the test already."""
-
-    def __init__(self) -> None:
-        self.fs = self
-
-    def mounts(self) -> list[object]:
-        """Nothing is mounted."""
-        return []

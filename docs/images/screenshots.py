@@ -48,7 +48,7 @@ wrong.writeStream.format("noop").queryName("invoices").start()
 # COMMAND ----------
 
 tl.mount(dbutils, gps.storage, spark)
-query = tl.start_ingest(spark, gps, dbutils)
+query = tl.start_ingest(spark, gps)
 while True:
     publish_tracks(gps, {str(PROJECT / "data" / "gps_tracks.csv")!r}, devices=3, records_per_second=300)
 """

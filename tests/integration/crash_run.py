@@ -18,7 +18,6 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.drain import Mounts
 from tests.environment import quiet_conf
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
@@ -96,7 +95,7 @@ class Ingest:
 
     def drain_in(self, spark: SparkSession) -> None:
         """Process everything in a session that is warm."""
-        query = ingest.start_ingest(spark, self._with("availableNow"), Mounts(self.folder))
+        query = ingest.start_ingest(spark, self._with("availableNow"))
         progress.await_caught_up(query, "availableNow")
 
     def _with(self, trigger: str) -> Settings:
@@ -150,7 +149,7 @@ def main(told: str, folder: str, step: str) -> None:
     settings = Settings.model_validate_json(told)
     watch(step)
     spark = local_session("crashes", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "1g"})
-    query = ingest.start_ingest(spark, settings, Mounts(Path(folder)))
+    query = ingest.start_ingest(spark, settings)
     progress.await_caught_up(query, settings.pipeline.trigger)
     query.awaitTermination()
     spark.stop()

@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.drain import Mounts
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
@@ -138,7 +137,7 @@ def committed(folder: Path) -> dict[int, int]:
 
 def told_by_audit(spark: SparkSession, settings: Settings, folder: Path) -> list[str]:
     """Return what Topiclake's own audit finds; it knows Kafka only, not what was sent."""
-    return [str(one) for one in audit.audit_ingest(spark, settings, Mounts(folder)).findings]
+    return [str(one) for one in audit.audit_ingest(spark, settings).findings]
 
 
 def wrong(spark: SparkSession, folder: Path, sent: int) -> list[str]:

@@ -13,7 +13,6 @@ import yaml
 from confluent_kafka import Producer
 
 import topiclake as tl
-from tests.environment import Unmounted
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.kafka.source import RECORD_SCHEMA
@@ -56,7 +55,7 @@ class Hits:
 
     def ingest(self, **given):
         settings = self.settings(**given)
-        tl.await_caught_up(tl.start_ingest(self.spark, settings, Unmounted()), settings.pipeline.trigger)
+        tl.await_caught_up(tl.start_ingest(self.spark, settings), settings.pipeline.trigger)
         return delta.read(self.spark, f"{self.folder}/table")
 
     def quarantined(self):

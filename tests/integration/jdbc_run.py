@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.environment import Unmounted, quiet_conf
+from tests.environment import quiet_conf
 from tests.integration.databases import PASSWORD, USER, Server
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -183,7 +183,6 @@ def start(spark: SparkSession, folder: Path) -> None:
     query = jdbc_upsert.start_upsert(
         count_hits(hits.json(f"{folder}/hits")),
         settings,
-        Unmounted(),
         table=TABLE,
         keys=["key"],
         checkpoint_path=f"{folder}/checkpoint",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import topiclake as tl
-from tests.environment import Unmounted, quiet_conf
+from tests.environment import quiet_conf
 from tests.waiting import wait_until
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
@@ -66,7 +66,7 @@ def start(spark, settings, folder):
     checkpoint = f"{folder}/checkpoint"
     writer = counts.writeStream.queryName("edits").format("parquet").option("path", f"{folder}/windows")
     writer = writer.option("checkpointLocation", checkpoint)
-    return queries.start(writer, settings, Unmounted(), spark, checkpoint)
+    return queries.start(writer, settings, spark, checkpoint)
 
 
 def main(told: str, folder: str) -> None:

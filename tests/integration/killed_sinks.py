@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import topiclake as tl
-from tests.environment import Unmounted, quiet_conf
+from tests.environment import quiet_conf
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
 from topiclake_examples.isp import count_records, dated_hits, hits_per_zip
@@ -47,7 +47,6 @@ def start_files(spark, settings, folder):
     return tl.start_files(
         dated_hits(tl.read_values(spark, settings)),
         settings,
-        Unmounted(),
         path=f"{Path(folder).as_uri()}/files",
         checkpoint_path=f"{Path(folder).as_uri()}/files_checkpoint",
         partition_by=["zip", "day"],
@@ -61,7 +60,6 @@ def start_both(spark, settings, folder):
     sinks = {
         "table": tl.delta_batches(
             settings,
-            Unmounted(),
             spark,
             path=f"{where}/per_zip",
             checkpoint_path=place,
@@ -70,14 +68,13 @@ def start_both(spark, settings, folder):
         ),
         "topic": tl.topic_batches(
             settings,
-            Unmounted(),
             topic=f"{settings.pipeline.topic}-per-zip",
             checkpoint_path=place,
             records=count_records,
         ),
     }
     counts = hits_per_zip(tl.read_values(spark, settings))
-    return tl.start_sinks(counts, settings, Unmounted(), sinks, checkpoint_path=place, output_mode="update")
+    return tl.start_sinks(counts, settings, sinks, checkpoint_path=place, output_mode="update")
 
 
 SINKS = {"files": start_files, "both": start_both}

@@ -11,7 +11,6 @@ import fastavro
 from confluent_kafka import Producer
 
 import topiclake as tl
-from tests.environment import Unmounted
 from topiclake.config.load import load_settings
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
@@ -73,6 +72,6 @@ class Numbers:
         assert producer.flush(120) == 0
 
     def ingested(self, settings):
-        query = tl.start_ingest(self.spark, settings, Unmounted())
+        query = tl.start_ingest(self.spark, settings)
         tl.await_caught_up(query, settings.pipeline.trigger)
         return query

@@ -15,7 +15,6 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
-from tests.environment import Unmounted
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
 from topiclake.kafka import admin as kafka_admin
@@ -186,7 +185,6 @@ def test_a_stream_of_counts_is_written_and_goes_on_where_it_stood(out):
         query = tl.start_avro_writer(
             stream.groupBy("k").count(),
             out.settings,
-            Unmounted(),
             topic=out.topic,
             checkpoint_path=f"{out.folder}/checkpoint",
             key=["k"],

@@ -7,7 +7,6 @@ import pytest
 from confluent_kafka import Consumer
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.ingest import consumer_group
@@ -100,7 +99,7 @@ def test_batches_are_written_while_the_group_cannot_be_and_it_is_told_once(group
     nobody = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
     made = consumer_group.GroupCommit
     monkeypatch.setattr(ingest, "GroupCommit", lambda group, _, ledger: made(group, nobody, ledger))
-    query = tl.start_ingest(grouped.spark, grouped.settings(trigger="1 second"), Unmounted())
+    query = tl.start_ingest(grouped.spark, grouped.settings(trigger="1 second"))
     for n in range(2):
         grouped.send("a", right(schema_id, n))
         tl.await_caught_up(query, "1 second")

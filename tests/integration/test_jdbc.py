@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.integration import databases, jdbc_run
 from tests.waiting import wait_until
 from topiclake.errors import ConfigError, DatabaseError, IngestError
@@ -67,7 +66,6 @@ class Sink:
         return jdbc_upsert.upsert_batches(
             rows,
             settings or self.settings,
-            Unmounted(),
             table=table or self.table,
             keys=keys,
             checkpoint_path=f"{self.folder}/{name}",
@@ -103,7 +101,6 @@ class Sink:
         query = tl.start_upsert(
             hits_per_zip(hits.json(str(self.folder / "hits"))) if rows is None else rows,
             settings or self.settings,
-            Unmounted(),
             table=self.table,
             keys=["zip"],
             checkpoint_path=f"{self.folder}/stream",

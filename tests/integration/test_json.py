@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 
 import topiclake as tl
-from tests.environment import Unmounted
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, IngestError
 from topiclake.formats.declared import DeclaredFormat
@@ -44,7 +43,7 @@ def test_each_value_is_in_the_table_or_in_quarantine_once_and_a_second_run_adds_
 
     assert len(rows) == len({row["_kafka"] for row in rows}) == 493
     assert {len(row["zipcode"]) for row in rows} == {5, 10}
-    waiting = tl.quarantine_rows(hits.spark, hits.settings(), Unmounted()).collect()
+    waiting = tl.quarantine_rows(hits.spark, hits.settings()).collect()
     assert Counter(row["reason"] for row in waiting) == REASONS + Counter(undecodable=7)
     assert {row["detail"] for row in waiting} >= {
         "no JSON: Unterminated string starting at: line 1 column 19 (char 18)",
@@ -54,7 +53,7 @@ def test_each_value_is_in_the_table_or_in_quarantine_once_and_a_second_run_adds_
     version = delta.latest_version(hits.spark, f"{hits.folder}/table")
     hits.ingest()
     assert delta.latest_version(hits.spark, f"{hits.folder}/table") == version
-    assert tl.audit_ingest(hits.spark, hits.settings(), Unmounted()).ok
+    assert tl.audit_ingest(hits.spark, hits.settings()).ok
 
 
 @pytest.mark.thorough("replay is tested in test_replay")
@@ -65,14 +64,14 @@ def test_what_is_right_with_a_mended_schema_is_replayed_once(hits):
     # Which no hit needs: the second of the bad ones is right then.
     mended = hits.settings(value_schema="ip STRING NOT NULL, hittime TIMESTAMP")
     for replayed in (1, 0):
-        report = tl.replay_quarantine(hits.spark, mended, Unmounted())
+        report = tl.replay_quarantine(hits.spark, mended)
         assert (report.replayed, report.left) == (replayed, {"tombstone": 1, "undecodable": 3})
     rows = delta.read(hits.spark, f"{hits.folder}/table").orderBy("_kafka.offset").collect()
     assert [(row["ip"], row["hittime"], row["_kafka"]["offset"]) for row in rows] == [
         ("192.0.2.1", None, 1),
         ("192.0.2.1", datetime(2026, 1, 2, 3, 4, 5), 5),
     ]
-    assert tl.audit_ingest(hits.spark, mended, Unmounted()).ok
+    assert tl.audit_ingest(hits.spark, mended).ok
 
 
 @pytest.mark.thorough(
@@ -89,13 +88,13 @@ def test_what_a_users_deserializer_reads_is_in_the_table_and_the_rest_in_quarant
     rows = hits.ingest(**given).orderBy("id").collect()
     assert [(row["id"], row["name"]) for row in rows] == [(1, "Jürgen"), (2, None)]
     settings = hits.settings(**given)
-    waiting = tl.quarantine_rows(hits.spark, settings, Unmounted()).collect()
+    waiting = tl.quarantine_rows(hits.spark, settings).collect()
     assert {(row["offset"], row["detail"]) for row in waiting} == {
         (1, "ValueError: invalid literal for int() with base 10: 'x'"),
         (3, "the value is null"),
     }
-    assert tl.replay_quarantine(hits.spark, settings, Unmounted()).replayed == 0
-    assert tl.audit_ingest(hits.spark, settings, Unmounted()).ok
+    assert tl.replay_quarantine(hits.spark, settings).replayed == 0
+    assert tl.audit_ingest(hits.spark, settings).ok
 
 
 def test_what_a_kafka_class_reads_is_in_the_table_and_the_rest_in_quarantine(hits):
@@ -107,7 +106,7 @@ def test_what_a_kafka_class_reads_is_in_the_table_and_the_rest_in_quarantine(hit
         "value_schema": "ip STRING NOT NULL, status INT",
     }
     assert hits.ingest(**given).count() == 17
-    replay = tl.replay_quarantine(hits.spark, hits.settings(**given), Unmounted())
+    replay = tl.replay_quarantine(hits.spark, hits.settings(**given))
     assert (replay.replayed, replay.left) == (0, {"undecodable": 3})
     rows = tl.read_values(hits.spark, hits.settings(**given))
     assert len(hits.result(rows.select("ip"), "append")) == 17
@@ -135,7 +134,7 @@ def begun(hits):
     Path(f"{hits.folder}/checkpoint").mkdir()
     Path(f"{hits.folder}/checkpoint/metadata").write_text(json.dumps({"id": uuid4().hex}))
     settings = hits.settings()
-    return targets.target(settings, Unmounted()), DeclaredFormat.from_settings(settings.pipeline)
+    return targets.target(settings), DeclaredFormat.from_settings(settings.pipeline)
 
 
 def another_start(target):
@@ -223,7 +222,7 @@ def test_a_stream_counts_as_plain_python_does_and_what_it_leaves_out_is_in_quara
     assert per_zip == Counter(zipcode[:5] for _, zipcode in rows)
     assert set(per_zip) >= {"00501", "94016"}
     for _ in range(2):
-        query = tl.start_quarantine(hits.spark, hits.settings(), Unmounted())
+        query = tl.start_quarantine(hits.spark, hits.settings())
         tl.await_caught_up(query, "availableNow")
         assert hits.quarantined() == REASONS + Counter(undecodable=3)
 

@@ -10,7 +10,6 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
@@ -106,7 +105,7 @@ class World:
     def stream(self, **given):
         """Ingest what is there; return the ids in the table."""
         settings = self.settings(**given)
-        query = tl.start_ingest(self.spark, settings, Unmounted())
+        query = tl.start_ingest(self.spark, settings)
         self.query = query
         tl.await_caught_up(query, settings.pipeline.trigger)
         return self.rows()
@@ -139,7 +138,7 @@ class World:
         return sorted(row["id"] for row in delta.read(self.spark, f"{self.folder}/table").collect())
 
     def lost(self, **given):
-        found = tl.lost_offsets(self.spark, self.settings(**given), Unmounted())
+        found = tl.lost_offsets(self.spark, self.settings(**given))
         columns = ("partition", "first", "after", "records", "why")
         return [tuple(row[name] for name in columns) for row in found.collect()]
 
@@ -319,7 +318,7 @@ def test_a_transaction_that_does_not_end_is_named_and_its_records_wait(world, mo
     assert producer.flush(120) == 0
     world.publish(2)
     world.publish(3, partition=1)
-    query = tl.start_ingest(world.spark, world.settings(trigger="1 second"), Unmounted())
+    query = tl.start_ingest(world.spark, world.settings(trigger="1 second"))
     try:
         wait_until(lambda: "open for" in caplog.text)
         wait_until(lambda: world.rows() == [0, 3])
@@ -383,10 +382,10 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_before_a_table_is_made(w
     (kept := world.folder / "checkpoint" / "topiclake").parent.mkdir()
     kept.write_text("no folder")
     with pytest.raises(StorageError, match=r"/checkpoint cannot be used: .*topiclake"):
-        tl.start_ingest(world.spark, world.settings(**given), Unmounted())
+        tl.start_ingest(world.spark, world.settings(**given))
     assert not (world.folder / "table").exists()
     kept.unlink()
-    tl.start_ingest(world.spark, world.settings(**given), Unmounted()).stop()
+    tl.start_ingest(world.spark, world.settings(**given)).stop()
     assert [row["topic"] for row in world.spark.read.json(f"{kept}/topics").collect()] == [world.topic]
     assert delta.is_table(world.spark, f"{world.folder}/table")
 
@@ -395,7 +394,7 @@ def test_nothing_is_written_for_a_topic_without_a_subject(world):
     other = f"{world.topic}-other"
     kafka_admin.ensure_topic(world.kafka, other, 1)
     with pytest.raises(SubjectNotFoundError):
-        tl.start_ingest(world.spark, world.settings(topic=other), Unmounted())
+        tl.start_ingest(world.spark, world.settings(topic=other))
     assert list(world.folder.iterdir()) == []
 
 

@@ -9,7 +9,6 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from tests.environment import Unmounted
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, IngestError, KafkaError, TopicNotFoundError
 from topiclake.kafka import admin as kafka_admin
@@ -60,7 +59,6 @@ class World:
         query = tl.start_topic_writer(
             records,
             self.settings,
-            Unmounted(),
             checkpoint_path=f"{self.folder}/{name}",
             topic=self.sink,
             **given,

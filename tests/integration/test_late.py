@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 from pyspark import cloudpickle
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.waiting import wait_until
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
@@ -43,19 +42,13 @@ class Late:
         paths = {"checkpoint_path": self.checkpoint}
         table = {"update": {"mode": "merge", "keys": ["start", "end", "zip"]}}.get(self.output_mode, {})
         sinks = {
-            "counts": tl.delta_batches(
-                settings, Unmounted(), spark, path=self.paths["counts"], **table, **paths
-            ),
+            "counts": tl.delta_batches(settings, spark, path=self.paths["counts"], **table, **paths),
             "before": lambda batch, batch_id: self.before and self.before(),
-            "late": tl.late_batches(
-                settings, Unmounted(), spark, self.windows, path=self.paths["late"], **paths
-            ),
+            "late": tl.late_batches(settings, spark, self.windows, path=self.paths["late"], **paths),
             "after": self.fail,
         }
         counts = tl.window_counts(tl.read_values(spark, settings), self.windows)
-        return tl.start_sinks(
-            counts, settings, Unmounted(), sinks, **{"output_mode": self.output_mode, **paths, **given}
-        )
+        return tl.start_sinks(counts, settings, sinks, **{"output_mode": self.output_mode, **paths, **given})
 
     def fail(self, batch, batch_id):
         if batch_id == self.fails_in:
@@ -151,7 +144,7 @@ def test_counted_and_late_rows_are_together_what_a_batch_counts(hits, seed, outp
     assert set(by_batch) == {batch for batch, number in late.dropped.items() if number}
     assert set(by_batch) < set(late.dropped), "a batch that dropped nothing has none"
     assert late.rows().where("_late.end = _late.watermark").count(), "a window that ends there is past"
-    told = tl.late_counts(hits.spark, late.settings, Unmounted(), path=late.paths["late"]).collect()
+    told = tl.late_counts(hits.spark, late.settings, path=late.paths["late"]).collect()
     assert {(row["start"], row["end"]) for row in told} == {key[:2] for key in pairs}
     assert sum(row["count"] for row in told) == sum(pairs.values())
 
@@ -204,7 +197,7 @@ def test_what_kafka_deletes_before_its_late_rows_are_kept_is_named_or_left_out(h
 def test_what_keeps_late_rows_can_be_pickled_and_shows_no_login(hits):
     late = Late(hits, hit_windows())
     paths = {"path": late.paths["late"], "checkpoint_path": late.checkpoint}
-    sink = tl.late_batches(late.settings, Unmounted(), hits.spark, late.windows, **paths)
+    sink = tl.late_batches(late.settings, hits.spark, late.windows, **paths)
     sink = replace(sink, options={"kafka.sasl.jaas.config": "a login"})
     assert cloudpickle.loads(cloudpickle.dumps(sink)) == sink
     assert "a login" not in repr(sink)
@@ -217,11 +210,11 @@ def test_sinks_refuse_an_output_mode_that_is_not_theirs_and_rows_that_do_not_fit
         late.start(output_mode="complete")
     paths = {"checkpoint_path": late.checkpoint}
     sent = tl.topic_batches(
-        late.settings, Unmounted(), topic=hits.topic, id_columns=["zip"], records=count_records, **paths
+        late.settings, topic=hits.topic, id_columns=["zip"], records=count_records, **paths
     )
     counts = hits_per_zip(tl.read_values(hits.spark, late.settings))
     with pytest.raises(ConfigError, match="id_columns and output_mode update"):
-        tl.start_sinks(counts, late.settings, Unmounted(), {"a": sent}, output_mode="update", **paths)
+        tl.start_sinks(counts, late.settings, {"a": sent}, output_mode="update", **paths)
     taken = Windows("hittime", counted=lambda rows: rows.withColumn("_late", rows.ip))
     with pytest.raises(ConfigError, match="the rows have a column _late"):
-        tl.late_batches(late.settings, Unmounted(), hits.spark, taken, path=late.paths["late"], **paths)
+        tl.late_batches(late.settings, hits.spark, taken, path=late.paths["late"], **paths)

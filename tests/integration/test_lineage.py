@@ -14,7 +14,6 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, crash_behind_batch, right
 from tests.waiting import wait_until
 from topiclake.config.lineage import LineageSettings
@@ -206,7 +205,7 @@ def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, s
     server.status = 503
     settings = told.settings(to, trigger="1 second")
     told.send("a", right(schema_id, 1))
-    query, begun = tl.start_ingest(told.spark, settings, Unmounted()), time.monotonic()
+    query, begun = tl.start_ingest(told.spark, settings), time.monotonic()
     with caplog.at_level(logging.DEBUG):
         tl.await_caught_up(query, "1 second")
         assert delta.read(told.spark, f"{told.folder}/table").count() == 1

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 from tests.dashboards import dashboard
-from tests.environment import Unmounted
 from tests.integration.numbers_topic import crash_behind_batch
 from tests.waiting import wait_until
 from topiclake.config.load import load_settings
@@ -65,7 +64,7 @@ class Watched:
     def ingest(self, **changed):
         pipeline = self.settings.pipeline.model_copy(update={"table_properties": {}, **changed})
         settings = self.settings.model_copy(update={"pipeline": pipeline})
-        return tl.start_ingest(self.spark, settings, Unmounted())
+        return tl.start_ingest(self.spark, settings)
 
     def kept(self):
         store = Store(self.file)

@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 import topiclake as tl
-from tests.environment import Unmounted
 from topiclake.config.load import load_settings
 from topiclake.config.secret import Secret
 from topiclake.config.webhook import WebhookSettings
@@ -111,14 +110,13 @@ class Nest:
         stats = f"{self.topic}-camera-stats"
         settings = self.settings()
         tl.ensure_topic(settings.kafka, stats, 2, compacted=True)
-        self.ran(tl.start_ingest(self.spark, self.places, Unmounted()))
-        locations = device_locations(self.spark, self.places, Unmounted())
+        self.ran(tl.start_ingest(self.spark, self.places))
+        locations = device_locations(self.spark, self.places)
         counts = sightings_per_hour(self.cameras(), locations)
         self.ran(
             tl.start_topic_writer(
                 sighting_records(counts),
                 settings,
-                Unmounted(),
                 checkpoint_path=f"{self.folder}/stats",
                 topic=stats,
                 output_mode="complete",
@@ -129,7 +127,6 @@ class Nest:
     def notices(self):
         return tl.notice_batches(
             self.settings(),
-            Unmounted(),
             self.spark,
             path=f"{self.folder}/notices",
             checkpoint_path=f"{self.folder}/states",
@@ -140,7 +137,6 @@ class Nest:
         place = {"checkpoint_path": f"{self.folder}/states"}
         states = tl.delta_batches(
             self.settings(),
-            Unmounted(),
             self.spark,
             path=f"{self.folder}/states_table",
             mode="merge",
@@ -149,7 +145,7 @@ class Nest:
         )
         sinks = {"states": states, "notices": self.notices()}
         rows, mode = camera_states(self.cameras()), {"output_mode": "update"}
-        self.ran(tl.start_sinks(rows, self.settings(), Unmounted(), sinks, **place, **mode))
+        self.ran(tl.start_sinks(rows, self.settings(), sinks, **place, **mode))
         table = delta.read(self.spark, f"{self.folder}/states_table")
         assert table.count() == table.select("device_id").distinct().count() == 12
         return sorted(row["device_id"] for row in table.where("NOT is_online").collect())
@@ -203,7 +199,7 @@ def test_sightings_are_those_of_plain_python_and_the_report_knows_the_newest_cou
     assert reported(records) == nest.expected() != first
     held = tl.read_batch(nest.spark, nest.settings(behind="_camera_stats"))
     assert held.count() > records.count() == len(nest.expected())
-    assert tl.audit_ingest(nest.spark, nest.places, Unmounted()).ok
+    assert tl.audit_ingest(nest.spark, nest.places).ok
 
 
 def test_the_newest_record_of_a_key_counts_and_a_deleted_key_is_gone(nest):
@@ -239,11 +235,11 @@ def test_the_archive_holds_each_camera_of_each_log_once_by_day(nest):
     for _ in range(2):
         archive = {"path": f"{nest.folder}/archive", "checkpoint_path": f"{nest.folder}/archive_checkpoint"}
         days = ["year", "month", "day"]
-        self_made = tl.start_files(dated, nest.settings(), Unmounted(), partition_by=days, **archive)
+        self_made = tl.start_files(dated, nest.settings(), partition_by=days, **archive)
         nest.ran(self_made)
         place = {"checkpoint_path": f"{nest.folder}/cameras"}
-        table = tl.delta_batches(nest.settings(), Unmounted(), nest.spark, path=f"{nest.folder}/all", **place)
-        nest.ran(tl.start_sinks(dated, nest.settings(), Unmounted(), {"table": table}, **place))
+        table = tl.delta_batches(nest.settings(), nest.spark, path=f"{nest.folder}/all", **place)
+        nest.ran(tl.start_sinks(dated, nest.settings(), {"table": table}, **place))
     told = sum(len(log["devices"]["cameras"]) for log in nest.read())
     files = nest.spark.read.parquet(f"{nest.folder}/archive")
     for rows in (files, delta.read(nest.spark, f"{nest.folder}/all")):
@@ -320,6 +316,6 @@ def test_a_webhook_must_be_an_address_and_locations_must_have_come(nest):
     assert "Sesam" not in str(caught.value)
     assert "Sesam" not in repr(Webhook.from_settings(nest.settings()))
     with pytest.raises(StorageError, match="has told no location yet"):
-        device_locations(nest.spark, nest.places, Unmounted())
+        device_locations(nest.spark, nest.places)
     with pytest.raises(ConfigError, match="homes is 0"):
         publish_nest_logs(nest.spark, nest.settings(), nest.places, homes="0")

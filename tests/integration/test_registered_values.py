@@ -18,7 +18,6 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.hits_topic import PROJECT
 from tests.target_schemas import with_schemas
@@ -70,11 +69,11 @@ class Registered:
 
     def ingest(self, **given):
         settings = self.settings(**given)
-        tl.await_caught_up(tl.start_ingest(self.spark, settings, Unmounted()), settings.pipeline.trigger)
+        tl.await_caught_up(tl.start_ingest(self.spark, settings), settings.pipeline.trigger)
         return delta.read(self.spark, f"{self.folder}/table").orderBy("_kafka.offset")
 
     def quarantined(self):
-        waiting = tl.quarantine_rows(self.spark, self.settings(), Unmounted())
+        waiting = tl.quarantine_rows(self.spark, self.settings())
         return Counter(row["reason"] for row in waiting.collect())
 
 
@@ -119,7 +118,7 @@ def test_json_of_confluents_serializer_with_new_versions_and_bad_records(connect
         too_short=1, bad_magic=1, unknown_schema_id=1, wrong_schema_type=1, undecodable=3, tombstone=1
     )
     assert topic.quarantined() == reasons
-    waiting = tl.quarantine_rows(topic.spark, topic.settings(), Unmounted()).collect()
+    waiting = tl.quarantine_rows(topic.spark, topic.settings()).collect()
     told = "\n".join(row["detail"] for row in waiting)
     for why in ('field id is "1", no long', "field name is missing", "no JSON:", "is AVRO, not JSON"):
         assert why in told
@@ -148,8 +147,8 @@ def test_json_of_confluents_serializer_with_new_versions_and_bad_records(connect
     version = delta.latest_version(topic.spark, f"{tmp_path}/table")
     topic.ingest()
     assert delta.latest_version(topic.spark, f"{tmp_path}/table") == version
-    assert tl.audit_ingest(topic.spark, topic.settings(), Unmounted()).ok
-    assert tl.replay_quarantine(topic.spark, topic.settings(), Unmounted()).replayed == 0
+    assert tl.audit_ingest(topic.spark, topic.settings()).ok
+    assert tl.replay_quarantine(topic.spark, topic.settings()).replayed == 0
 
 
 def test_a_stream_of_values_ends_at_a_schema_that_came_later_and_goes_on_from_there(connected, tmp_path):
@@ -163,7 +162,7 @@ def test_a_stream_of_values_ends_at_a_schema_that_came_later_and_goes_on_from_th
         writer = stream.writeStream.format("parquet").queryName("stream")
         writer = writer.option("checkpointLocation", checkpoint).option("path", f"{tmp_path}/stream")
         # Which gets around SPARK-55271 where the last run left a batch undone.
-        query = queries.start(writer, topic.settings(), Unmounted(), topic.spark, checkpoint)
+        query = queries.start(writer, topic.settings(), topic.spark, checkpoint)
         tl.await_caught_up(query, "availableNow")
         return written()
 
@@ -176,7 +175,7 @@ def test_a_stream_of_values_ends_at_a_schema_that_came_later_and_goes_on_from_th
 
     stream = tl.read_values(topic.spark, topic.settings())
     assert run(stream).select("id", "name").collect() == [(1, "a")]
-    keep(tl.start_quarantine(topic.spark, topic.settings(), Unmounted()))
+    keep(tl.start_quarantine(topic.spark, topic.settings()))
     assert delta.latest_version(topic.spark, f"{tmp_path}/table_quarantine") == 0
 
     late = topic.registry.register_schema(
@@ -188,7 +187,7 @@ def test_a_stream_of_values_ends_at_a_schema_that_came_later_and_goes_on_from_th
     assert written().count() == 1
     rows = run(tl.read_values(topic.spark, topic.settings())).select("id", "age").collect()
     assert rows == [(1, None), (2, 7)]
-    keep(tl.start_quarantine(topic.spark, topic.settings(), Unmounted()))
+    keep(tl.start_quarantine(topic.spark, topic.settings()))
     assert topic.quarantined() == Counter(undecodable=2)
 
 
@@ -243,7 +242,7 @@ def test_protobuf_of_confluents_serializer_with_two_versions_and_bad_records(con
     assert rows[0]["seen"] == datetime(2026, 1, 2, 3, 4, 5, 678901)
     assert (rows[0]["place"]["zip"], rows[1]["place"]) == ("94016", None)
     assert [row["scores"] for row in rows] == [None, None, [0.5], None]
-    replay = tl.replay_quarantine(topic.spark, topic.settings(**given), Unmounted())
+    replay = tl.replay_quarantine(topic.spark, topic.settings(**given))
     assert replay.replayed == 0
     assert replay.left == {
         "undecodable": 2,
@@ -279,7 +278,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     records = connected.createDataFrame(rows, RECORD_SCHEMA)
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": uuid4().hex}))
-    to = targets.target(topic.settings(), Unmounted())
+    to = targets.target(topic.settings())
 
     away = replace(
         with_schemas(to, registry=SchemaRegistry(f"http://127.0.0.1:{free_port}", patience=0)), start="away"
@@ -298,7 +297,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     # With what is a version now, the second record would be one of commit 1, and lost.
     topic.registry.register_schema(f"{topic.topic}-value", wider)
     for _ in range(2):
-        registered_batch.write(targets.target(topic.settings(), Unmounted()), records, 0)
+        registered_batch.write(targets.target(topic.settings()), records, 0)
         table = delta.read(connected, to.table).select("a", "b").orderBy("a").collect()
         assert table == [(1, None), (2, 3)]
         assert topic.quarantined() == Counter(undecodable=1, unknown_schema_id=1, tombstone=1)
@@ -322,14 +321,14 @@ def test_a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine(
         out, settings = f"{tmp_path}/out", topic.settings()
         paths = {"path": out, "checkpoint_path": f"{tmp_path}/rows"}
         values = tl.read_values(connected, settings)
-        query = tl.start_files(values, settings, Unmounted(), partition_by=["a"], **paths)
+        query = tl.start_files(values, settings, partition_by=["a"], **paths)
         tl.await_caught_up(query, "availableNow")
         return sorted(row["_kafka"]["offset"] for row in connected.read.parquet(out).collect())
 
     def quarantined():
-        query = tl.start_quarantine(connected, topic.settings(), Unmounted())
+        query = tl.start_quarantine(connected, topic.settings())
         tl.await_caught_up(query, "availableNow")
-        waiting = tl.quarantine_rows(connected, topic.settings(), Unmounted())
+        waiting = tl.quarantine_rows(connected, topic.settings())
         return [(row["offset"], row["reason"]) for row in waiting.collect()]
 
     with FaultProxy(topic.settings().schema_registry.url) as proxy:
@@ -356,14 +355,14 @@ def test_a_table_for_each_topic_and_parquet_files_take_them_too(connected, tmp_p
     topic.send(frame(schema_id, value))
     paths = {"table_path": f"{tmp_path}/all/{{topic}}", "checkpoint_path": f"{tmp_path}/c1"}
     settings = topic.settings(**paths)
-    tl.await_caught_up(tl.start_ingest(connected, settings, Unmounted()), "availableNow")
+    tl.await_caught_up(tl.start_ingest(connected, settings), "availableNow")
     assert delta.read(connected, f"{tmp_path}/all/{topic.topic}").select("a").collect() == [(1,)]
     paths = {"table_path": f"{tmp_path}/files", "checkpoint_path": f"{tmp_path}/c2", "mode": "FAILFAST"}
-    archive = tl.start_archive(connected, topic.settings(**paths), Unmounted())
+    archive = tl.start_archive(connected, topic.settings(**paths))
     archive.await_caught_up()
     wider, newer = simple("json_schema", a=2, b=3)
     topic.send(frame(topic.registry.register_schema(f"{topic.topic}-other", wider), newer))
     archive.stop()
-    archive = tl.start_archive(connected, topic.settings(**paths), Unmounted())
+    archive = tl.start_archive(connected, topic.settings(**paths))
     archive.await_caught_up()
     assert archive.rows().select("a", "b").orderBy("a").collect() == [(1, None), (2, 3)]

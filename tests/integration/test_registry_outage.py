@@ -11,7 +11,6 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from bench.drain import Mounts
 from tests.integration.crash_traffic import FIELDS, committed, record, settings_for
 from tests.integration.fault_proxy import FaultProxy
 from topiclake.delta import table as delta
@@ -57,7 +56,7 @@ class Stream:
         self.known = self.registry.register(f"{self.topic}-value", record(NUMBER, "first"))
 
     def start(self):
-        return ingest.start_ingest(self.spark, self.settings, Mounts(self.folder))
+        return ingest.start_ingest(self.spark, self.settings)
 
     def send(self, *schema_ids: int) -> None:
         """Send one record of each schema; each partition begins as `schema_ids` do, where they repeat."""
@@ -83,7 +82,7 @@ class Stream:
         assert self.rows() == self.sent
 
     def assert_audited(self) -> None:
-        report = audit.audit_ingest(self.spark, self.settings, Mounts(self.folder))
+        report = audit.audit_ingest(self.spark, self.settings)
         assert report.ok, report
 
 

@@ -89,7 +89,7 @@ parameters = {"env": "renewal", "topic": dbutils.widgets.get("topic"), "trigger"
 settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
 publish_tracks(settings, dbutils.widgets.get("data"), devices=3)
 tl.mount(dbutils, settings.storage, spark)
-query = tl.start_ingest(spark, settings, dbutils)
+query = tl.start_ingest(spark, settings)
 tl.await_caught_up(query, "1 second")
 
 # COMMAND ----------
@@ -111,8 +111,8 @@ except Exception as error:
 runs = {progress["runId"] for progress in query.recentProgress}
 query.stop()
 tl.mount(dbutils, settings.storage, spark)
-summary = tl.summarize(spark, settings, dbutils, query)
-audit = tl.audit_ingest(spark, settings, dbutils)
+summary = tl.summarize(spark, settings, query)
+audit = tl.audit_ingest(spark, settings)
 told = [caught_up, failure, len(runs), summary.table.rows, audit.ok]
 dbutils.notebook.exit(json.dumps(told))
 """
@@ -285,7 +285,7 @@ def test_a_stream_goes_on_with_another_key_of_s3(
     settings = tl.load_settings("gps", parameters, secrets=users.read, conf=conf)
     publish_tracks(settings, REPOSITORY / "data" / "gps_tracks.csv", devices=3)
     tl.mount(None, settings.storage, spark)
-    query = tl.start_ingest(spark, settings, None)
+    query = tl.start_ingest(spark, settings)
     with stopped(query):
         tl.await_caught_up(query, "1 second")
         users.halves.append(users.secrets["secret_key"])
@@ -298,9 +298,9 @@ def test_a_stream_goes_on_with_another_key_of_s3(
         runs = {progress["runId"] for progress in query.recentProgress}
     users.halves.clear()
     tl.mount(None, settings.storage, spark)
-    assert tl.summarize(spark, settings, None, query).table.rows == 2 * RECORDS
+    assert tl.summarize(spark, settings, query).table.rows == 2 * RECORDS
     assert runs == {str(query.runId)}
-    tl.audit_ingest(spark, settings, None).require_ok()
+    tl.audit_ingest(spark, settings).require_ok()
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 from delta.tables import DeltaTable
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.integration.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
@@ -65,7 +64,7 @@ class Resumed(Numbers):
         return Counter(row["n"] for row in delta.read(self.spark, self.table).select("n").collect())
 
     def audit(self, **given):
-        return tl.audit_ingest(self.spark, self.settings(**given), Unmounted())
+        return tl.audit_ingest(self.spark, self.settings(**given))
 
     def check(self, *, bad, **given):
         """Check that each record is in one place, with its value, and that the audit says so of all."""

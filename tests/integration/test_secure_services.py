@@ -298,11 +298,11 @@ def test_records_are_published_and_ingested_with_sasl_ssl_and_a_registry_behind_
     publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=3)
     dbutils = DBUtils(made.home, made.folder)
     mount(dbutils, settings.storage, spark)
-    query = start_ingest(spark, settings, dbutils)
+    query = start_ingest(spark, settings)
     await_caught_up(query, settings.pipeline.trigger)
-    summary = tl.summarize(spark, settings, dbutils, query)
+    summary = tl.summarize(spark, settings, query)
     assert (summary.rows_written, summary.quarantined) == (RECORDS, {})
-    assert tl.audit_ingest(spark, settings, dbutils).ok
+    assert tl.audit_ingest(spark, settings).ok
     assert leaks(made.folder, list(SECRETS.values())) == []
 
 
@@ -414,7 +414,7 @@ def look_into_spark(folder: str) -> None:
     spark = local_session("probe", PROJECT / "jars", conf)
     dbutils = DBUtils(probe, Path.cwd())
     mount(dbutils, settings.storage)
-    query = start_ingest(spark, settings, dbutils)
+    query = start_ingest(spark, settings)
     query.processAllAvailable()
     tell("== plan of the query")
     query.explain(extended=True)
@@ -496,8 +496,7 @@ def test_settings_and_what_is_made_of_them_show_no_secret(
             update={
                 "pipeline": settings.pipeline.model_copy(update={"table_path": "/t", "checkpoint_path": "/c"})
             }
-        ),
-        None,
+        )
     )
     assert settings.kafka.password is not None
     assert settings.kafka.password.reveal() == str(KAFKA_PASSWORD)

@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.integration import killed_sinks
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, KafkaError, PlatformError, StorageError
@@ -48,9 +47,7 @@ def write_files(hits, **given):
 def files_table(hits, name):
     columns = dated_hits(tl.read_values(hits.spark, hits.settings())).schema
     path = f"{hits.folder.as_uri()}/files"
-    return tl.create_files_table(
-        hits.spark, hits.settings(), Unmounted(), path=path, name=name, columns=columns
-    )
+    return tl.create_files_table(hits.spark, hits.settings(), path=path, name=name, columns=columns)
 
 
 def counted(rows):
@@ -171,7 +168,6 @@ def test_windows_are_written_to_files_when_they_are_closed(hits):
     query = tl.start_files(
         hits_per_window(tl.read_values(hits.spark, settings)),
         settings,
-        Unmounted(),
         path=f"{hits.folder}/windows",
         checkpoint_path=f"{hits.folder}/windows_checkpoint",
         partition_by=["zip"],
@@ -196,7 +192,7 @@ def test_what_cannot_be_a_folder_of_files_is_refused(hits, table_name, monkeypat
         rows = dated_hits(tl.read_values(hits.spark, hits.settings()))
         paths = {"path": f"{hits.folder}/files", "checkpoint_path": f"{hits.folder}/new"}
         with pytest.raises(kind, match=match):
-            tl.start_files(rows, hits.settings(), Unmounted(), **{**paths, "partition_by": ["zip"], **given})
+            tl.start_files(rows, hits.settings(), **{**paths, "partition_by": ["zip"], **given})
 
     refused(StorageError, "files of another checkpoint than .*new, which is new")
     hits.ingest()
@@ -208,7 +204,6 @@ def test_what_cannot_be_a_folder_of_files_is_refused(hits, table_name, monkeypat
         tl.create_files_table(
             hits.spark,
             hits.settings(),
-            Unmounted(),
             path=f"{hits.folder}/other",
             name=table_name,
             columns=hits.spark.table(table_name).schema,
@@ -238,7 +233,6 @@ def produce(hits, mode):
     query = tl.start_topic_writer(
         count_records(hits_per_zip(tl.read_values(hits.spark, settings))),
         settings,
-        Unmounted(),
         checkpoint_path=f"{hits.folder}/{mode}",
         topic=f"{hits.topic}-{mode}",
         output_mode=mode,
@@ -305,19 +299,17 @@ class Sinks:
         paths = {"checkpoint_path": f"{self.hits.folder}/several"}
         table = tl.delta_batches(
             self.settings,
-            Unmounted(),
             self.hits.spark,
             path=f"{self.hits.folder}/counts",
             **paths,
             **self.table,
         )
         topic = tl.topic_batches(
-            self.settings, Unmounted(), topic=f"{self.hits.topic}-several", records=count_records, **paths
+            self.settings, topic=f"{self.hits.topic}-several", records=count_records, **paths
         )
         query = tl.start_sinks(
             rows,
             self.settings,
-            Unmounted(),
             {"table": table, "topic": topic, "seen": self.see},
             output_mode=self.output_mode,
             **paths,
@@ -415,13 +407,11 @@ def test_sinks_that_would_mix_up_their_batches_are_refused(hits):
 
     def table(name, **given):
         paths = {"path": f"{hits.folder}/{name}", "checkpoint_path": f"{hits.folder}/several"}
-        return tl.delta_batches(settings, Unmounted(), hits.spark, **{**paths, **given})
+        return tl.delta_batches(settings, hits.spark, **{**paths, **given})
 
     def refused(match, sinks, **given):
         with pytest.raises(ConfigError, match=match):
-            tl.start_sinks(
-                rows, settings, Unmounted(), sinks, checkpoint_path=f"{hits.folder}/several", **given
-            )
+            tl.start_sinks(rows, settings, sinks, checkpoint_path=f"{hits.folder}/several", **given)
 
     refused("there is no sink", {})
     refused("the sinks a and b both write to .*/one", {"a": table("one"), "b": table("one")})

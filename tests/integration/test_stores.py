@@ -71,7 +71,7 @@ dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")
 settings = tl.load_settings("gps", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
 tl.mount(dbutils, settings.storage, spark)
-path = tl.table_path(settings, dbutils)
+path = tl.table_path(settings)
 
 # COMMAND ----------
 
@@ -82,9 +82,9 @@ merge.whenMatchedUpdate(set={"speed": "f.speed"}).execute()
 
 # COMMAND ----------
 
-history = tl.table_history(spark, settings, dbutils).orderBy("version").collect()
+history = tl.table_history(spark, settings).orderBy("version").collect()
 speeds = spark.read.format("delta").load(path).groupBy("deviceId").sum("speed").collect()
-tl.audit_ingest(spark, settings, dbutils).require_ok()
+tl.audit_ingest(spark, settings).require_ok()
 dbutils.notebook.exit(json.dumps([[row.operation for row in history], {row[0]: row[1] for row in speeds}]))
 """
 
@@ -385,7 +385,7 @@ def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
     def calls(rows: int) -> list[tuple[str, str]]:
         before = lake.gateway.access_log.stat().st_size
         preload(settings, 4_000)
-        drain.topiclake(spark, s3_calls.load("topiclake", rows), folder)
+        drain.topiclake(spark, s3_calls.load("topiclake", rows))
         time.sleep(s3_calls.SETTLE_SECONDS)
         called = s3_calls.calls_in(lake.gateway.access_log, before)
         found = [(name, uri if key == "-" else key) for name, key, uri in called]

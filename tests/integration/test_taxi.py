@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Producer
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
@@ -58,21 +57,21 @@ class Taxi:
     def publish(self, first, after, columns=17, avro_form="confluent", **more):
         settings = self.settings(avro_form=avro_form)
         source = self.source(first, after)
-        return publish_trips(self.spark, settings, Unmounted(), source, columns=columns, **more)
+        return publish_trips(self.spark, settings, source, columns=columns, **more)
 
     def expected(self, first, after, columns=HEADER):
         return trips(read_trips(self.spark, Path(self.source(first, after)).as_uri()), columns)
 
     def archive(self, **given):
         """Archive what is there into Parquet files."""
-        archive = tl.start_archive(self.spark, self.settings(**given), Unmounted())
+        archive = tl.start_archive(self.spark, self.settings(**given))
         archive.await_caught_up()
         return archive
 
     def ingest(self, **given):
         """Ingest what is there into the Delta table; return it."""
         settings = self.settings("taxi_delta", **given)
-        query = tl.start_ingest(self.spark, settings, Unmounted())
+        query = tl.start_ingest(self.spark, settings)
         tl.await_caught_up(query, settings.pipeline.trigger)
         return self.table()
 
@@ -123,7 +122,7 @@ def test_the_18th_column_arrives_while_both_streams_run(taxi, avro_form):
     given = {"avro_form": avro_form, "trigger": "1 second"}
     archive = taxi.archive(**given)
     settings = taxi.settings("taxi_delta", **given)
-    query = tl.start_ingest(taxi.spark, settings, Unmounted())
+    query = tl.start_ingest(taxi.spark, settings)
     tl.await_caught_up(query, "1 second")
     assert archive.rows().columns == [*HEADER[:17], "_kafka"]
 
@@ -213,7 +212,7 @@ def test_plain_trips_of_another_version_are_no_garbage_and_can_be_replayed(taxi)
 
     assert trips(table, HEADER[:17]) == taxi.expected(0, 20, HEADER[:17])
     assert [reason for reason, _ in taxi.quarantined()] == ["undecodable"] * 30
-    replayed = tl.replay_quarantine(taxi.spark, taxi.settings("taxi_delta", avro_form="plain"), Unmounted())
+    replayed = tl.replay_quarantine(taxi.spark, taxi.settings("taxi_delta", avro_form="plain"))
     assert (replayed.replayed, taxi.quarantined()) == (30, [])
     later = [row for row in trips(taxi.table()) if row in taxi.expected(20, 50)]
     assert len(later) >= 30

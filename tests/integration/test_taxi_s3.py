@@ -19,7 +19,6 @@ from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
 
 import topiclake as tl
-from tests.environment import Unmounted
 from tests.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -217,7 +216,7 @@ def test_the_article_end_to_end_killed_while_a_column_arrives(lake: Lake, sessio
     lake.put("more/a.csv", 4000, 5000)
     more = lake.put("more/b.csv", 5000, 6000).removesuffix("/b.csv")
     settings = session.settings("taxi", "nyc-avro-topic")
-    publish_trips(session.spark, settings, Unmounted(), more, columns=18)
+    publish_trips(session.spark, settings, more, columns=18)
     await_batches(lake, 2, running)
     for process in running:
         os.killpg(process.pid, signal.SIGKILL)
@@ -289,7 +288,7 @@ def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
     settings = session.settings("taxi", "unread", **given)
     session.make_bucket(settings.storage.source)
     with pytest.raises(TopiclakeError) as refused:
-        publish_trips(session.spark, settings, Unmounted(), source)
+        publish_trips(session.spark, settings, source)
     assert str(refused.value).startswith(told)
     assert "\n" not in str(refused.value)
     with pytest.raises(TopicNotFoundError):
@@ -318,12 +317,12 @@ def test_an_archive_that_cannot_be_written_is_told_in_a_sentence_and_nothing_is_
 ) -> None:
     settings = session.settings(pipeline, "unwritten", **given)
     source = session.lake.put("csv/few.csv", 0, 10)
-    publish_trips(session.spark, session.settings("taxi", "unwritten"), Unmounted(), source, partitions=1)
+    publish_trips(session.spark, session.settings("taxi", "unwritten"), source, partitions=1)
     bucket = session.make_bucket(settings.storage.source)
     before = sorted(bucket.rglob("*"))
     start = tl.start_archive if pipeline == "taxi" else tl.start_ingest
     with pytest.raises(StorageError) as refused:
-        start(session.spark, settings, Unmounted())
+        start(session.spark, settings)
     assert str(refused.value).startswith(told)
     assert "\n" not in str(refused.value)
     assert sorted(bucket.rglob("*")) == before

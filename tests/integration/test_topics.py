@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.environment import Unmounted
 from tests.integration.fault_proxy import FaultProxy
 from tests.waiting import wait_until
 from topiclake.config.load import load_settings
@@ -101,7 +100,7 @@ class World:
         wait_until(lambda: topic not in self.admin.list_topics(timeout=30).topics)
 
     def run(self, **more):
-        query = ingest.start_ingest(self.spark, self.settings(**more), Unmounted())
+        query = ingest.start_ingest(self.spark, self.settings(**more))
         progress.await_caught_up(query, "availableNow")
 
     def pause_b(self):
@@ -178,7 +177,7 @@ def test_new_versions_while_the_query_runs_change_only_their_own_table(world):
     world.register("b")
     world.publish("a", v1, ids(1, 2))
     world.publish("b", v1, ids(1))
-    query = ingest.start_ingest(world.spark, world.settings(trigger="1 second"), Unmounted())
+    query = ingest.start_ingest(world.spark, world.settings(trigger="1 second"))
     run = query.runId
     try:
         query.processAllAvailable()
@@ -277,7 +276,7 @@ def test_a_topic_that_lost_records_is_deleted_or_taken_off_the_list_is_paused_al
     world.run()
     assert (world.rows("a"), world.rows("b")) == ([1, 2, 3, 4], [10, 11, 13, 14, 15, 16])
     assert world.paused() == {}
-    report = audit.audit_ingest(world.spark, world.settings(), Unmounted())
+    report = audit.audit_ingest(world.spark, world.settings())
     assert report.ok, report
 
 
@@ -475,7 +474,7 @@ def test_a_registry_that_is_away_pauses_no_topic(world, embedded):
         registry = settings.schema_registry.model_copy(update={"url": proxy.url, "retry_seconds": 1.0})
         settings = settings.model_copy(update={"schema_registry": registry})
         proxy.fault("503")
-        query = ingest.start_ingest(world.spark, settings, Unmounted())
+        query = ingest.start_ingest(world.spark, settings)
         with pytest.raises(SchemaRegistryError):
             progress.await_caught_up(query, "availableNow")
     assert world.paused() == {}

@@ -47,7 +47,7 @@ settings = tl.load_settings("gps", {"env": "azure", "topic": "gps_wasbs"}, secre
 """
 OPEN = """\
 tl.mount(dbutils, settings.storage)
-gps = tl.create_view(spark, settings, dbutils)
+gps = tl.create_view(spark, settings)
 """
 #: Written to a file, since what a notebook prints has its secrets taken out by the kernel.
 EXPLAIN = """\

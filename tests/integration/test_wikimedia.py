@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
-from tests.environment import Unmounted, succeeded
+from tests.environment import succeeded
 from tests.integration import killed_edits
 from tests.unit.examples.sse_server import event_id, serving
 from tests.waiting import wait_until
@@ -314,7 +314,6 @@ def test_closed_windows_go_back_to_kafka_as_a_batch_computation_has_them(edits, 
         return tl.start_avro_writer(
             edit_counts(counts),
             settings,
-            Unmounted(),
             topic=topic,
             timestamps="string",
             checkpoint_path=f"{edits.folder}/processed",

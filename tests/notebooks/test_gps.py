@@ -136,9 +136,9 @@ class Cells:
         registry = SchemaRegistry.from_settings(settings.schema_registry)
         registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
         tl.mount(self.dbutils, settings.storage, self.spark)
-        query = tl.start_ingest(self.spark, settings, self.dbutils)
+        query = tl.start_ingest(self.spark, settings)
         tl.await_caught_up(query, settings.pipeline.trigger)
-        return asdict(tl.summarize(self.spark, settings, self.dbutils, query))
+        return asdict(tl.summarize(self.spark, settings, query))
 
 
 @pytest.fixture

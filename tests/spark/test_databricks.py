@@ -41,13 +41,14 @@ class NoDbutils:
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    monkeypatch.setattr(mount, "_dbutils", NoDbutils())
     (tmp_path / "base.yaml").write_text(CONF)
     (tmp_path / "local.yaml").write_text("")
     return load_settings("gps", {}, secrets=lambda scope, key: f"{key} of {scope}", conf=tmp_path)
 
 
 def test_the_target_keeps_the_paths_of_the_configuration(settings):
-    target = targets.target(settings, NoDbutils())
+    target = targets.target(settings)
     assert (target.table, target.quarantine, target.checkpoint) == (
         "/mnt/lake/gps",
         "/mnt/lake/gps_quarantine",
@@ -76,7 +77,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest, "read_snapshot", lambda *_: TableSnapshot(StructType()))
     monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))
     with pytest.raises(StartedError):
-        ingest.start_ingest(None, settings, NoDbutils())
+        ingest.start_ingest(None, settings)
     assert asked["kafka.sasl.jaas.config"] == (
         "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required "
         'username="user of s" password="password of s";'
@@ -94,7 +95,7 @@ def test_sparks_source_takes_the_options(spark, settings):
 
 def test_a_mount_point_without_mounts_is_refused_only_elsewhere(settings, monkeypatch):
     path = settings.pipeline.table_path
-    assert mount.resolve(NoDbutils(), settings.storage, path) == path
+    assert mount.resolve(settings.storage, path) == path
     monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION")
     with pytest.raises(AssertionError, match=r"dbutils\.fs was asked for"):
-        mount.resolve(NoDbutils(), settings.storage, path)
+        mount.resolve(settings.storage, path)

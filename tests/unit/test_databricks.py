@@ -67,14 +67,21 @@ def test_the_login_has_no_prefix_elsewhere(laptop):
     assert login_of_the_reader().startswith("org.apache.kafka.common.security.plain.PlainLoginModule ")
 
 
+@pytest.fixture
+def no_mounts(monkeypatch):
+    monkeypatch.setattr(mount, "_dbutils", NoDbutils())
+
+
+@pytest.mark.usefixtures("no_mounts")
 def test_mounts_are_left_to_the_platform(databricks):
     path = "/mnt/datalake/delta/gps"
-    assert mount.resolve(NoDbutils(), LAKE, path) == path
+    assert mount.resolve(LAKE, path) == path
 
 
+@pytest.mark.usefixtures("no_mounts")
 def test_mounts_are_resolved_elsewhere(laptop):
     with pytest.raises(AssertionError, match="was asked for"):
-        mount.resolve(NoDbutils(), LAKE, "/mnt/datalake/delta/gps")
+        mount.resolve(LAKE, "/mnt/datalake/delta/gps")
 
 
 WITHOUT_WORKBENCH = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -37,13 +36,12 @@ from topiclake.streaming.batch_hooks import CommitHook, CommittedBatch
 from topiclake.streaming.checkpoint import NONE
 
 
-def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401
+def start_ingest(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Start the stream from the pipeline's topic into its Delta table.
 
     Args:
         spark: The session.
         settings: The configuration.
-        dbutils: The platform's, for mount points.
 
     Returns:
         The running query; `progress.await_caught_up` waits for it.
@@ -56,7 +54,7 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         DecodeError: Inside the query, in mode FAILFAST.
     """
-    to = targets.target(settings, dbutils)
+    to = targets.target(settings)
     if not settings.pipeline.has_table_for_each:
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     require_avro_limits(spark)
@@ -64,9 +62,9 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
     several = settings.pipeline.has_table_for_each
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
         mount.require_writable(location)
-    hooks = _hooks(settings, dbutils)
+    hooks = _hooks(settings)
     try:
-        query = _start(spark, settings, dbutils, to, hooks)
+        query = _start(spark, settings, to, hooks)
     except BaseException:
         batch_hooks.close(hooks)
         raise
@@ -78,11 +76,10 @@ def start_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Strea
 def _start(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     to: Target,
     hooks: Sequence[CommitHook],
 ) -> StreamingQuery:
-    several = _topics(settings, dbutils, to) if settings.pipeline.has_table_for_each else None
+    several = _topics(settings, to) if settings.pipeline.has_table_for_each else None
     with storage_errors(settings.storage, to.checkpoint):
         before = checkpoint.progress(spark, to.checkpoint)
     known = before.position or {}
@@ -111,11 +108,10 @@ def _start(
     in_checkpoint = known if several is not None else {}
     records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint)
     keep_ids()
-    automatic_replay.run_at_start(spark, settings, dbutils)
+    automatic_replay.run_at_start(spark, settings)
     query = queries.start_batches(
         records,
         settings,
-        dbutils,
         write_batch,
         name=settings.name,
         location=to.checkpoint,
@@ -123,7 +119,7 @@ def _start(
     )
     progress.on_data_loss(query, partial(lost_offsets.describe_loss, spark, settings, to.checkpoint))
     open_transactions.watch(query, settings.kafka, settings.pipeline)
-    automatic_replay.watch(query, spark, settings, dbutils)
+    automatic_replay.watch(query, spark, settings)
     return query
 
 
@@ -141,7 +137,7 @@ def _run_for_resumed(spark: SparkSession, to: Target, hooks: Sequence[CommitHook
         batch_hooks.run_hooks(hooks, to.start, CommittedBatch(spark, to.checkpoint, done))
 
 
-def _hooks(settings: Settings, dbutils: Any) -> list[CommitHook]:  # noqa: ANN401
+def _hooks(settings: Settings) -> list[CommitHook]:
     """Return what comes behind each batch."""
     pipeline = settings.pipeline
     hooks: list[CommitHook] = []
@@ -151,7 +147,7 @@ def _hooks(settings: Settings, dbutils: Any) -> list[CommitHook]:  # noqa: ANN40
 
         hooks.append(prepared(settings, settings.lineage))
     if pipeline.consumer_group is not None:
-        ledger = mount.resolve(dbutils, settings.storage, pipeline.paused_path)
+        ledger = mount.resolve(settings.storage, pipeline.paused_path)
         client = kafka_client.client_settings(settings.kafka)
         paused = ledger if pipeline.has_table_for_each else None
         hooks.append(GroupCommit(pipeline.consumer_group, client, paused))
@@ -204,11 +200,11 @@ def _prepared(
     return seen if snapshot else replace(seen, snapshot=None)
 
 
-def _topics(settings: Settings, dbutils: Any, template: Target) -> Topics:  # noqa: ANN401
+def _topics(settings: Settings, template: Target) -> Topics:
     return Topics(
         template=template,
         reader=_reader(settings),
-        ledger=mount.resolve(dbutils, settings.storage, settings.pipeline.paused_path),
+        ledger=mount.resolve(settings.storage, settings.pipeline.paused_path),
         client=kafka_client.client_settings(settings.kafka),
         reads=kafka_source.pattern(settings.pipeline),
         fail_on_data_loss=settings.pipeline.fail_on_data_loss,

@@ -53,21 +53,20 @@ class RunSummary:
         return json.dumps(asdict(self), indent=indent)
 
 
-def table_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401 (the platform's own)
+def table_path(settings: Settings) -> str:
     """Return the address of the pipeline's table, as Spark reads it."""
-    return mount.resolve(dbutils, settings.storage, settings.only_topic().pipeline.table_path)
+    return mount.resolve(settings.storage, settings.only_topic().pipeline.table_path)
 
 
-def quarantine_path(settings: Settings, dbutils: Any) -> str:  # noqa: ANN401
+def quarantine_path(settings: Settings) -> str:
     """Return the address of the pipeline's quarantine table, as Spark reads it."""
     only = settings.only_topic().pipeline
-    return mount.resolve(dbutils, settings.storage, only.quarantine_path)
+    return mount.resolve(settings.storage, only.quarantine_path)
 
 
 def create_view(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     *,
     path: str | None = None,
     name: str | None = None,
@@ -78,7 +77,6 @@ def create_view(
     Args:
         spark: The session.
         settings: The store and the pipeline.
-        dbutils: The platform's, for mount points.
         path: The table; by default the pipeline's.
         name: The view; by default the pipeline's.
         columns: Where there is no table yet, the view is empty and has these.
@@ -87,7 +85,7 @@ def create_view(
         StorageError: There is no table yet and no `columns`, or the storage refuses to show it.
     """
     shown = path or settings.only_topic().pipeline.table_path
-    table, view = mount.resolve(dbutils, settings.storage, shown), name or settings.pipeline.view
+    table, view = mount.resolve(settings.storage, shown), name or settings.pipeline.view
     with storage_errors(settings.storage, table):
         is_table = delta.is_table(spark, table)
     if is_table:
@@ -106,14 +104,14 @@ def create_view(
     return rows
 
 
-def table_history(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+def table_history(spark: SparkSession, settings: Settings) -> DataFrame:
     """Return the commits of the pipeline's table, newest first; columns as in `delta.history`."""
-    return delta.history(spark, table_path(settings, dbutils))
+    return delta.history(spark, table_path(settings))
 
 
-def paused_topics(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+def paused_topics(spark: SparkSession, settings: Settings) -> DataFrame:
     """Return what paused topics have missed and not got yet; columns as `paused_topics.LEDGER_SCHEMA`."""
-    ledger = mount.resolve(dbutils, settings.storage, settings.pipeline.paused_path)
+    ledger = mount.resolve(settings.storage, settings.pipeline.paused_path)
     missed = waiting(spark, ledger)
     if missed is None:
         return spark.createDataFrame([], LEDGER_SCHEMA)
@@ -123,12 +121,11 @@ def paused_topics(spark: SparkSession, settings: Settings, dbutils: Any) -> Data
 def summarize(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     query: Any,  # noqa: ANN401 (StreamingQuery, classic or Connect)
 ) -> RunSummary:
     """Count what this run appended and quarantined, from the tables themselves."""
-    table = table_path(settings, dbutils)
-    quarantine = quarantine_path(settings, dbutils)
+    table = table_path(settings)
+    quarantine = quarantine_path(settings)
     view = delta.read(spark, table).drop(KAFKA_COLUMN)
     return RunSummary(
         query_id=str(query.id),

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
@@ -75,9 +74,9 @@ class Target:
         return BatchSchemas(self.schemas, self.table, self.properties, self.snapshot, self.type_widening)
 
 
-def target(settings: Settings, dbutils: Any) -> Target:  # noqa: ANN401 (the platform's own)
+def target(settings: Settings) -> Target:
     """Resolve paths and secrets of a configuration into what a micro-batch must know."""
-    resolve = partial(mount.resolve, dbutils, settings.storage)
+    resolve = partial(mount.resolve, settings.storage)
     pipeline = settings.pipeline
     return Target(
         pipeline=settings.name,

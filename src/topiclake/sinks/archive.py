@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -64,7 +63,6 @@ class Archive:
     Attributes:
         spark: The session.
         settings: The configuration.
-        dbutils: The platform's, for mount points.
         path: Folder of the Parquet files, as Spark reads it.
         checkpoint: Where the stream keeps its place.
         schemas: What it decodes with.
@@ -74,7 +72,6 @@ class Archive:
 
     spark: SparkSession
     settings: Settings
-    dbutils: Any
     path: str
     checkpoint: str
     schemas: StaticSchemas
@@ -148,7 +145,7 @@ class Archive:
         while True:
             stream = self._stream()
             try:
-                query = queries.start(stream, self.settings, self.dbutils, self.spark, self.checkpoint)
+                query = queries.start(stream, self.settings, self.spark, self.checkpoint)
             except DecodeError as error:
                 self._learn(error)
             else:
@@ -167,13 +164,12 @@ class Archive:
         return writer.option("checkpointLocation", self.checkpoint).option("path", self.path)
 
 
-def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Archive:  # noqa: ANN401
+def start_archive(spark: SparkSession, settings: Settings) -> Archive:
     """Start the stream from the pipeline's topic into Parquet files below `table_path`.
 
     Args:
         spark: The session.
         settings: The configuration; its mode is FAILFAST.
-        dbutils: The platform's, for mount points.
 
     Returns:
         The running archive.
@@ -193,8 +189,7 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
         )
     schemas, pipeline = TopicSchemas.from_settings(settings), settings.pipeline
     table, checkpoint_path = (
-        mount.resolve(dbutils, settings.storage, path)
-        for path in (pipeline.table_path, pipeline.checkpoint_path)
+        mount.resolve(settings.storage, path) for path in (pipeline.table_path, pipeline.checkpoint_path)
     )
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic)
     require_avro_limits(spark)
@@ -209,4 +204,4 @@ def start_archive(spark: SparkSession, settings: Settings, dbutils: Any) -> Arch
     known = StaticSchemas(spark, schemas.waiting(settings.schema_registry))
     with storage_errors(settings.storage, checkpoint_path):
         lost_offsets.save_topic_ids(spark, new_ids, checkpoint_path)
-    return Archive(spark, settings, dbutils, table, checkpoint_path, known)
+    return Archive(spark, settings, table, checkpoint_path, known)

@@ -47,7 +47,6 @@ class AvroBatches(queries.QuerySink):
 def avro_batches(
     proposal: Proposal,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     *,
     checkpoint_path: str,
     partitions: int = 4,
@@ -60,7 +59,6 @@ def avro_batches(
     Args:
         proposal: The schemas, of `propose_schemas`.
         settings: The broker and the pipeline's name.
-        dbutils: The platform's, for mount points.
         checkpoint_path: That of `start_sinks`.
         partitions: Of a topic, when it is created.
 
@@ -69,7 +67,7 @@ def avro_batches(
         KafkaError: The broker cannot be used.
         StorageError: The checkpoint's path cannot be used.
     """
-    destination = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    destination = mount.resolve(settings.storage, checkpoint_path)
     records = proposal.register()
     for one in proposal.topics:
         kafka_admin.ensure_topic(settings.kafka, one, partitions)
@@ -81,7 +79,6 @@ def avro_batches(
 def start_avro_writer(
     rows: DataFrame,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     *,
     topic: str | Sequence[str],
     checkpoint_path: str,
@@ -101,7 +98,6 @@ def start_avro_writer(
     Args:
         rows: As for `propose_schemas`, which says more of the arguments up to `schema_in`.
         settings: The broker, the registry, the trigger and the pipeline's name.
-        dbutils: The platform's, for mount points.
         topic: Where all go, or where the column `topic` may send them.
         checkpoint_path: A folder of its own.
         schema: That of values; None for one of the columns.
@@ -131,14 +127,11 @@ def start_avro_writer(
         timestamps=timestamps,
         schema_in=schema_in,
     )
-    write_batch = avro_batches(
-        proposal, settings, dbutils, checkpoint_path=checkpoint_path, partitions=partitions
-    )
+    write_batch = avro_batches(proposal, settings, checkpoint_path=checkpoint_path, partitions=partitions)
     mount.require_writable(write_batch.checkpoint)
     return queries.start_batches(
         rows,
         settings,
-        dbutils,
         write_batch,
         name=f"{settings.name}_to_{write_batch.writer.topic or 'kafka'}",
         location=write_batch.checkpoint,

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -67,7 +66,6 @@ class DeltaBatches(queries.QuerySink):
 
 def delta_batches(
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     spark: SparkSession,
     *,
     path: str,
@@ -79,7 +77,6 @@ def delta_batches(
 
     Args:
         settings: The store.
-        dbutils: The platform's, for mount points.
         spark: The session.
         path: The table; made by its first batch, and given new columns.
         checkpoint_path: That of `start_sinks`.
@@ -96,9 +93,7 @@ def delta_batches(
         raise ConfigError(f"mode is {mode!r}; allowed: {', '.join(_MODES)}", "mode='append'")
     if (mode == "merge") != bool(keys):
         raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
-    destination, location = (
-        mount.resolve(dbutils, settings.storage, each) for each in (path, checkpoint_path)
-    )
+    destination, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
     log_store.require_log_store(spark, destination)
     mount.require_writable(destination)
     return DeltaBatches(destination, mode, tuple(keys), checkpoint=location)

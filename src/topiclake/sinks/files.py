@@ -7,7 +7,6 @@ left behind is never read. Nothing is renamed, which suits object stores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,7 +26,6 @@ from topiclake.streaming import queries
 def start_files(
     rows: DataFrame,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     *,
     path: str,
     checkpoint_path: str,
@@ -43,7 +41,6 @@ def start_files(
     Args:
         rows: A streaming DataFrame; its output mode is `append`.
         settings: The trigger, the store and the pipeline's name.
-        dbutils: The platform's, for mount points.
         path: The folder; a new checkpoint wants a new one.
         checkpoint_path: A folder of its own.
         partition_by: Columns that are folders, such as `zip` and `day`, not files' columns.
@@ -55,7 +52,7 @@ def start_files(
         TopiclakeError: The batch that an earlier run began failed.
     """
     _require_columns(rows, partition_by)
-    folder, location = (mount.resolve(dbutils, settings.storage, each) for each in (path, checkpoint_path))
+    folder, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
     for address in (folder, location):
         mount.require_writable(address)
     parquet_folder.require_own(rows.sparkSession, settings.storage, folder, location, key="path")
@@ -63,13 +60,12 @@ def start_files(
     gathered = rows.repartition(*(F.col(delta.quoted(one)) for one in partition_by))
     writer = gathered.writeStream.queryName(f"{settings.name}_{name}").format("parquet")
     writer = writer.partitionBy(*partition_by).option("path", folder).option("checkpointLocation", location)
-    return queries.start(writer, settings, dbutils, rows.sparkSession, location)
+    return queries.start(writer, settings, rows.sparkSession, location)
 
 
 def create_files_table(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     *,
     path: str,
     name: str,
@@ -83,7 +79,6 @@ def create_files_table(
     Args:
         spark: The session.
         settings: The store.
-        dbutils: The platform's, for mount points.
         path: The folder.
         name: Of the table, in the session's current schema.
         columns: Those of the rows that are written; given and not inferred, so that the zip code "02108"
@@ -99,7 +94,7 @@ def create_files_table(
             f"Spark keeps the list of a table's files, and {name} would not show new partitions",
             f"start Spark with {LISTED_ANEW}=0, which topiclake.session.local_session does",
         )
-    folder = mount.resolve(dbutils, settings.storage, path)
+    folder = mount.resolve(settings.storage, path)
     if not spark.catalog.tableExists(name):
         # Over a folder with partitions Spark would forget the columns' types, and guess them anew each time.
         spark.catalog.createTable(name, path=f"{folder}/_empty", source="parquet", schema=columns)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -109,7 +108,6 @@ class LateBatches(queries.QuerySink):
 
 def late_batches(
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     spark: SparkSession,
     windows: Windows,
     *,
@@ -123,7 +121,6 @@ def late_batches(
 
     Args:
         settings: The topic, the store and the pipeline's name; those of `read_values`.
-        dbutils: The platform's, for mount points.
         spark: The session.
         windows: Those of `window_counts`.
         path: The table: columns of what is counted, and `_late STRUCT<start TIMESTAMP, end TIMESTAMP,
@@ -136,9 +133,7 @@ def late_batches(
         StorageError: The path cannot be used.
     """
     pipeline = settings.pipeline
-    destination, location = (
-        mount.resolve(dbutils, settings.storage, each) for each in (path, checkpoint_path)
-    )
+    destination, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
     sink = LateBatches(
         settings.name,
         destination,
@@ -159,13 +154,12 @@ def late_batches(
     return sink
 
 
-def late_counts(spark: SparkSession, settings: Settings, dbutils: Any, *, path: str) -> DataFrame:  # noqa: ANN401
+def late_counts(spark: SparkSession, settings: Settings, *, path: str) -> DataFrame:
     """Return how many rows came too late for each window, of the table that `late_batches` writes.
 
     Args:
         spark: The session.
         settings: The store.
-        dbutils: The platform's, for mount points.
         path: The table.
 
     Returns:
@@ -174,7 +168,7 @@ def late_counts(spark: SparkSession, settings: Settings, dbutils: Any, *, path: 
     Raises:
         StorageError: The store refuses to show it.
     """
-    destination = mount.resolve(dbutils, settings.storage, path)
+    destination = mount.resolve(settings.storage, path)
     with storage_errors(settings.storage, destination):
         rows = delta.read(spark, destination)
     columns = [F.col(f"{LATE_COLUMN}.{name}") for name in ("batch_id", "start", "end")]

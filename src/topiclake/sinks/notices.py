@@ -105,7 +105,6 @@ class NoticeBatches(queries.QuerySink):
 
 def notice_batches(
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     spark: SparkSession,
     *,
     path: str,
@@ -119,7 +118,6 @@ def notice_batches(
 
     Args:
         settings: Its section `webhook`, the store and the pipeline's name.
-        dbutils: The platform's, for mount points.
         spark: The session.
         path: The table of what was told, columns `NOTICES`; made by the first notice.
         checkpoint_path: That of `start_sinks`.
@@ -133,9 +131,7 @@ def notice_batches(
         NoticeError: Within a micro-batch: the webhook does not take a message. Nothing is lost: the batch is
             repeated at the next start.
     """
-    destination, location = (
-        mount.resolve(dbutils, settings.storage, each) for each in (path, checkpoint_path)
-    )
+    destination, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
     log_store.require_log_store(spark, destination)
     mount.require_writable(destination)
     webhook = Webhook.from_settings(settings)

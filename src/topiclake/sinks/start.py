@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -23,7 +22,6 @@ _AGAIN = "mend the sink and start again: the batch is repeated, and sinks that h
 def start_sinks(
     rows: DataFrame,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     sinks: Mapping[str, WriteBatch],
     *,
     checkpoint_path: str,
@@ -38,7 +36,6 @@ def start_sinks(
     Args:
         rows: A streaming DataFrame; a batch that is repeated has to give the same rows.
         settings: The trigger, the store and the pipeline's name.
-        dbutils: The platform's, for mount points.
         sinks: By a name for errors, what takes each batch and its number, in this order.
         checkpoint_path: A folder of its own; the one that the sinks were made with.
         output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
@@ -54,7 +51,7 @@ def start_sinks(
         TopiclakeError: The batch that an earlier run began failed.
     """
     queries.require_output_mode(output_mode)
-    location = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    location = mount.resolve(settings.storage, checkpoint_path)
     mount.require_writable(location)
     _require_apart(sinks, location)
     for sink in sinks.values():
@@ -63,7 +60,6 @@ def start_sinks(
     return queries.start_batches(
         rows,
         settings,
-        dbutils,
         partial(
             _write_all, settings.name, {name: queries.with_start_id(sink) for name, sink in sinks.items()}
         ),

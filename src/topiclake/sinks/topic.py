@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -52,7 +51,6 @@ class TopicBatches(queries.QuerySink):
 
 def topic_batches(
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     *,
     checkpoint_path: str,
     topic: str | None = None,
@@ -63,7 +61,6 @@ def topic_batches(
 
     Args:
         settings: The broker and the pipeline's name.
-        dbutils: The platform's, for mount points.
         checkpoint_path: That of `start_sinks`.
         topic: Where all go; else a column tells.
         records: Makes records, as `write_topic` takes them, of the rows; such as `count_records`.
@@ -74,14 +71,13 @@ def topic_batches(
         KafkaError: The broker cannot be used.
         StorageError: The checkpoint's path cannot be used.
     """
-    destination = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    destination = mount.resolve(settings.storage, checkpoint_path)
     return TopicBatches(Writer.from_settings(settings, topic, id_columns), records, checkpoint=destination)
 
 
 def start_topic_writer(
     records: DataFrame,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     *,
     checkpoint_path: str,
     topic: str | None = None,
@@ -94,7 +90,6 @@ def start_topic_writer(
         records: As for `write_topic`. Without `id_columns` a micro-batch that is repeated has to give the
             same records again: no `rand()` or `uuid()` in them.
         settings: The broker, the trigger and the pipeline's name.
-        dbutils: The platform's, for mount points.
         checkpoint_path: A folder of its own.
         topic: Where all go.
         id_columns: Columns whose values no two records share; see `kafka.writer`.
@@ -109,15 +104,12 @@ def start_topic_writer(
     """
     queries.require_output_mode(output_mode)
     kafka_writer.require_columns(records, topic, id_columns)
-    write_batch = topic_batches(
-        settings, dbutils, checkpoint_path=checkpoint_path, topic=topic, id_columns=id_columns
-    )
+    write_batch = topic_batches(settings, checkpoint_path=checkpoint_path, topic=topic, id_columns=id_columns)
     write_batch.require_output_mode(output_mode)
     mount.require_writable(write_batch.checkpoint)
     return queries.start_batches(
         records,
         settings,
-        dbutils,
         write_batch,
         name=f"{settings.name}_to_{topic or 'kafka'}",
         location=write_batch.checkpoint,

@@ -105,7 +105,7 @@ def require_named(pipeline: PipelineSettings) -> None:
 
 def schemas_of_today(spark: SparkSession, settings: Settings) -> FixedSchemas:
     """Return what the registry lists now, and what is decided of schemas that it does not list."""
-    table = mount.resolve(None, settings.storage, settings.pipeline.schemas_path)
+    table = mount.resolve(settings.storage, settings.pipeline.schemas_path)
     # A stream has one topic, also where the path of its table has a place for its name.
     schemas = TopicSchemas.from_settings(settings).for_topic(settings.pipeline.topic)
     with storage_errors(settings.storage, table):

@@ -26,6 +26,8 @@ _DBFS = "dbfs:/"
 _SALT = os.urandom(32)
 #: By mount point: a mark of the settings that this process gave it, or found it to work with.
 _marks: dict[str, bytes] = {}
+#: The `dbutils` that `mount` was given last, in which paths are looked up; a process has one.
+_dbutils: Any = None
 
 
 def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = None) -> str:  # noqa: ANN401 (the platform's own)
@@ -33,9 +35,10 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
 
     It is mounted there, where it is not already with this credential; or, where it is not to be mounted,
     `spark` gets the settings that open it. A volume needs neither. A token that ends soon is warned about.
+    The process remembers `dbutils`: every function that takes a path looks its mounts up in it.
 
     Args:
-        dbutils: The platform's, or the workbench's.
+        dbutils: The platform's, or the workbench's. None, where there is none: then nothing can be mounted.
         storage: The source and what grants access to it.
         spark: The session; needed for a URI with `mounted: false`.
 
@@ -46,25 +49,24 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
         StorageError: Something else is mounted there, mounting failed, or the token has ended.
         ConfigError: A secret cannot be read, and nothing is mounted yet.
     """
+    global _dbutils
+    _dbutils = _dbutils if dbutils is None else dbutils
     try:
         settings = hadoop_settings(storage)
     except Exception as error:
         # Who only uses a mount need not name its secret, nor be allowed to read it.
-        if not (storage.is_mounted and _is_mounted(dbutils, storage)):
+        if not (storage.is_mounted and _is_mounted(storage)):
             raise
         if storage.credentials:
             _LOG.warning("%s is used as it is mounted: %s", storage.mount_point, reason(error))
         return storage.mount_point
     expiry.require_current(storage, settings)
-    apply_credential(dbutils, storage, settings, spark)
+    apply_credential(storage, settings, spark)
     return storage.mount_point
 
 
 def apply_credential(
-    dbutils: Any,  # noqa: ANN401
-    storage: StorageSettings,
-    settings: Mapping[str, str],
-    spark: SparkSession | None,
+    storage: StorageSettings, settings: Mapping[str, str], spark: SparkSession | None
 ) -> None:
     """Give a mount, or a session, the settings that open `storage.source`; what it has already is left alone.
 
@@ -73,22 +75,22 @@ def apply_credential(
     taken to have other ones.
 
     Raises:
-        StorageError: Something else is mounted there, or mounting failed.
+        StorageError: Something else is mounted there, mounting failed, or `mount` was given no `dbutils`.
     """
     if not storage.is_mounted:
         _open(storage, settings, spark)
         return
-    if not _is_mounted(dbutils, storage):
+    if not _is_mounted(storage):
         try:
-            _change_mount(dbutils.fs.mount, storage, settings)
+            _change_mount(_dbutils.fs.mount, storage, settings)
         except Exception:
             # Two runs that begin at once both find nothing, and one is the first.
-            if not _is_mounted(dbutils, storage):
+            if not _is_mounted(storage):
                 raise
         else:
             return
-    if settings and _is_stale(dbutils, storage, settings, spark):
-        _change_mount(dbutils.fs.updateMount, storage, settings)
+    if settings and _is_stale(storage, settings, spark):
+        _change_mount(_dbutils.fs.updateMount, storage, settings)
 
 
 def _change_mount(
@@ -105,8 +107,15 @@ def reason(error: Exception) -> str:
     return str(error) if isinstance(error, TopiclakeError) else f"{type(error).__name__} of the platform"
 
 
-def _is_mounted(dbutils: Any, storage: StorageSettings) -> bool:  # noqa: ANN401
-    mounted = _mounts(dbutils).get(storage.mount_point)
+def _is_mounted(storage: StorageSettings) -> bool:
+    if _dbutils is None:
+        raise StorageError(
+            f"no dbutils was given that could mount {storage.source} at {storage.mount_point}",
+            "tl.mount(dbutils, settings.storage, spark), or storage.mounted=false",
+            mount_point=storage.mount_point,
+            source=storage.source,
+        )
+    mounted = _mounts().get(storage.mount_point)
     if mounted is not None and _canonical(mounted) != _canonical(storage.source):
         raise StorageError(
             f"{storage.mount_point} is a mount of {mounted}, not of {storage.source}",
@@ -118,12 +127,7 @@ def _is_mounted(dbutils: Any, storage: StorageSettings) -> bool:  # noqa: ANN401
     return mounted is not None
 
 
-def _is_stale(
-    dbutils: Any,  # noqa: ANN401
-    storage: StorageSettings,
-    settings: Mapping[str, str],
-    spark: SparkSession | None,
-) -> bool:
+def _is_stale(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSession | None) -> bool:
     """Return whether what is mounted has another credential; see `apply_credential`."""
     known = {} if spark is None else {key: spark.conf.get(key, None) for key in settings}
     if any(value is not None for value in known.values()):
@@ -131,7 +135,7 @@ def _is_stale(
     if storage.mount_point in _marks:
         return _marks[storage.mount_point] != _fingerprint(settings)
     try:
-        dbutils.fs.ls(storage.mount_point)
+        _dbutils.fs.ls(storage.mount_point)
     except Exception:  # noqa: BLE001 (the same settings once more do no harm)
         return True
     _marks[storage.mount_point] = _fingerprint(settings)
@@ -156,7 +160,7 @@ def _open(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSes
     open_store(spark, storage.source, settings)
 
 
-def resolve(dbutils: Any | None, storage: StorageSettings, path: str) -> str:  # noqa: ANN401
+def resolve(storage: StorageSettings, path: str) -> str:
     """Return the address that Spark reads for `path`.
 
     Databricks resolves mount points by itself; elsewhere, also with `dbfs:`, and for a source that is not
@@ -164,8 +168,7 @@ def resolve(dbutils: Any | None, storage: StorageSettings, path: str) -> str:  #
     stays as it is; but `file:///folder` becomes `file:/folder`, since Delta takes the two for two locations.
 
     Args:
-        dbutils: The platform's. None: no mount but the configured one is looked for.
-        storage: The configured storage.
+        storage: The configured storage. Where this process called no `mount`, no other one is looked for.
         path: The path.
 
     Raises:
@@ -177,12 +180,12 @@ def resolve(dbutils: Any | None, storage: StorageSettings, path: str) -> str:  #
         path = _without_dbfs(path)
     if path.startswith("file:"):
         return _as_spark_reads(path)
-    is_own = not storage.is_mounted or (dbutils is None and not is_databricks())
+    is_own = not storage.is_mounted or (_dbutils is None and not is_databricks())
     if is_own and _lies_in(path, storage.mount_point):
         return _as_spark_reads(storage.source.rstrip("/")) + path[len(storage.mount_point) :]
     if is_databricks() or not path.startswith("/mnt/"):
         return path
-    mounts = {} if dbutils is None else _mounts(dbutils)
+    mounts = {} if _dbutils is None else _mounts()
     for mount_point, source in mounts.items():
         if _lies_in(path, mount_point):
             return _as_spark_reads(source.rstrip("/")) + path[len(mount_point) :]
@@ -271,5 +274,5 @@ def _local(source: str) -> str | None:
     return "/" + source.lstrip("/") if source.startswith("/") and not is_volume else None
 
 
-def _mounts(dbutils: Any) -> dict[str, str]:  # noqa: ANN401
-    return {mount.mountPoint: mount.source for mount in dbutils.fs.mounts()}
+def _mounts() -> dict[str, str]:
+    return {mount.mountPoint: mount.source for mount in _dbutils.fs.mounts()}

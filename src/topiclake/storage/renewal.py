@@ -12,7 +12,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -46,22 +45,16 @@ def _write(write_batch: WriteBatch, source: str, records: DataFrame, batch_id: i
     write_batch(records, batch_id)
 
 
-def follow(
-    has_ended: Callable[[int], bool],
-    spark: SparkSession,
-    to: StorageSettings,
-    dbutils: Any,  # noqa: ANN401
-) -> None:
+def follow(has_ended: Callable[[int], bool], spark: SparkSession, to: StorageSettings) -> None:
     """Keep what opens a store up to date while a query runs, and warn before it ends.
 
     Args:
         has_ended: Waits for so many seconds, or until the query ends, and returns whether it has ended.
         spark: The session that started it.
         to: The store.
-        dbutils: The platform's, for mounts.
     """
     if to.credentials:
-        arguments = (has_ended, spark, to, dbutils, _stamp(spark, to))
+        arguments = (has_ended, spark, to, _stamp(spark, to))
         name = f"credential of {to.source}"
         threading.Thread(target=_follow, args=arguments, name=name, daemon=True).start()
 
@@ -70,7 +63,6 @@ def _follow(
     has_ended: Callable[[int], bool],
     spark: SparkSession,
     to: StorageSettings,
-    dbutils: Any,  # noqa: ANN401
     stamp: str | None,
 ) -> None:
     why = ""
@@ -82,7 +74,7 @@ def _follow(
             expiry.require_begun(to, settings)
             # One of several secrets may have been replaced, and the other one not yet.
             if settings == before or len(to.credentials) == 1:
-                mount.apply_credential(dbutils, to, settings, spark)
+                mount.apply_credential(to, settings, spark)
             if (now := _stamp(spark, to)) != stamp:
                 stamp = now
                 _refresh(spark, to, settings)

@@ -64,13 +64,12 @@ class LossCheck:
     client: Mapping[str, Any] = field(repr=False)
 
 
-def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
     """Return what Kafka lost before the pipeline has read it.
 
     Args:
         spark: The session.
         settings: The configuration of the ingest.
-        dbutils: The platform's, for mount points.
 
     Returns:
         A DataFrame `topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING`, one
@@ -81,7 +80,7 @@ def lost_offsets(spark: SparkSession, settings: Settings, dbutils: Any) -> DataF
     Raises:
         TopicNotFoundError, KafkaError, StorageError: The broker or the storage cannot be used.
     """
-    path = mount.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
+    path = mount.resolve(settings.storage, settings.pipeline.checkpoint_path)
     with storage_errors(settings.storage, path):
         kept = [
             LostRange(row["topic"], row["partition"], row["first"], row["after"], row["why"], row["topic_id"])

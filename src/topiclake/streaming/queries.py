@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,6 @@ def with_start_id(write_batch: WriteBatch) -> WriteBatch:
 def start_batches(
     records: DataFrame,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     write_batch: WriteBatch,
     *,
     name: str,
@@ -65,7 +64,6 @@ def start_batches(
     Args:
         records: A streaming DataFrame.
         settings: The trigger, and the store.
-        dbutils: The platform's, for mount points.
         write_batch: Called with each batch and its number, in an order without gaps; a batch that a crash
             interrupted comes again. Can be pickled, for Spark Connect.
         name: Of the query.
@@ -86,7 +84,7 @@ def start_batches(
         .option("checkpointLocation", location)
         .foreachBatch(renewal.kept_open(write_batch, settings.storage.source))
     )
-    query = start(stream, settings, dbutils, records.sparkSession, location)
+    query = start(stream, settings, records.sparkSession, location)
     if started_as is not None:
         # A first batch that is faster reads the file.
         checkpoint.cache_query_id(location, started_as, query.id)
@@ -96,7 +94,6 @@ def start_batches(
 def start(
     stream: DataStreamWriter,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     spark: SparkSession,
     location: str,
 ) -> StreamingQuery:
@@ -110,7 +107,7 @@ def start(
         if checkpoint.is_interrupted(spark, location):
             _finish_interrupted(stream)
         query = triggered(stream, settings.pipeline.trigger).start()
-    renewal.follow(partial(progress.has_ended, query), spark, settings.storage, dbutils)
+    renewal.follow(partial(progress.has_ended, query), spark, settings.storage)
     return query
 
 

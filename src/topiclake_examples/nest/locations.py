@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -23,13 +22,12 @@ def read_locations(values: Sequence[bytes]) -> Iterable[dict[str, str]]:
         yield dict(zip(("device_id", "zip_code", "city"), parts, strict=True))
 
 
-def device_locations(spark: SparkSession, settings: tl.Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+def device_locations(spark: SparkSession, settings: tl.Settings) -> DataFrame:
     """Return where each device is, by the newest line about it; a stream that joins it sees new lines.
 
     Args:
         spark: The session.
         settings: The pipeline `nest_locations`.
-        dbutils: The platform's, for mount points.
 
     Returns:
         `device_id STRING, zip_code STRING, city STRING`, one row a device; also as the pipeline's view.
@@ -37,7 +35,7 @@ def device_locations(spark: SparkSession, settings: tl.Settings, dbutils: Any) -
     Raises:
         StorageError: No location has come yet.
     """
-    place = tl.table_path(settings, dbutils)
+    place = tl.table_path(settings)
     if not DeltaTable.isDeltaTable(spark, place):
         raise StorageError(
             f"topic {settings.pipeline.topic} has told no location yet: there is no table {place}",

@@ -7,7 +7,6 @@ import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -50,7 +49,6 @@ class PublishedTrips:
 def publish_trips(
     spark: SparkSession,
     settings: tl.Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     source: str,
     *,
     columns: int | str = 17,
@@ -63,7 +61,6 @@ def publish_trips(
     Args:
         spark: The session.
         settings: Broker, registry, topic and `avro_form`.
-        dbutils: The platform's, for mount points.
         source: CSV files: a path from the working directory, below a mount, or a URI such as `s3a://…`.
         columns: 17, as in the article, or 18, with `congestion_surcharge`. Text, as widgets hold it, will do.
         trips: How many to make of those in the files (`generate_trips`); empty: those in the files.
@@ -75,7 +72,7 @@ def publish_trips(
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
     """
     width, amount = whole_number("columns", columns, [17, 18]), whole_number("trips", trips or 0)
-    address = _address(dbutils, settings, source)
+    address = _address(settings, source)
     with tl.storage_errors(settings.storage, address):
         found = read_trips(spark, address, _elsewhere(settings, address))
         if amount:
@@ -121,10 +118,10 @@ def _send(settings: tl.Settings, records: DataFrame, address: str) -> None:
             raise StorageError(refused.cause, f"{refused.remedy}; {stays}", **refused.fields) from None
 
 
-def _address(dbutils: Any, settings: tl.Settings, source: str) -> str:  # noqa: ANN401
+def _address(settings: tl.Settings, source: str) -> str:
     """Return what Spark reads: its own working directory is not the notebook's."""
     if re.match(r"[a-zA-Z][\w+.-]*:|/mnt/|/Volumes/", source):
-        return tl.resolve(dbutils, settings.storage, source)
+        return tl.resolve(settings.storage, source)
     return Path(source).resolve().as_uri()
 
 

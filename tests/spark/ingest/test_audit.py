@@ -5,7 +5,6 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,11 +41,6 @@ class Lake:
     settings: Settings
 
     @property
-    def dbutils(self) -> Any:
-        mounts = [SimpleNamespace(mountPoint="/mnt/lake", source=self.folder.as_uri())]
-        return SimpleNamespace(fs=SimpleNamespace(mounts=lambda: mounts))
-
-    @property
     def topic(self) -> str:
         return self.settings.pipeline.topic
 
@@ -75,10 +69,10 @@ class Lake:
         assert producer.flush(120) == 0
 
     def ingest(self) -> None:
-        await_caught_up(start_ingest(self.spark, self.settings, self.dbutils), "availableNow")
+        await_caught_up(start_ingest(self.spark, self.settings), "availableNow")
 
     def audit(self) -> AuditReport:
-        return audit.audit_ingest(self.spark, self.settings, self.dbutils)
+        return audit.audit_ingest(self.spark, self.settings)
 
     def append(self, *queries: str) -> None:
         """Append what queries on `{events}` or `{bad}` give to the table that has such columns."""

@@ -80,7 +80,7 @@ def written_once(embedded, registry, kafka_records, avro_bytes, tmp_path_factory
     later = registry.register(f"{topic}-probe", record_of({"name": "p", "type": "int", "doc": topic})) + 1
     new = [frame(later, avro_bytes(V2, {"id": number, "note": f"n{number}"})) for number in (2, 4)]
     values = [frame(known, avro_bytes(V1, {"id": 0})), None, new[0], b"{json}", new[1], frame(known, b"")]
-    target = targets.target(settings_for(embedded[1], topic, folder), None)
+    target = targets.target(settings_for(embedded[1], topic, folder))
     registered_batch.write(target, kafka_records(values, topic=topic), 0)
     noted = V2.replace('"note"', '"note", "doc": ' + json.dumps(topic))
     assert registry.register(f"{topic}-value", noted) == later
@@ -112,7 +112,7 @@ def topic(settings):
 
 @pytest.fixture
 def replayed(spark, settings):
-    return lambda *reasons, of=settings: replay.replay_quarantine(spark, of, None, reasons)
+    return lambda *reasons, of=settings: replay.replay_quarantine(spark, of, reasons)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def written(settings, kafka_records):
 
     def write(values):
         records = kafka_records(values, topic=settings.pipeline.topic)
-        registered_batch.write(targets.target(settings, None), records, 0)
+        registered_batch.write(targets.target(settings), records, 0)
 
     return write
 
@@ -171,27 +171,27 @@ def changed(settings, **pipeline):
 
 @pytest.mark.slow("a replay makes three commits")
 def test_what_waits_for_a_schema_is_replayed_by_the_query_itself(spark, settings, waiting, monkeypatch):
-    automatic_replay.run_at_start(spark, changed(settings, automatic_replay=False), None)
+    automatic_replay.run_at_start(spark, changed(settings, automatic_replay=False))
     assert offsets(spark, settings) == [0]
     monkeypatch.setattr(automatic_replay, "EVERY_SECONDS", 1)
     query = spark.readStream.format("rate").load().writeStream.format("noop").start()
     try:
-        automatic_replay.watch(query, spark, changed(settings, trigger="1 second"), None)
+        automatic_replay.watch(query, spark, changed(settings, trigger="1 second"))
         wait_until(lambda: marks(spark, settings) == DONE)
     finally:
         query.stop()
     require_landed_once(spark, settings)
     before = commits(settings)
-    automatic_replay.run_at_start(spark, settings, None)
+    automatic_replay.run_at_start(spark, settings)
     assert commits(settings) == before
 
 
 @pytest.mark.thorough("the same replay, at a start, is tested next to it")
 def test_a_query_that_ends_by_itself_replays_what_waits_at_its_start(spark, settings, waiting, caplog):
     registry = settings.schema_registry.model_copy(update={"url": "http://127.0.0.1:1"})
-    automatic_replay.run_at_start(spark, settings.model_copy(update={"schema_registry": registry}), None)
+    automatic_replay.run_at_start(spark, settings.model_copy(update={"schema_registry": registry}))
     assert "cannot be replayed now" in caplog.text
-    automatic_replay.run_at_start(spark, settings, None)
+    automatic_replay.run_at_start(spark, settings)
     require_landed_once(spark, settings)
     assert "2 records left the quarantine" in caplog.text
 
@@ -230,7 +230,7 @@ def require_landed_once(spark, settings):
 
 
 def require_counted_with_examples(spark, settings, later):
-    found = quarantine_reasons(spark, settings, None).collect()
+    found = quarantine_reasons(spark, settings).collect()
     rows = [(row["reason"], row["waiting"], row["replayed"], row["example"]) for row in found]
     assert rows == [
         ("bad_magic", 1, 0, "byte 0 is 0x7B, not 0x00"),
@@ -364,8 +364,8 @@ def test_a_reason_that_there_is_not_is_named_with_those_that_there_are(replayed)
 def test_without_a_quarantine_table_there_is_nothing_to_do(spark, settings, replayed):
     assert replayed() == NOTHING
     assert not delta.is_table(spark, settings.pipeline.quarantine_path)
-    assert quarantine_reasons(spark, settings, None).count() == 0
-    assert quarantine_rows(spark, settings, None).count() == 0
+    assert quarantine_reasons(spark, settings).count() == 0
+    assert quarantine_rows(spark, settings).count() == 0
 
 
 @pytest.mark.thorough("a further content of a quarantine")
@@ -484,7 +484,7 @@ def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     key = frame(later, avro_bytes('"string"', "a key"))
     value = frame(registry.latest(f"{topic}-value").schema_id, avro_bytes(V1, {"id": 1}))
     records = kafka_records([value], topic=topic).withColumn("key", F.lit(key))
-    registered_batch.write(targets.target(keyed, None), records, 0)
+    registered_batch.write(targets.target(keyed), records, 0)
     assert replayed(of=keyed).left == {"unknown_schema_id": 1}
     assert registry.register(f"{topic}-elsewhere", json.dumps({"type": "string", "doc": topic})) == later
     assert replayed(of=keyed).replayed == 1
@@ -498,10 +498,10 @@ def test_rows_are_shown_with_their_bytes_and_their_keys(spark, settings, waiting
     DeltaTable.forPath(spark, path).update(set={"key": F.expr(f"CASE offset {keys} ELSE key END")})
     replay_claims.claim(spark, path, delta.read(spark, path).where("offset IN (2, 4)"), "c")
     assert (replay_claims.mark(spark, path, "c"), replay_claims.mark(spark, path, "c")) == (2, 0)
-    shown = quarantine_rows(spark, settings, None).collect()
+    shown = quarantine_rows(spark, settings).collect()
     expected = [(1, "0xFFFE"), (3, None), (5, "key"), (2, "0x6100"), (4, "é")]
     assert [(row["offset"], row["key"]) for row in shown] == expected
-    (row,) = quarantine_rows(spark, settings, None, "bad_magic").collect()
+    (row,) = quarantine_rows(spark, settings, "bad_magic").collect()
     assert (row["partition"], row["offset"], row["length"]) == (3, 3, 6)
     assert row["first_bytes"] == b"{json}".hex().upper()
 
@@ -516,7 +516,7 @@ def test_a_pipeline_of_several_topics_says_how_to_name_one(spark, settings, repl
 @pytest.mark.thorough("a further view of the same rows")
 def test_the_summary_is_the_exit_value_of_a_notebook(spark, settings, waiting, replayed):
     report = replayed()
-    value = json.loads(replay.quarantine_summary(spark, settings, None, "tombstone", report))
+    value = json.loads(replay.quarantine_summary(spark, settings, "tombstone", report))
     assert value["replay"] == asdict(report)
     assert sum(row["waiting"] for row in value["reasons"]) == 3
     assert [row["offset"] for row in value["rows"]] == [1]

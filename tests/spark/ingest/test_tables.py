@@ -100,12 +100,6 @@ def settings(target, tmp_path, monkeypatch):
     return load_settings("gps", {}, conf=tmp_path / "conf")
 
 
-@pytest.fixture
-def dbutils(tmp_path):
-    mounts = [SimpleNamespace(mountPoint="/mnt/lake", source=f"file://{tmp_path}")]
-    return SimpleNamespace(fs=SimpleNamespace(mounts=lambda: mounts))
-
-
 def offsets(spark, target):
     """Where each record is: offsets in the table, offsets in quarantine."""
     table = delta.read(spark, target.table).select("_kafka.offset").collect()
@@ -130,7 +124,7 @@ def restarted(target):
 
 
 def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summary_tell_of_it(
-    spark, target, settings, dbutils, registry, subject, v1, kafka_records, mixed, whole, avro_bytes
+    spark, target, settings, registry, subject, v1, kafka_records, mixed, whole, avro_bytes
 ):
     v2 = registry.register(subject, V2)
     target.batch_schemas().current(spark)
@@ -138,7 +132,7 @@ def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summa
     registered_batch.write(replace(target, is_new=True), kafka_records([*mixed, plain]), 42)
     check_records(spark, target, plain_of=v1)
     check_batch_in_history(spark, target, [v1, v2])
-    check_view_and_history(spark, settings, dbutils)
+    check_view_and_history(spark, settings)
 
     this_run = replace(restarted(target), run="run-2")
     told_of = settings.model_copy(update={"run_id": "run-2", "loaded_at": datetime.now(timezone.utc)})
@@ -146,7 +140,7 @@ def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summa
     assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 4, 5, 6])
     registered_batch.write(this_run, kafka_records([whole(3)]), 44)
     registered_batch.write(this_run, kafka_records([whole(4), b"{json}"]), 45)
-    check_summary(tables.summarize(spark, told_of, dbutils, SimpleNamespace(id="query-id")))
+    check_summary(tables.summarize(spark, told_of, SimpleNamespace(id="query-id")))
 
 
 def check_records(spark, target, plain_of):
@@ -185,10 +179,10 @@ def check_batch_in_history(spark, target, schemas):
     assert of_late == known | decoded | {"writer": "11111111-aaaa/late"}
 
 
-def check_view_and_history(spark, settings, dbutils):
-    tables.create_view(spark, settings, dbutils)
+def check_view_and_history(spark, settings):
+    tables.create_view(spark, settings)
     assert [tuple(row) for row in spark.table("gps_view").orderBy("id").collect()] == [(0, "-"), (1, "-")]
-    history = tables.table_history(spark, settings, dbutils).select("version", "rows").collect()
+    history = tables.table_history(spark, settings).select("version", "rows").collect()
     assert [tuple(row) for row in history] == [(2, 0), (1, 2), (0, None)]
 
 
@@ -203,9 +197,7 @@ def check_summary(summary):
     assert json.loads(summary.to_json())["query_id"] == "query-id"
 
 
-def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(
-    spark, target, settings, dbutils, kafka_records
-):
+def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(spark, target, settings, kafka_records):
     target = replace(target, properties={"delta.appendOnly": "true"})
     target.batch_schemas().current(spark)
     assert delta.read(spark, target.table).schema.simpleString() == (
@@ -215,7 +207,7 @@ def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(
     assert properties["delta.appendOnly"] == "true"
     target.batch_schemas().current(spark)
     assert delta.latest_version(spark, target.table) == 0
-    summary = tables.summarize(spark, settings, dbutils, SimpleNamespace(id="q"))
+    summary = tables.summarize(spark, settings, SimpleNamespace(id="q"))
     assert (summary.rows_written, summary.quarantined, summary.preview) == (0, {}, [])
 
     registered_batch.write(target, kafka_records([]), 0)
@@ -234,9 +226,9 @@ def test_without_the_kafka_column_the_table_has_the_event_only(spark, target, ka
     assert not delta.is_table(spark, target.quarantine)
 
 
-def test_a_view_of_a_table_that_is_not_there_names_the_notebook_to_run(spark, settings, dbutils):
+def test_a_view_of_a_table_that_is_not_there_names_the_notebook_to_run(spark, settings):
     with pytest.raises(StorageError, match="gps_ingest") as raised:
-        tables.create_view(spark, settings, dbutils)
+        tables.create_view(spark, settings)
     assert (raised.value.fields["path"], raised.value.fields["reason"]) == ("/mnt/lake/gps", "missing")
 
 

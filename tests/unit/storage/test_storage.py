@@ -58,6 +58,13 @@ def settings(source="file:///lake", mount_point="/mnt/lake", token=None, **more)
 @pytest.fixture(autouse=True)
 def _nothing_is_known_of_mounts(monkeypatch):
     monkeypatch.setattr(mount, "_marks", {})
+    monkeypatch.setattr(mount, "_dbutils", None)
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Let the process remember a `dbutils` with mounts, as `mount` does."""
+    return lambda mounts: monkeypatch.setattr(mount, "_dbutils", FakeDbutils(mounts))
 
 
 @pytest.fixture
@@ -189,8 +196,8 @@ def test_a_folder_is_the_one_that_is_mounted_however_it_is_written(tmp_path, wor
 def test_a_percent_sign_is_one_where_no_address_is_written(tmp_path, workbench):
     plain = settings(f"{tmp_path}/50%25", mounted=False)
     mount.mount(workbench, settings(f"{tmp_path}/50%25"))
-    as_mounted = mount.resolve(workbench, settings(), "/mnt/lake/t")
-    assert mount.resolve(workbench, plain, "/mnt/lake/t") == as_mounted == f"file:{tmp_path}/50%25/t"
+    as_mounted = mount.resolve(settings(), "/mnt/lake/t")
+    assert mount.resolve(plain, "/mnt/lake/t") == as_mounted == f"file:{tmp_path}/50%25/t"
 
 
 @pytest.mark.parametrize("token", [TOKEN, "?" + TOKEN])
@@ -419,7 +426,7 @@ def test_a_source_that_is_not_to_be_mounted_is_opened_for_the_session():
     assert mount.mount(dbutils, raw, spark) == "/mnt/lake"
     assert spark.given == {SAS_KEY: TOKEN, RENEWED: spark.given[RENEWED]}
     assert dbutils.calls == []
-    assert mount.resolve(dbutils, raw, "/mnt/lake/gps") == f"{WASBS}/gps"
+    assert mount.resolve(raw, "/mnt/lake/gps") == f"{WASBS}/gps"
     with pytest.raises(StorageError, match="no session") as raised:
         mount.mount(dbutils, raw)
     assert raised.value.fields == {"source": WASBS}
@@ -453,24 +460,26 @@ def test_a_volume_is_never_mounted_and_stands_behind_the_mount_point():
     dbutils, volume = FakeDbutils(), settings("/Volumes/main/raw/lake/")
     assert mount.mount(dbutils, volume) == "/mnt/lake"
     assert dbutils.calls == []
-    assert mount.resolve(dbutils, volume, "/mnt/lake/delta/gps") == "/Volumes/main/raw/lake/delta/gps"
-    assert mount.resolve(dbutils, volume, "/mnt/lake") == "/Volumes/main/raw/lake"
+    assert mount.resolve(volume, "/mnt/lake/delta/gps") == "/Volumes/main/raw/lake/delta/gps"
+    assert mount.resolve(volume, "/mnt/lake") == "/Volumes/main/raw/lake"
 
 
 @pytest.mark.parametrize(
     "path",
     ["/mnt/data/../x", "s3a://b/../x", "/Volumes/a/b/c/..", "file:///a/../b", "file:///a/.%2E/b"],
 )
-def test_a_path_that_leads_out_of_its_folder_is_refused(path):
+def test_a_path_that_leads_out_of_its_folder_is_refused(given, path):
+    given(MOUNTED)
     with pytest.raises(StorageError) as raised:
-        mount.resolve(FakeDbutils(MOUNTED), settings(), path)
+        mount.resolve(settings(), path)
     assert raised.value.fields == {"path": path, "reason": "leads_out"}
 
 
 @pytest.mark.parametrize("path", ["s3://b/x", "ftp://h/x", "s3a:///x", "file://host/x", "s3a://id:pw@b/x"])
-def test_an_address_of_another_form_is_refused_with_those_allowed_and_tells_no_login(path):
+def test_an_address_of_another_form_is_refused_with_those_allowed_and_tells_no_login(given, path):
+    given(MOUNTED)
     with pytest.raises(StorageError) as raised:
-        mount.resolve(FakeDbutils(MOUNTED), settings(), path)
+        mount.resolve(settings(), path)
     assert raised.value.fields == {"path": path.replace("id:pw", "[REDACTED]"), "reason": "form"}
     assert "id:pw" not in str(raised.value)
     assert "s3a://<bucket>/<folder>" in raised.value.remedy
@@ -565,59 +574,89 @@ MOUNTED = {"/mnt/data": "file:///srv/data/", "/mnt/datalake": WASBS, "/mnt/azure
         ("dbfs:///mnt/data/gps", "file:/srv/data/gps"),
     ],
 )
-def test_a_path_below_a_mount_point_becomes_its_source(path, expected):
-    assert mount.resolve(FakeDbutils(MOUNTED), settings(), path) == expected
+def test_a_path_below_a_mount_point_becomes_its_source(given, path, expected):
+    given(MOUNTED)
+    assert mount.resolve(settings(), path) == expected
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_mount_point_that_begins_like_another_is_not_that_one(order):
-    dbutils = FakeDbutils(list(MOUNTED.items())[::order])
-    assert mount.resolve(dbutils, settings(), "/mnt/datalake/x") == f"{WASBS}/x"
-    assert mount.resolve(dbutils, settings(), "/mnt/data/x") == "file:/srv/data/x"
+def test_a_mount_point_that_begins_like_another_is_not_that_one(given, order):
+    given(list(MOUNTED.items())[::order])
+    assert mount.resolve(settings(), "/mnt/datalake/x") == f"{WASBS}/x"
+    assert mount.resolve(settings(), "/mnt/data/x") == "file:/srv/data/x"
 
 
-def test_a_folder_is_written_as_hadoop_writes_it():
-    dbutils = FakeDbutils({"/mnt/a": "file:///home/x%20y", "/mnt/b": "/plain/folder"})
-    assert mount.resolve(dbutils, settings(), "/mnt/a/t") == "file:/home/x y/t"
-    assert mount.resolve(dbutils, settings(), "/mnt/b/t") == "file:/plain/folder/t"
+def test_a_folder_is_written_as_hadoop_writes_it(given):
+    given({"/mnt/a": "file:///home/x%20y", "/mnt/b": "/plain/folder"})
+    assert mount.resolve(settings(), "/mnt/a/t") == "file:/home/x y/t"
+    assert mount.resolve(settings(), "/mnt/b/t") == "file:/plain/folder/t"
 
 
 @pytest.mark.parametrize("version", ["", "18.0"])
-def test_a_folder_that_is_given_as_an_address_is_written_so_too(version, monkeypatch):
+def test_a_folder_that_is_given_as_an_address_is_written_so_too(given, version, monkeypatch):
     """Delta takes file:///x and file:/x for two locations, and refuses to create the table."""
     monkeypatch.setattr("topiclake.storage.mount.is_databricks", lambda: bool(version))
-    dbutils = FakeDbutils(MOUNTED)
-    assert mount.resolve(dbutils, settings(), "file:///home/x%20y/t") == "file:/home/x y/t"
-    assert mount.resolve(dbutils, settings(), "file:/home/t") == "file:/home/t"
+    given(MOUNTED)
+    assert mount.resolve(settings(), "file:///home/x%20y/t") == "file:/home/x y/t"
+    assert mount.resolve(settings(), "file:/home/t") == "file:/home/t"
 
 
-def test_a_percent_sign_in_a_container_stays():
-    dbutils = FakeDbutils({"/mnt/a": f"{WASBS}/x%20y"})
-    assert mount.resolve(dbutils, settings(), "/mnt/a/t") == f"{WASBS}/x%20y/t"
+def test_a_percent_sign_in_a_container_stays(given):
+    given({"/mnt/a": f"{WASBS}/x%20y"})
+    assert mount.resolve(settings(), "/mnt/a/t") == f"{WASBS}/x%20y/t"
 
 
 @pytest.mark.parametrize("path", ["dbfs:/tmp/x", "dbfs:/", "dbfs:tmp"])
-def test_a_path_of_databricks_is_refused_elsewhere(path):
+def test_a_path_of_databricks_is_refused_elsewhere(given, path):
+    given(MOUNTED)
     with pytest.raises(StorageError) as raised:
-        mount.resolve(FakeDbutils(MOUNTED), settings(), path)
+        mount.resolve(settings(), path)
     assert raised.value.fields["path"] == path
 
 
 @pytest.mark.parametrize("path", ["/mnt/dat", "/mnt/data2/x", "/mnt/", "/mnt/other/x"])
-def test_a_path_below_no_mount_is_named_with_the_mounts(path):
+def test_a_path_below_no_mount_is_named_with_the_mounts(given, path):
+    given(MOUNTED)
     with pytest.raises(StorageError) as raised:
-        mount.resolve(FakeDbutils(MOUNTED), settings(), path)
+        mount.resolve(settings(), path)
     assert raised.value.fields == {"path": path, "mounted": ("/mnt/azure", "/mnt/data", "/mnt/datalake")}
     assert "/mnt/azure, /mnt/data, /mnt/datalake" in raised.value.cause
 
 
-def test_without_any_mount_the_error_says_nothing_is_mounted():
+def test_without_any_mount_the_error_says_nothing_is_mounted(given):
+    given({})
     with pytest.raises(StorageError, match="nothing; try: mount first") as raised:
-        mount.resolve(FakeDbutils(), settings(), "/mnt/data/x")
+        mount.resolve(settings(), "/mnt/data/x")
     assert raised.value.fields == {"path": "/mnt/data/x", "mounted": ()}
+
+
+def test_a_process_that_mounted_nothing_takes_the_configured_source_and_no_other():
+    assert mount.resolve(settings(), "/mnt/lake/gps") == "file:/lake/gps"
+    with pytest.raises(StorageError) as raised:
+        mount.resolve(settings(), "/mnt/data/x")
+    assert raised.value.fields == {"path": "/mnt/data/x", "mounted": ()}
+
+
+def test_paths_are_looked_up_in_what_was_mounted_last():
+    mount.mount(FakeDbutils({"/mnt/data": "file:///srv/data"}), settings())
+    assert mount.resolve(settings(), "/mnt/data/x") == "file:/srv/data/x"
+    mount.mount(None, settings(mounted=False), FakeSpark())
+    assert mount.resolve(settings(), "/mnt/data/x") == "file:/srv/data/x"
+    mount.mount(FakeDbutils(), settings())
+    with pytest.raises(StorageError):
+        mount.resolve(settings(), "/mnt/data/x")
+
+
+def test_without_dbutils_nothing_is_mounted_and_the_error_says_what_opens_the_source():
+    with pytest.raises(StorageError) as raised:
+        mount.mount(None, settings(WASBS, token=TOKEN))
+    assert raised.value.fields == {"mount_point": "/mnt/lake", "source": WASBS}
+    assert "storage.mounted=false" in raised.value.remedy
+    assert TOKEN not in str(raised.value)
 
 
 @pytest.mark.usefixtures("on_databricks")
 @pytest.mark.parametrize("path", ["/mnt/data/x", "/mnt/unmounted/x", "/Volumes/a/b/c", "s3a://b/x"])
-def test_databricks_resolves_paths_by_itself(path):
-    assert mount.resolve(FakeDbutils(MOUNTED), settings(), path) == path
+def test_databricks_resolves_paths_by_itself(given, path):
+    given(MOUNTED)
+    assert mount.resolve(settings(), path) == path

@@ -33,7 +33,7 @@ def test_a_new_token_is_taken_when_it_begins_and_the_old_one_is_kept_until_then(
     token = f"st={NOW + timedelta(minutes=3):%Y-%m-%dT%H:%M:%SZ}&se=2026-04-01&sig=x"
     storage = StorageSettings.model_validate(told, context={"secrets": lambda *_: token})
     spark = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
-    renewal._follow(query.has_ended, spark, storage, None, None)
+    renewal._follow(query.has_ended, spark, storage, None)
     assert taken == [NOW + timedelta(minutes=minutes) for minutes in (3, 4, 5)]
     (first, second) = caplog.messages
     assert "begins at 2026-03-01 12:03:00 UTC, in 0 h 2 min" in first

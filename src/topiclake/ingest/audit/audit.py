@@ -43,7 +43,7 @@ from topiclake.storage.failures import storage_errors
 from topiclake.streaming import lost_offsets, resumptions
 
 
-def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> AuditReport:  # noqa: ANN401
+def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
     """Compare what Kafka holds with what the pipeline's table and quarantine hold.
 
     Offsets are compared from where the checkpoint began to its last committed batch; a stream may be running.
@@ -51,7 +51,6 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
     Args:
         spark: The session.
         settings: The configuration of the ingest.
-        dbutils: The platform's, for mount points.
 
     Raises:
         StorageError: There is no table, or the storage refuses to show it.
@@ -60,7 +59,7 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
         TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
     """
     pipeline = settings.pipeline
-    checkpoint = mount.resolve(dbutils, settings.storage, pipeline.checkpoint_path)
+    checkpoint = mount.resolve(settings.storage, pipeline.checkpoint_path)
     # The checkpoint before the tables: whatever it calls committed is in them when they are read.
     with storage_errors(settings.storage, checkpoint):
         topics = read_ranges(spark, checkpoint)
@@ -76,7 +75,7 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
         )
     return joined(
         # Each of several topics gets its table with its first record.
-        _audit_topic(spark, settings.for_topic(topic), dbutils, topics[topic], before, required=not several)
+        _audit_topic(spark, settings.for_topic(topic), topics[topic], before, required=not several)
         for topic in (topics if several else [pipeline.topic])
     )
 
@@ -84,13 +83,12 @@ def audit_ingest(spark: SparkSession, settings: Settings, dbutils: Any) -> Audit
 def _audit_topic(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     committed: Mapping[int, Range],
     before: DataFrame | None,
     *,
     required: bool,
 ) -> AuditReport:
-    resolve = partial(mount.resolve, dbutils, settings.storage)
+    resolve = partial(mount.resolve, settings.storage)
     pipeline, topic = settings.pipeline, settings.pipeline.topic
     held = topic_offsets(settings.kafka, topic)
     with storage_errors(settings.storage, resolve(pipeline.table_path)):

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -79,16 +78,16 @@ class _Waiting:
         return set(found)
 
 
-def run_at_start(spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
+def run_at_start(spark: SparkSession, settings: Settings) -> None:
     """Replay what can be replayed, where the query that starts ends by itself."""
     if _is_wanted(settings.pipeline) and settings.pipeline.trigger == "availableNow":
-        _look(spark, settings, dbutils, {})
+        _look(spark, settings, {})
 
 
-def watch(query: StreamingQuery, spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
+def watch(query: StreamingQuery, spark: SparkSession, settings: Settings) -> None:
     """Replay, while a query runs, what waits for a schema that has become known."""
     if _is_wanted(settings.pipeline) and settings.pipeline.trigger != "availableNow":
-        given = (query, spark, settings, dbutils)
+        given = (query, spark, settings)
         threading.Thread(target=_watch, args=given, name=f"replay of {query.name}", daemon=True).start()
 
 
@@ -96,21 +95,21 @@ def _is_wanted(pipeline: PipelineSettings) -> bool:
     return pipeline.automatic_replay and pipeline.is_registered and pipeline.mode == "PERMISSIVE"
 
 
-def _watch(query: StreamingQuery, spark: SparkSession, settings: Settings, dbutils: Any) -> None:  # noqa: ANN401
+def _watch(query: StreamingQuery, spark: SparkSession, settings: Settings) -> None:
     seen: dict[str, _Waiting] = {}
     while not progress.has_ended(query, EVERY_SECONDS):
-        _look(spark, settings, dbutils, seen)
+        _look(spark, settings, seen)
 
 
-def _look(spark: SparkSession, settings: Settings, dbutils: Any, seen: dict[str, _Waiting]) -> None:  # noqa: ANN401
+def _look(spark: SparkSession, settings: Settings, seen: dict[str, _Waiting]) -> None:
     """Look at each topic; `seen` holds what was there before. No problem costs the query anything."""
     with _problems_logged(f"pipeline {settings.name}"):
-        for topic in _topics(spark, settings, dbutils):
+        for topic in _topics(spark, settings):
             with _problems_logged(f"topic {topic}"):
                 if topic not in seen:
                     of_topic = settings.for_topic(topic)
-                    seen[topic] = _Waiting(of_topic, targets.target(of_topic, dbutils))
-                _replay(spark, seen[topic], dbutils)
+                    seen[topic] = _Waiting(of_topic, targets.target(of_topic))
+                _replay(spark, seen[topic])
 
 
 @contextmanager
@@ -122,18 +121,18 @@ def _problems_logged(what: str) -> Iterator[None]:
         _LOG.warning("%s: its quarantine cannot be replayed now: %s", what, why)
 
 
-def _topics(spark: SparkSession, settings: Settings, dbutils: Any) -> Iterable[str]:  # noqa: ANN401
+def _topics(spark: SparkSession, settings: Settings) -> Iterable[str]:
     """Return the topics; of several, those that the checkpoint knows."""
     if not settings.pipeline.has_table_for_each:
         return settings.pipeline.topics
-    path = mount.resolve(dbutils, settings.storage, settings.pipeline.checkpoint_path)
+    path = mount.resolve(settings.storage, settings.pipeline.checkpoint_path)
     return sorted(checkpoint.position(spark, path) or [])
 
 
-def _replay(spark: SparkSession, waiting: _Waiting, dbutils: Any) -> None:  # noqa: ANN401
+def _replay(spark: SparkSession, waiting: _Waiting) -> None:
     waiting.read(spark)
     if known := waiting.known():
-        report = replay_quarantine(spark, waiting.settings, dbutils, [UNKNOWN_SCHEMA_ID])
+        report = replay_quarantine(spark, waiting.settings, [UNKNOWN_SCHEMA_ID])
         waiting.replayed |= known
         _LOG.warning(
             "topic %s: %d records left the quarantine, since the registry knows their schemas now (%s)",

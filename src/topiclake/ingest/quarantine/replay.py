@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 from pyspark.errors import PySparkException
@@ -63,7 +63,6 @@ class ReplayReport:
 def replay_quarantine(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     reasons: Sequence[str] = (),
 ) -> ReplayReport:
     """Put quarantined records of the pipeline's topic into its table, each once, if they decode now.
@@ -73,7 +72,6 @@ def replay_quarantine(
     Args:
         spark: The session.
         settings: The configuration.
-        dbutils: The platform's, for mount points.
         reasons: Only rows with these reasons are claimed; empty: all. Earlier claims are finished anyway.
 
     Raises:
@@ -84,7 +82,7 @@ def replay_quarantine(
     """
     settings = settings.only_topic()
     require_reasons(reasons)
-    to = target(settings, dbutils)
+    to = target(settings)
     with storage_errors(settings.storage, to.quarantine):
         if not delta.is_table(spark, to.quarantine):
             return ReplayReport()
@@ -184,7 +182,6 @@ class _Replay:
 def quarantine_summary(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     reason: str | None = None,
     replayed: ReplayReport | None = None,
 ) -> str:
@@ -195,9 +192,9 @@ def quarantine_summary(
     """
     return json.dumps(
         {
-            "path": target(settings, dbutils).quarantine,
-            "reasons": delta.as_json(quarantine_reasons(spark, settings, dbutils)),
-            "rows": delta.as_json(quarantine_rows(spark, settings, dbutils, reason).limit(20)),
+            "path": target(settings).quarantine,
+            "reasons": delta.as_json(quarantine_reasons(spark, settings)),
+            "rows": delta.as_json(quarantine_rows(spark, settings, reason).limit(20)),
             "replay": replayed and asdict(replayed),
         }
     )

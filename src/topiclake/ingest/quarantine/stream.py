@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -32,7 +31,7 @@ from topiclake.streaming import queries
 _QUARANTINE = "_quarantine"
 
 
-def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> StreamingQuery:  # noqa: ANN401
+def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Start the stream of what `read_values` leaves out, into the quarantine table.
 
     A query of its own beside those that take what is right: what a value means is fixed, so each record is in
@@ -41,7 +40,6 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
     Args:
         spark: The session.
         settings: The configuration; its checkpoint is `checkpoint_path` with `_quarantine` behind.
-        dbutils: The platform's, for mount points.
 
     Returns:
         The running query; `await_caught_up` waits for it.
@@ -50,7 +48,7 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
         ConfigError, KafkaError, StorageError: Something cannot be used.
     """
     streams.require_named(settings.pipeline)
-    to = targets.target(settings, dbutils)
+    to = targets.target(settings)
     records = streams.topic_records(spark, settings)
     log_store.require_log_store(spark, to.quarantine)
     checkpoint_path = f"{to.checkpoint.rstrip('/')}{_QUARANTINE}"
@@ -68,7 +66,6 @@ def start_quarantine(spark: SparkSession, settings: Settings, dbutils: Any) -> S
     return queries.start_batches(
         records,
         settings,
-        dbutils,
         write_batch,
         name=f"{settings.name}{_QUARANTINE}",
         location=checkpoint_path,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -31,11 +30,11 @@ def require_reasons(reasons: Iterable[str]) -> None:
             )
 
 
-def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | None = None) -> DataFrame:  # noqa: ANN401
+def _read(spark: SparkSession, settings: Settings, reason: str | None = None) -> DataFrame:
     """Return the quarantined rows of the topic, as `replay_claims.read` does, also without a table."""
     settings = settings.only_topic()
     require_reasons([reason] if reason else [])
-    path = mount.resolve(dbutils, settings.storage, settings.pipeline.quarantine_path)
+    path = mount.resolve(settings.storage, settings.pipeline.quarantine_path)
     with storage_errors(settings.storage, path):
         if delta.is_table(spark, path):
             found = replay_claims.read(spark, path)
@@ -45,7 +44,7 @@ def _read(spark: SparkSession, settings: Settings, dbutils: Any, reason: str | N
     return found.where(F.col("reason") == reason) if reason else found
 
 
-def quarantine_reasons(spark: SparkSession, settings: Settings, dbutils: Any) -> DataFrame:  # noqa: ANN401
+def quarantine_reasons(spark: SparkSession, settings: Settings) -> DataFrame:
     """Count the quarantined records of the pipeline's topic.
 
     Returns:
@@ -53,7 +52,7 @@ def quarantine_reasons(spark: SparkSession, settings: Settings, dbutils: Any) ->
         example STRING`: when the first and the last were quarantined, and the detail of the first. Most
         waiting first.
     """
-    counted = _read(spark, settings, dbutils).groupBy("reason", "schema_id")
+    counted = _read(spark, settings).groupBy("reason", "schema_id")
     return counted.agg(
         F.count_if(F.col("replayed_at").isNull()).alias("waiting"),
         F.count_if(F.col("replayed_at").isNotNull()).alias("replayed"),
@@ -66,7 +65,6 @@ def quarantine_reasons(spark: SparkSession, settings: Settings, dbutils: Any) ->
 def quarantine_rows(
     spark: SparkSession,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     reason: str | None = None,
 ) -> DataFrame:
     """Show the quarantined records of the pipeline's topic to people, those that wait first.
@@ -80,7 +78,7 @@ def quarantine_rows(
     text = F.col("key").cast("string")
     is_text = F.is_valid_utf8(text) & ~text.rlike(r"\p{Cntrl}")
     return (
-        _read(spark, settings, dbutils, reason)
+        _read(spark, settings, reason)
         .orderBy(F.col("replayed_at").asc_nulls_first(), "partition", "offset")
         .select(
             "partition",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -77,7 +76,6 @@ class UpsertBatches(queries.QuerySink):
 def start_upsert(
     rows: DataFrame,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401 (the platform's own)
     *,
     table: str,
     keys: Sequence[str],
@@ -90,7 +88,6 @@ def start_upsert(
         rows: A streaming DataFrame of plain columns, such as `zip STRING, count BIGINT`; a micro-batch has
             one row for the same keys.
         settings: Its section `database`, the trigger and the pipeline's name.
-        dbutils: The platform's, for mount points.
         table: Created where it is missing, with the rows' columns and `keys` as its primary key. One that is
             there needs these columns, and a unique index over exactly `keys`.
         keys: Columns that tell rows apart. A row whose keys are there updates it.
@@ -112,7 +109,6 @@ def start_upsert(
     write_batch = upsert_batches(
         rows,
         settings,
-        dbutils,
         table=table,
         keys=keys,
         checkpoint_path=checkpoint_path,
@@ -121,7 +117,6 @@ def start_upsert(
     return queries.start_batches(
         rows,
         settings,
-        dbutils,
         write_batch,
         name=f"{settings.name}_to_{table}",
         location=write_batch.checkpoint,
@@ -132,7 +127,6 @@ def start_upsert(
 def upsert_batches(
     rows: DataFrame,
     settings: Settings,
-    dbutils: Any,  # noqa: ANN401
     *,
     table: str,
     keys: Sequence[str],
@@ -144,7 +138,6 @@ def upsert_batches(
     Args:
         rows: As for `start_upsert`, for its columns.
         settings: As for `start_upsert`.
-        dbutils: As for `start_upsert`.
         table: As for `start_upsert`.
         keys: As for `start_upsert`.
         checkpoint_path: Of the query that calls it.
@@ -155,7 +148,7 @@ def upsert_batches(
     """
     database = Database.from_settings(settings)
     shape = TableSchema.of(database.kind, table, rows.schema, keys)
-    destination = mount.resolve(dbutils, settings.storage, checkpoint_path)
+    destination = mount.resolve(settings.storage, checkpoint_path)
     mount.require_writable(destination)
     target = UpsertBatches(settings.name, database, shape, replaces, checkpoint=destination)
 
