@@ -28,7 +28,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from bench.rounds import console, own_services
-from bench.torture import MOST_SECONDS, start_spark
+from bench.torture import BATCHES, start_spark
 from tests.integration.crash_run import Ingest
 from tests.integration.crash_traffic import settings_for
 from topiclake.config.settings import Settings
@@ -411,7 +411,7 @@ def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: rand
         moment = chance.choice([*["random"] * len(STEPS), *STEPS])
         ingest = Ingest(kind.settings, kind.folder)
         if moment == "random":
-            moment = f"{ingest.kill_at_random(chance, MOST_SECONDS):.2f} s after a batch began"
+            moment = ingest.kill_at_random(chance, BATCHES)
         else:
             ingest.stop_at(moment)
         look(spark, kind, f"{name}, kill {number} of {kills}, {moment}")

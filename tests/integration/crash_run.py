@@ -40,8 +40,10 @@ DIFFERENT_STEPS = [
 ]
 #: Much longer than a start of Spark and a batch take, also on a busy machine.
 PATIENCE_SECONDS = 180
+#: As long as a batch takes; a kill comes so late at most.
+MOST_SECONDS = 6.0
 #: What the process says when a batch begins.
-BEGUN = "a batch has begun\n"
+BEGUN = b"a batch has begun\n"
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,13 @@ class Ingest:
     settings: Settings
     folder: Path
 
-    def start(self, trigger: str = "1 second", step: str = "") -> subprocess.Popen[str]:
+    def start(self, trigger: str = "1 second", step: str = "") -> subprocess.Popen[bytes]:
         """Start it in a separate process group."""
         settings = self._with(trigger).model_dump_json()
         command = [sys.executable, "-m", "tests.integration.crash_run", settings, str(self.folder), step]
         with self.log.open("a") as log:
             return subprocess.Popen(
-                command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, bufsize=0, start_new_session=True
             )
 
     @property
@@ -69,17 +71,18 @@ class Ingest:
         """Return the last of what it said."""
         return self.log.read_text(errors="replace")[-3000:]
 
-    def kill_at_random(self, chance: random.Random, most_seconds: float = 6.0) -> float:
-        """Kill the whole group, so many seconds after its first batch began; return how many."""
+    def kill_at_random(self, chance: random.Random, batches: int = 1) -> str:
+        """Kill the whole group at a random moment of one of its first so many batches; say which."""
         process = self.start()
-        assert process.stdout is not None
-        assert process.stdout.readline() == BEGUN, self.tail()
-        seconds = chance.uniform(0, most_seconds)
+        number = chance.randint(1, batches)
+        for _ in range(number):
+            assert _batch_begins(process), self.tail()
+        seconds = chance.uniform(0, MOST_SECONDS)
         time.sleep(seconds)
         assert process.poll() is None, f"it ended by itself: {self.tail()}"
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
-        return seconds
+        return f"{seconds:.2f} s after batch {number} began"
 
     def stop_at(self, step: str) -> None:
         """Start it, and wait until it killed its group at `step`."""
@@ -88,8 +91,7 @@ class Ingest:
     def drain(self) -> None:
         """Start it, and wait until it has processed everything; each batch may take as long as a start."""
         process = self.start("availableNow")
-        assert process.stdout is not None
-        while select.select([process.stdout], [], [], PATIENCE_SECONDS)[0] and process.stdout.readline():
+        while _batch_begins(process):
             pass
         assert self._ended(process) == 0, self.tail()
 
@@ -102,13 +104,20 @@ class Ingest:
         pipeline = self.settings.pipeline.model_copy(update={"trigger": trigger})
         return self.settings.model_copy(update={"pipeline": pipeline})
 
-    def _ended(self, process: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> int:
+    def _ended(self, process: subprocess.Popen[bytes], seconds: float = PATIENCE_SECONDS) -> int:
         """Wait until it ends, and return how; one that does not is killed."""
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
+
+
+def _batch_begins(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for the next batch, and return whether it began."""
+    assert process.stdout is not None
+    is_said, _, _ = select.select([process.stdout], [], [], PATIENCE_SECONDS)
+    return bool(is_said) and process.stdout.readline() == BEGUN
 
 
 # In the process that is killed
@@ -128,7 +137,7 @@ def watch(step: str) -> None:
     def write_batch(
         target: targets.Target, records: DataFrame, batch_id: int, **given: checkpoint.Ranges
     ) -> None:
-        sys.stdout.write(BEGUN)
+        sys.stdout.buffer.write(BEGUN)
         sys.stdout.flush()
         write(target, records, batch_id, **given)
         _around(step, "Spark's commit file", lambda: None)

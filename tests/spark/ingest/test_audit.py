@@ -158,7 +158,8 @@ def ingested(spark, embedded, tmp_path_factory) -> Lake:
 def lake(ingested, tmp_path) -> Lake:
     """A copy of that lake, to plant faults into."""
     shutil.copytree(ingested.folder, tmp_path / "copy")
-    return Lake(ingested.spark, tmp_path / "copy", ingested.settings)
+    storage = ingested.settings.storage.model_copy(update={"source": (tmp_path / "copy").as_uri()})
+    return Lake(ingested.spark, tmp_path / "copy", ingested.settings.model_copy(update={"storage": storage}))
 
 
 # Right
