@@ -58,7 +58,7 @@ test-all: setup chromium databases prometheus  ## every test (over an hour on tw
 	$(PYTEST) --junitxml=$(TIMES)/test-all.xml
 
 test-times: setup  ## the tests of the last run above 20 s, with the reason of each
-	@$(PY) -m tests.times
+	@$(PY) -m tests.support.times
 
 chromium:
 	@command -v chromium >/dev/null || { \

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import click
 
-from tests.integration.databases import KINDS, Server, database
-from tests.integration.jdbc_run import Driver, expected, found, settings_for, write_hits
+from tests.programs.jdbc_run import Driver, expected, found, settings_for, write_hits
+from tests.services.databases import KINDS, Server, database
 
 #: The servers without an option. The third kind differs from PostgreSQL only in TLS.
 DEFAULT_KINDS = ("mariadb", "postgresql")

@@ -19,8 +19,8 @@ import click
 from pyspark.sql import SparkSession
 
 from bench.rounds import PROJECT, console, own_services
-from tests.integration.crash_run import STEPS, Ingest
-from tests.integration.crash_traffic import Traffic, committed, settings_for, told_by_audit, wrong
+from tests.programs.crash_run import STEPS, Ingest
+from tests.programs.crash_traffic import Traffic, committed, settings_for, told_by_audit, wrong
 from topiclake.session import local_session
 
 #: A kill at a random moment comes in one of so many first batches; there are always as many.

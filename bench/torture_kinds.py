@@ -29,8 +29,8 @@ from pyspark.sql import SparkSession
 
 from bench.rounds import console, own_services
 from bench.torture import BATCHES, start_spark
-from tests.integration.crash_run import Ingest
-from tests.integration.crash_traffic import settings_for
+from tests.programs.crash_run import Ingest
+from tests.programs.crash_traffic import settings_for
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
-from tests import selection
-from tests.environment import quiet_conf
-from tests.running import Running
-from tests.warm_jvm import WarmJvm
+from tests.support import selection
+from tests.support.environment import quiet_conf
+from tests.support.running import Running
+from tests.support.warm_jvm import WarmJvm
 from topiclake.session import local_session
 from topiclake.storage import mount
 from workbench.host import processes

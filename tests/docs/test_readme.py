@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import without_workbench
+from tests.support.environment import without_workbench
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text("utf-8")

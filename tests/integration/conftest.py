@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.environment import without_workbench
-from tests.integration.hits_topic import Hits
+from tests.support.environment import without_workbench
+from tests.support.hits_topic import Hits
 
 PROJECT = Path(__file__).parents[2]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 _MICRO_BATCH = "tests/spark/ingest/test_micro_batch.py"
 _REPLAY = "tests/spark/ingest/test_replay.py"
 _AUDIT = "tests/spark/ingest/test_audit.py"
-_TOPICS = "tests/integration/test_topics.py"
-_VALUES = "tests/integration/test_registered_values.py"
-_RESUME = "tests/integration/test_resume.py"
-_OUTAGE = "tests/integration/test_registry_outage.py"
-_REGISTRY = "tests/integration/test_registry_faults.py"
-_LATE = "tests/integration/test_late.py"
+_TOPICS = "tests/integration/ingest/test_topics.py"
+_VALUES = "tests/integration/sources/test_registered_values.py"
+_RESUME = "tests/integration/ingest/test_resume.py"
+_OUTAGE = "tests/integration/schema_registry/test_registry_outage.py"
+_REGISTRY = "tests/integration/schema_registry/test_registry_faults.py"
+_LATE = "tests/integration/sinks/test_late.py"
 _BOMBS = "tests/spark/formats/test_bombs.py"
 _WAITS = "running_queries_wait_for_their_registries_and_go_on_by_themselves"
 _ABORTED = "records_of_aborted_transactions_are_left_out_and_rows_of_them_named"
@@ -299,7 +299,7 @@ FAULTS = (
         "session",
         '"spark.executor.extraJavaOptions": options',
         '"spark.executor.extraJavaOptions": "-XX:+UseG1GC"',
-        "tests/integration/test_cluster.py",
+        "tests/integration/workbench/test_cluster.py",
         "notebooks_share_the_cluster_and_their_executors_have_limits_and_this_python",
     ),
     Fault(

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from delta.tables import DeltaTable
 
 import topiclake as tl
-from tests.environment import succeeded, without_workbench
+from tests.support.environment import succeeded, without_workbench
 from topiclake_examples.gps import publish_tracks
 
 PROJECT = Path(__file__).parents[2]

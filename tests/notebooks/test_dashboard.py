@@ -15,10 +15,10 @@ import pytest
 import requests
 from playwright.sync_api import expect
 
-from tests.dashboards import dashboard
-from tests.delta_logs import added, made, write_log, write_quarantine
-from tests.environment import without_workbench
-from tests.waiting import wait_until
+from tests.support.dashboards import dashboard
+from tests.support.delta_logs import added, made, write_log, write_quarantine
+from tests.support.environment import without_workbench
+from tests.support.waiting import wait_until
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming.batch_counts import TableCount

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import succeeded, without_workbench
 from tests.notebooks import databricks_stand_in
+from tests.support.environment import succeeded, without_workbench
 
 PROJECT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from rich.console import Console
 
-from tests.waiting import children, left_behind
+from tests.support.waiting import children, left_behind
 from workbench.host.home import Home
 from workbench.notebook.source import FIRST_LINE
 from workbench.runner.runner import CellFailedError, run_notebook

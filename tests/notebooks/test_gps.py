@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 import topiclake as tl
-from tests.environment import succeeded, without_workbench
+from tests.support.environment import succeeded, without_workbench
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings

@@ -17,7 +17,7 @@ import pytest
 import requests
 from playwright.sync_api import Page, expect
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 FIRST_LINE = "# Databricks notebook source"

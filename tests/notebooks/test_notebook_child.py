@@ -6,8 +6,8 @@ import subprocess
 import psutil
 import pytest
 
-from tests.stand_in import stand_in
-from tests.waiting import children, left_behind, wait_until
+from tests.support.stand_in import stand_in
+from tests.support.waiting import children, left_behind, wait_until
 from topiclake.errors import ConfigError
 from workbench.dbutils import DBUtils, WorkflowException
 from workbench.notebook.source import FIRST_LINE

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from tests.waiting import children, left_behind
+from tests.support.waiting import children, left_behind
 from topiclake.errors import ConfigError
 from workbench.host.home import Home
 from workbench.notebook.conversion import to_source

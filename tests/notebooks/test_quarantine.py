@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from tests.environment import succeeded, without_workbench
+from tests.support.environment import succeeded, without_workbench
 from topiclake.delta import table as delta
 from topiclake.ingest import registered_batch
 from topiclake.ingest.targets import Target

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from tests.waiting import children, left_behind
+from tests.support.waiting import children, left_behind
 from topiclake.errors import ConfigError
 from workbench.commands import cli
 from workbench.host.java import OPTIONS_VARIABLE

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.environment import quiet_conf
+from tests.support.environment import quiet_conf
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.ingest import registered_batch, targets
@@ -56,7 +56,7 @@ class Ingest:
     def start(self, trigger: str = "1 second", step: str = "") -> subprocess.Popen[bytes]:
         """Start it in a separate process group."""
         settings = self._with(trigger).model_dump_json()
-        command = [sys.executable, "-m", "tests.integration.crash_run", settings, str(self.folder), step]
+        command = [sys.executable, "-m", "tests.programs.crash_run", settings, str(self.folder), step]
         with self.log.open("a") as log:
             return subprocess.Popen(
                 command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, bufsize=0, start_new_session=True

@@ -21,8 +21,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.environment import quiet_conf
-from tests.integration.databases import PASSWORD, USER, Server
+from tests.services.databases import PASSWORD, USER, Server
+from tests.support.environment import quiet_conf
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
@@ -115,7 +115,7 @@ class Driver:
 
     def start(self, step: str = "") -> subprocess.Popen[str]:
         """Start it in a group of its own."""
-        command = [sys.executable, "-m", "tests.integration.jdbc_run", str(self.folder), step]
+        command = [sys.executable, "-m", "tests.programs.jdbc_run", str(self.folder), step]
         with (self.folder / "stderr.log").open("a") as log:
             return subprocess.Popen(
                 command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import topiclake as tl
-from tests.environment import quiet_conf
-from tests.waiting import wait_until
+from tests.support.environment import quiet_conf
+from tests.support.waiting import wait_until
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
 from topiclake.streaming import queries
@@ -33,7 +33,7 @@ class KilledEdits:
         command = [
             sys.executable,
             "-m",
-            "tests.integration.killed_edits",
+            "tests.programs.killed_edits",
             settings.model_dump_json(),
             str(folder),
         ]

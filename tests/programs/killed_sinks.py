@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import topiclake as tl
-from tests.environment import quiet_conf
+from tests.support.environment import quiet_conf
 from topiclake.config.settings import Settings
 from topiclake.session import local_session
 from topiclake_examples.isp import count_records, dated_hits, hits_per_zip
@@ -24,7 +24,7 @@ def kill_within_batch(settings: Settings, folder: Path, sink: str, batch: int) -
     command = [
         sys.executable,
         "-m",
-        "tests.integration.killed_sinks",
+        "tests.programs.killed_sinks",
         settings.model_dump_json(),
         str(folder),
         sink,

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import psutil
 import requests
 
-from tests.integration.skewed_clock import SkewedClock
+from tests.services.skewed_clock import SkewedClock
 from workbench.host.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
 from workbench.host.program_cache import node, npm_program
 from workbench.services.azure_sas import API_VERSION, AccountKey

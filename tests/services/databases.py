@@ -20,7 +20,7 @@ import psutil
 import psycopg
 import pymysql
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from workbench.host.certificates import Certificate, make_certificate
 from workbench.host.ports import HOST, answers, choose
 

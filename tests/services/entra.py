@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 from uuid import uuid4
 
-from tests.integration.azurite import PORT, own_address, require_port
+from tests.services.azurite import PORT, own_address, require_port
 from workbench.host.certificates import Certificate
 
 HOST = "login.microsoftonline.com"

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.environment import without_workbench
+from tests.support.environment import without_workbench
 
-PROJECT = Path(__file__).parents[1]
+PROJECT = Path(__file__).parents[2]
 ADDRESS = re.compile(r"http://127\.0\.0\.\d:\d+/\?token=\S+")
 
 

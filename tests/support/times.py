@@ -1,6 +1,6 @@
 """Lists the tests of the last run that took longer than 20 seconds, from its JUnit report.
 
-    python -m tests.times [FILE]
+    python -m tests.support.times [FILE]
 
 Exits with 1 where one of them has no mark `slow`, so no reason. The set-up of fixtures that the whole session
 shares is counted to no test.
@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 
 import click
 
-from tests.selection import SHARED_SECONDS
+from tests.support.selection import SHARED_SECONDS
 
-REPORTS = Path(__file__).parents[1] / ".cache" / "test-times"
+REPORTS = Path(__file__).parents[2] / ".cache" / "test-times"
 MOST_SECONDS = 20.0
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from tests.environment import quiet_conf
+from tests.support.environment import quiet_conf
 from topiclake.session import local_conf
 from workbench.kernel.session import SUBMITTED_VARIABLES, prepare_environment
 

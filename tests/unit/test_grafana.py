@@ -15,7 +15,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.reports import report_queries
+from tests.support.reports import report_queries
 from topiclake.monitoring.store import Store
 from workbench.dashboard.metrics import exposition
 

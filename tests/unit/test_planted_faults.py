@@ -8,7 +8,7 @@ import pytest
 
 from bench.rounds import PROJECT
 from tests.mutation.faults import FAULTS
-from tests.selection import always_runs
+from tests.support.selection import always_runs
 
 PAGE = (PROJECT / "docs" / "reliability.md").read_text("utf-8")
 #: What shows it, and where it runs if not in `make test`, of each row of the two tables.

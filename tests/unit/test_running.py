@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import Running
-from tests.waiting import wait_until
+from tests.support.running import Running
+from tests.support.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 TESTS = """

@@ -34,7 +34,7 @@ from topiclake_examples.nest import (
     sightings_report,
 )
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 SECRET_PATH = "/hooks/Sesam"
 
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 import topiclake as tl
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, StorageError, SubjectNotFoundError, TopiclakeError
@@ -23,7 +23,7 @@ from topiclake_examples.taxi import publish as taxi_publish
 from topiclake_examples.taxi import publish_trips
 from topiclake_examples.taxi.trips import TRIP_SCHEMAS, read_trips
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 SAMPLE = PROJECT / "data" / "yellow_tripdata_2019-01_sample.csv"
 LINES = SAMPLE.read_text("utf-8").splitlines()
 HEADER = LINES[0].split(",")

@@ -19,7 +19,7 @@ from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
 
 import topiclake as tl
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import StorageError, TopiclakeError, TopicNotFoundError
@@ -34,7 +34,7 @@ from workbench.services.s3_gateway import BUCKET, S3Gateway
 
 #: The first one may have to build the S3 store's program.
 pytestmark = pytest.mark.timeout(600)
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 LINES = (REPOSITORY / "data" / "yellow_tripdata_2019-01_sample.csv").read_text("utf-8").splitlines()
 HEADER = LINES[0].split(",")
 NUMBERS = {"int": int, "double": float}

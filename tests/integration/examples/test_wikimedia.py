@@ -16,10 +16,10 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
-from tests.environment import succeeded
-from tests.integration import killed_edits
+from tests.programs import killed_edits
+from tests.support.environment import succeeded
+from tests.support.waiting import wait_until
 from tests.unit.examples.sse_server import event_id, serving
-from tests.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EventStreamError, NewSchemaError
 from topiclake.kafka import client as kafka_client
@@ -38,7 +38,7 @@ from topiclake_examples.wikimedia import (
 )
 from topiclake_examples.wikimedia import events as wikimedia_events
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 RECORDED = PROJECT / "data" / "wikimedia_recentchange.ndjson"
 LINES = RECORDED.read_text("utf-8").splitlines()
 AGENT = "topiclake/1 (tests@example.org)"

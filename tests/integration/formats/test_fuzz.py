@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tests.integration.fuzz_oracle import Text, oracle, plain, read, record
+from tests.support.fuzz_oracle import Text, oracle, plain, read, record
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.ingest import registered_batch

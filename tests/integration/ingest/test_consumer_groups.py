@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer
 
 import topiclake as tl
-from tests.integration.numbers_topic import Numbers, right
+from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.ingest import consumer_group
 from topiclake.ingest import start as ingest

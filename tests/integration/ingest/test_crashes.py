@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tests.integration.crash_run import DIFFERENT_STEPS, Ingest
-from tests.integration.crash_traffic import Traffic, committed, settings_for, told_by_audit, wrong
+from tests.programs.crash_run import DIFFERENT_STEPS, Ingest
+from tests.programs.crash_traffic import Traffic, committed, settings_for, told_by_audit, wrong
 
 RECORDS_A_KILL = 1_300
 SEED = 20261121

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from delta.tables import DeltaTable
 
 import topiclake as tl
-from tests.integration.numbers_topic import Numbers, right
+from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 from topiclake.ingest import paused_topics, registered_batch, resume_table

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.integration.fault_proxy import FaultProxy
-from tests.waiting import wait_until
+from tests.services.fault_proxy import FaultProxy
+from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
@@ -25,7 +25,7 @@ from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.streaming import progress
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 V1 = json.dumps({"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]})
 #: `id` is wider and `city` is new.
 V2 = json.dumps(

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 import topiclake as tl
-from tests.integration.numbers_topic import Numbers, crash_behind_batch, right
-from tests.waiting import wait_until
+from tests.support.numbers_topic import Numbers, crash_behind_batch, right
+from tests.support.waiting import wait_until
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.secret import Secret
 from topiclake.delta import table as delta

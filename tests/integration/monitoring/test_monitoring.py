@@ -16,9 +16,9 @@ from playwright.sync_api import expect
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from tests.dashboards import dashboard
-from tests.integration.numbers_topic import crash_behind_batch
-from tests.waiting import wait_until
+from tests.support.dashboards import dashboard
+from tests.support.numbers_topic import crash_behind_batch
+from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError
 from topiclake.kafka import admin as kafka_admin

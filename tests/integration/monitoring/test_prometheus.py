@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.dashboards import dashboard
-from tests.integration.prometheus import Prometheus, prometheus, promtool
-from tests.reports import report_queries
+from tests.services.prometheus import Prometheus, prometheus, promtool
+from tests.support.dashboards import dashboard
+from tests.support.reports import report_queries
 from topiclake.monitoring.store import Store
 from workbench.services.query_watch import reports_file
 
 pytestmark = pytest.mark.root("Debian's prometheus")
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 MONITORING = PROJECT / "deploy" / "monitoring"
 PANELS = json.loads((MONITORING / "grafana" / "topiclake.json").read_text("utf-8"))["panels"]
 #: Of the two queries; one alert for each reason.

@@ -12,7 +12,7 @@ from time import time
 import fastavro
 import pytest
 
-from tests.integration.fault_proxy import FaultProxy
+from tests.services.fault_proxy import FaultProxy
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import ConfigError, SchemaRegistryError, SubjectNotFoundError
 from topiclake.formats.avro.codec import AvroCodec

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from tests.integration.crash_traffic import FIELDS, committed, record, settings_for
-from tests.integration.fault_proxy import FaultProxy
+from tests.programs.crash_traffic import FIELDS, committed, record, settings_for
+from tests.services.fault_proxy import FaultProxy
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.ingest import start as ingest

@@ -21,7 +21,7 @@ from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka.writer import ID_HEADER
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import topiclake as tl
-from tests.integration import databases, jdbc_run
-from tests.waiting import wait_until
+from tests.programs import jdbc_run
+from tests.services import databases
+from tests.support.waiting import wait_until
 from topiclake.errors import ConfigError, DatabaseError, IngestError
 from topiclake.sinks.jdbc import connection as jdbc_connection
 from topiclake.sinks.jdbc import rows as jdbc_rows

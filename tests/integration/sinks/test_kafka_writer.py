@@ -16,7 +16,7 @@ from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka import writer as kafka_writer
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 HEADER = kafka_writer.ID_HEADER
 OURS = "headers ARRAY<STRUCT<key STRING, value BINARY>>"
 #: Before any producer's clock: a stream that goes by Kafka's times would take such a record for late.

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark import cloudpickle
 
 import topiclake as tl
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 from topiclake.kafka import client as kafka_client

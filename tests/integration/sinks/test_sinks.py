@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from tests.integration import killed_sinks
+from tests.programs import killed_sinks
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, KafkaError, PlatformError, StorageError
 from topiclake.sinks import files

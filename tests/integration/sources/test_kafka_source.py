@@ -10,7 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import topiclake as tl
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import (
@@ -30,7 +30,7 @@ from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.streaming import checkpoint, lost_offsets, open_transactions, queries
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 ID = '{"type": "record", "name": "E", "fields": [{"name": "id", "type": "int"}]}'
 #: The records' times, in milliseconds: 2026-01-01T00:00:00Z and seconds after it.
 NEW_YEAR_MS = 1767225600000

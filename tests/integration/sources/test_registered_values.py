@@ -18,9 +18,9 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
 import topiclake as tl
-from tests.integration.fault_proxy import FaultProxy
-from tests.integration.hits_topic import PROJECT
-from tests.target_schemas import with_schemas
+from tests.services.fault_proxy import FaultProxy
+from tests.support.hits_topic import PROJECT
+from tests.support.target_schemas import with_schemas
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError

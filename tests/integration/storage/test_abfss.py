@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.integration import entra
-from tests.integration.azurite import HOST, Azurite, install, running_azurite
-from tests.integration.entra import Client, running_entra
+from tests.services import entra
+from tests.services.azurite import HOST, Azurite, install, running_azurite
+from tests.services.entra import Client, running_entra
 from workbench.host.java import SHORT_LIVED
 
 pytestmark = pytest.mark.root("Azure's port 443, which the address of Microsoft Entra has")
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 CONTAINER, OTHER = "lake", "other"
 CELLS = """\
 # Databricks notebook source

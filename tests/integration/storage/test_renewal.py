@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import topiclake as tl
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.storage import renewal
 from topiclake_examples.gps import publish_tracks
 from workbench.host import processes
@@ -32,7 +32,7 @@ from workbench.services.s3_gateway import S3Gateway
 
 #: Ample for the first batches of two drivers on a slow machine; the tests wait until it has ended.
 TOKEN_SECONDS = 100
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 RECORDS = 993
 CONF = """\
 kafka:

@@ -29,10 +29,10 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from bench import drain, s3_calls, writers
 from bench.gps_ingest import TOPIC, preload
-from tests.environment import succeeded
-from tests.integration.skewed_clock import SkewedClock
-from tests.waiting import wait_until
-from tests.warm_jvm import WarmJvm
+from tests.services.skewed_clock import SkewedClock
+from tests.support.environment import succeeded
+from tests.support.waiting import wait_until
+from tests.support.warm_jvm import WarmJvm
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
@@ -52,8 +52,8 @@ from workbench.services.s3_gateway import BUCKET, S3Gateway
 
 #: The first one may have to build the S3 store's program.
 pytestmark = pytest.mark.timeout(600)
-REPOSITORY = Path(__file__).parents[2]
-LOCKED_S3RVER = Path(__file__).parent / "npm" / "s3rver"
+REPOSITORY = Path(__file__).parents[3]
+LOCKED_S3RVER = REPOSITORY / "tests" / "services" / "npm" / "s3rver"
 RECORDS = 993
 #: Calls to S3: a batch in four files, a start and one batch, those with a table and a checkpoint made.
 BATCH_CALLS, START_CALLS, MADE_CALLS = 11, 27, 60

@@ -20,14 +20,14 @@ from urllib.parse import parse_qs, quote, unquote
 import pytest
 import requests
 
-from tests.integration.azurite import HOST, Azurite, install, running_azurite
+from tests.services.azurite import HOST, Azurite, install, running_azurite
 from workbench.host.home import Home
 from workbench.host.java import SHORT_LIVED
 from workbench.services.control import Addresses
 
 pytestmark = pytest.mark.root("Azure's port 443, which the address of the article has")
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 CONTAINER = "lake"
 RECORDS = 993
 CELL = "\n# COMMAND ----------\n"

@@ -21,9 +21,9 @@ import yaml
 from confluent_kafka import Producer
 
 import topiclake as tl
-from tests.environment import without_workbench
-from tests.waiting import wait_until
-from tests.warm_jvm import WarmJvm
+from tests.support.environment import without_workbench
+from tests.support.waiting import wait_until
+from tests.support.warm_jvm import WarmJvm
 from topiclake.schema_registry.wire_format import frame
 from topiclake_examples.gps import publish_tracks
 from topiclake_examples.gps.tracks import Published
@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.slow("executors start, are killed and start again"),
 ]
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 MANIFEST = yaml.safe_load((PROJECT / "deploy" / "kubernetes" / "taxi-archive.yaml").read_text("utf-8"))
 BATCH_ROWS = {"gps": 20_000, "taxi": 4_000}
 #: In the project's own file: three batches.

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
-from tests.environment import succeeded
-from tests.integration.fault_proxy import FaultProxy
+from tests.services.fault_proxy import FaultProxy
+from tests.support.environment import succeeded
 from topiclake.config.kafka import KafkaSettings
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client

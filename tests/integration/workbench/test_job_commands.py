@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from workbench.commands import cli
 from workbench.host.home import Home
 from workbench.jobs import background, commands, executor
@@ -23,7 +23,7 @@ from workbench.jobs.executor import open_store
 from workbench.jobs.history import History
 from workbench.jobs.run_records import NewRun, Run
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

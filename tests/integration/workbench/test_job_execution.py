@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from workbench.host.processes import is_running, record_of
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.execution import Execution

@@ -21,8 +21,8 @@ import yaml
 from pyspark.sql import SparkSession
 
 import topiclake as tl
-from tests.environment import succeeded, without_workbench
-from tests.integration.fault_proxy import FaultProxy
+from tests.services.fault_proxy import FaultProxy
+from tests.support.environment import succeeded, without_workbench
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, SchemaRegistryError
@@ -43,7 +43,7 @@ from workbench.services import control as services
 from workbench.services.kafka_broker import KafkaBroker
 from workbench.services.schema_registry import SchemaRegistry
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 RECORDS = 993  # in data/gps_tracks.csv
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -464,7 +464,7 @@ def test_no_secret_is_in_plans_progress_settings_ui_and_logs_of_spark(project: P
     probe = project.folder / "probe"
     (probe / "conf").mkdir(parents=True)
     (probe / "conf" / "log4j2.properties").write_text(CHATTY_LOG.format(file=probe / "driver.log"))
-    imported = "from tests.integration.test_secure_services import look_into_spark"
+    imported = "from tests.integration.workbench.test_secure_services import look_into_spark"
     code = f"import os; os.environ['SPARK_CONF_DIR'] = {str(probe / 'conf')!r}"
     done = project.python("-c", f"{code}; {imported}; look_into_spark({str(probe)!r})")
 

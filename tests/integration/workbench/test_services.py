@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.errors import KafkaError, PlatformError
 from workbench.host import processes
 from workbench.host.home import Home
@@ -27,7 +27,7 @@ from workbench.services.control import Addresses, addresses, down, start_service
 from workbench.services.kafka_broker import KafkaBroker
 from workbench.services.spark_cluster import SparkMaster, SparkWorker
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 SCHEMA = '{"type": "record", "name": "Event", "fields": [{"name": "x", "type": "int"}]}'
 
 

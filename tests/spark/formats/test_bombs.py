@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import quiet_conf
+from tests.support.environment import quiet_conf
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.ingest import registered_batch

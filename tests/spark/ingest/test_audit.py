@@ -14,7 +14,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError, StorageError

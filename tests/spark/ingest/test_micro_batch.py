@@ -15,8 +15,8 @@ import requests
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tests.integration.fault_proxy import FaultProxy
-from tests.target_schemas import with_schemas
+from tests.services.fault_proxy import FaultProxy
+from tests.support.target_schemas import with_schemas
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.ingest import registered_batch

@@ -13,7 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
-from tests.target_schemas import with_schemas
+from tests.support.target_schemas import with_schemas
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, StorageError

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.errors import IngestError, KafkaError, SchemaRegistryError
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import functions as F
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from topiclake.streaming.windows import Windows, window_counts
 
 SECONDS = {"length": "2 seconds", "slide": "2 seconds", "watermark": "1 second"}

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from workbench.display.displayed_streams import StreamDisplays
 from workbench.display.query import QueryOptions
 from workbench.display.rows import fetch_batch, fetch_first

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from tests.stand_in import stand_in
+from tests.support.stand_in import stand_in
 from tests.unit.examples.sse_server import event_id, serving
 from topiclake.errors import EventStreamError
 from topiclake_examples.wikimedia import event_stream

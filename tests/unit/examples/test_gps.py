@@ -7,7 +7,7 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from tests.stand_in import stand_in
+from tests.support.stand_in import stand_in
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
 from topiclake_examples import avro_producer

@@ -11,7 +11,7 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from tests.stand_in import stand_in
+from tests.support.stand_in import stand_in
 from topiclake.errors import ConfigError
 from topiclake_examples.wikimedia import events as wikimedia_events
 

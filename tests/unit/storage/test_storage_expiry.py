@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from tests.stand_in import stand_in
+from tests.support.stand_in import stand_in
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import StorageError
 from topiclake.storage import expiry

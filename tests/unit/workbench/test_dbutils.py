@@ -7,7 +7,7 @@ import urllib.parse
 import pytest
 from pydantic import ValidationError
 
-from tests.stand_in import stand_in
+from tests.support.stand_in import stand_in
 from topiclake.config.storage import StorageSettings
 from topiclake.errors import ConfigError, StorageError
 from workbench.dbutils import DBUtils, FileInfo, InputWidgetNotDefined, NotebookExit

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
-from tests.delta_logs import BEGAN, added, made, write_log, write_quarantine
+from tests.support.delta_logs import BEGAN, added, made, write_log, write_quarantine
 from topiclake.config.load import load_settings
 from topiclake.errors import StorageError
 from topiclake.ingest.quarantine import replay_claims

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_in import stand_in
+from tests.support.stand_in import stand_in
 from topiclake.errors import ConfigError, StorageError
 from workbench.host.home import Home, ProcessRecord, State, find_project, folder_bytes
 

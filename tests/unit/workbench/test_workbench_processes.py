@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.stand_in import stand_in
-from tests.waiting import wait_until
+from tests.support.stand_in import stand_in
+from tests.support.waiting import wait_until
 from topiclake.errors import PlatformError
 from workbench.host import ports, processes
 from workbench.host.home import Home, ProcessRecord, State
