@@ -36,7 +36,7 @@ $(VENV)/.ready: requirements.txt requirements-dev.txt pyproject.toml
 
 jars: jars/target/.ready  ## fetch the jars that jars/*/pom.xml pin
 
-jars/target/.ready: jars/pom.xml jars/sha256sums $(wildcard jars/*/pom.xml jars/*/src/main/java/io/topiclake/*/*.java)
+jars/target/.ready: jars/pom.xml jars/sha256sums $(wildcard jars/*/pom.xml) $(shell find jars -name '*.java')
 	@command -v mvn >/dev/null || { echo "Maven is missing; try: apt-get install maven"; exit 1; }
 	@echo "== jars (about 190 MB the first time)"
 	mvn -B -ntp -q -f jars/pom.xml clean process-resources

@@ -12,7 +12,7 @@ from pathlib import Path
 #: Of each jar, as `sha256sum` writes it, with its path below `jars/`.
 SUMS = "sha256sums"
 #: Made here, so never twice the same.
-OWN = ("topiclake-store-1.jar", "topiclake-console-1.jar")
+OWN = ("topiclake-store-1.jar", "topiclake-values-1.jar", "topiclake-console-1.jar")
 
 
 def found(folder: Path) -> dict[str, str]:

@@ -151,26 +151,27 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
     """Return `spark_conf` with what a JVM of this machine needs beside it.
 
     Args:
-        jars_folder: The project's `jars/`; its modules `spark`, `store` and `avro` are used.
+        jars_folder: The project's `jars/`; its modules `spark`, `store`, `values` and `avro` are used.
 
     Raises:
         PlatformError: The jars were not fetched.
     """
     # The JVM compares the archive's class path with its own letter by letter.
     jars_folder = jars_folder.resolve()
-    jars, store, avro = (
-        sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in ("spark", "store", "avro")
-    )
-    if not jars or not store or not avro:
+    modules = [
+        sorted(jars_folder.glob(f"{module}/target/jars/*.jar"))
+        for module in ("avro", "spark", "store", "values")
+    ]
+    if not all(modules):
         raise PlatformError(
             f"Spark's jars are not in {jars_folder}", "make jars", folder=str(jars_folder), reason="jars"
         )
     conf = spark_conf() | {
         "spark.master": "local[*]",
-        "spark.jars": ",".join(map(str, [*jars, *store])),
+        "spark.jars": ",".join(str(jar) for module in modules[1:] for jar in module),
         # In front of Spark's own Avro, see AVRO_LIMIT.
-        "spark.driver.extraClassPath": str(avro[0]),
-        "spark.executor.extraClassPath": str(avro[0]),
+        "spark.driver.extraClassPath": str(modules[0][0]),
+        "spark.executor.extraClassPath": str(modules[0][0]),
     }
     if (archive := jars_folder / CLASS_ARCHIVE).exists():
         conf["spark.driver.extraJavaOptions"] += f' "-XX:SharedArchiveFile={archive}" {ARCHIVE_OPTIONS}'

@@ -114,7 +114,7 @@ def is_class(name: str) -> bool:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the function that calls classes known to the session; `jars/store` has it."""
+    """Make the function that calls classes known to the session; `jars/values` has it."""
     spark.udf.registerJavaFunction(_FUNCTION, _JAVA, _ANSWER)
 
 
@@ -122,7 +122,7 @@ def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> 
     """Check that a class can be used.
 
     Raises:
-        ConfigError: `jars/store` or the class is not there, or it is no Deserializer, or refuses `config`.
+        ConfigError: `jars/values` or the class is not there, or it is no Deserializer, or refuses `config`.
     """
     remedy = (
         "the class's jar in spark.jars (on Databricks: a library of the cluster), and deserializer_config"

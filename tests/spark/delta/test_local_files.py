@@ -52,7 +52,7 @@ def test_only_a_file_system_without_hard_links_is_told_as_one(
 ):
     """By reflection: such file systems, full ones and those that lose a folder need root."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    files = loader.loadClass("io.topiclake.store.LocalFiles")
+    files = loader.loadClass("io.topiclake.store.files.LocalFiles")
     (link,) = [method for method in files.getDeclaredMethods() if method.getName() == "refused"]
     link.setAccessible(True)
     target = jvm.java.nio.file.Path.of(

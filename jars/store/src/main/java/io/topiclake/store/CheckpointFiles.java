@@ -1,6 +1,12 @@
 package io.topiclake.store;
 
 import io.delta.storage.internal.S3LogStoreUtil;
+import io.topiclake.store.cache.Bytes;
+import io.topiclake.store.cache.CachingS3A;
+import io.topiclake.store.cache.ListingCache;
+import io.topiclake.store.files.Conditions;
+import io.topiclake.store.files.LocalFiles;
+import io.topiclake.store.files.S3Files;
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -79,7 +85,7 @@ public class CheckpointFiles implements CheckpointFileManager {
     if (own != null) {
       return own.createAtomic(path, overwriteIfPossible);
     }
-    return Thrower.of(() -> createOnS3(path, overwriteIfPossible));
+    return Unchecked.of(() -> createOnS3(path, overwriteIfPossible));
   }
 
   private Upload createOnS3(Path path, boolean overwrite) throws IOException {
@@ -93,7 +99,7 @@ public class CheckpointFiles implements CheckpointFileManager {
 
   @Override
   public FSDataInputStream open(Path path) {
-    return own != null ? own.open(path) : Thrower.of(() -> openOnS3(path));
+    return own != null ? own.open(path) : Unchecked.of(() -> openOnS3(path));
   }
 
   private FSDataInputStream openOnS3(Path path) throws IOException {
@@ -115,7 +121,7 @@ public class CheckpointFiles implements CheckpointFileManager {
 
   @Override
   public FileStatus[] list(Path path, PathFilter filter) {
-    return own != null ? own.list(path, filter) : Thrower.of(() -> listOnS3(path, filter));
+    return own != null ? own.list(path, filter) : Unchecked.of(() -> listOnS3(path, filter));
   }
 
   /** A folder without files does not exist on S3: it is empty. */
@@ -141,7 +147,7 @@ public class CheckpointFiles implements CheckpointFileManager {
 
   @Override
   public boolean exists(Path path) {
-    return own != null ? own.exists(path) : Thrower.of(() -> existsOnS3(path));
+    return own != null ? own.exists(path) : Unchecked.of(() -> existsOnS3(path));
   }
 
   private boolean existsOnS3(Path path) throws IOException {
@@ -152,11 +158,11 @@ public class CheckpointFiles implements CheckpointFileManager {
     if (isLog && path.equals(folder)) {
       return true;
     }
-    RememberingS3A remembering = RememberingS3A.behind(fs);
+    CachingS3A remembering = CachingS3A.behind(fs);
     if (remembering != null && remembering.hadNoState(path)) {
       return false;
     }
-    return Recent.isKept(path) && !Recent.isMetadata(path) ? fs.isDirectory(path) : fs.exists(path);
+    return ListingCache.isKept(path) && !ListingCache.isMetadata(path) ? fs.isDirectory(path) : fs.exists(path);
   }
 
   @Override
@@ -164,7 +170,7 @@ public class CheckpointFiles implements CheckpointFileManager {
     if (own != null) {
       own.delete(path);
     } else {
-      Thrower.of(() -> deleteOnS3(path));
+      Unchecked.of(() -> deleteOnS3(path));
     }
   }
 
@@ -195,7 +201,7 @@ public class CheckpointFiles implements CheckpointFileManager {
   }
 
   private FileStatus[] listed() throws IOException {
-    RememberingS3A remembering = RememberingS3A.behind(fs);
+    CachingS3A remembering = CachingS3A.behind(fs);
     if (remembering != null) {
       return remembering.numbered(folder);
     }
@@ -246,7 +252,7 @@ public class CheckpointFiles implements CheckpointFileManager {
       long now = System.currentTimeMillis();
       FileStatus made =
           new FileStatus(length, false, 1, fs.getDefaultBlockSize(path), now, fs.makeQualified(path));
-      RememberingS3A remembering = RememberingS3A.behind(fs);
+      CachingS3A remembering = CachingS3A.behind(fs);
       if (remembering != null) {
         remembering.made(made);
       }
@@ -262,7 +268,7 @@ public class CheckpointFiles implements CheckpointFileManager {
       }
       // Not by its content: another query's may be the same.
       if (!S3Files.hasMark(fs, path, mark)) {
-        RememberingS3A remembering = RememberingS3A.behind(fs);
+        CachingS3A remembering = CachingS3A.behind(fs);
         if (remembering != null) {
           remembering.surprised();
         }

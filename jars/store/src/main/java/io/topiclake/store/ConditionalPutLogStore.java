@@ -2,6 +2,8 @@ package io.topiclake.store;
 
 import io.delta.storage.HadoopFileSystemLogStore;
 import io.delta.storage.internal.S3LogStoreUtil;
+import io.topiclake.store.cache.CachingS3A;
+import io.topiclake.store.files.S3Files;
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -37,7 +39,7 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
     try {
       stream.write(content);
       stream.close();
-      RememberingS3A remembering = RememberingS3A.behind(fs);
+      CachingS3A remembering = CachingS3A.behind(fs);
       if (remembering != null) {
         remembering.wrote(path, content);
       }
@@ -48,7 +50,7 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
         throw error;
       }
       if (!Arrays.equals(content, read(fs, path))) {
-        RememberingS3A remembering = RememberingS3A.behind(fs);
+        CachingS3A remembering = CachingS3A.behind(fs);
         if (remembering != null) {
           remembering.surprised();
         }
@@ -65,7 +67,7 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
     if (found.length == 0 && !fs.exists(path.getParent())) {
       throw new FileNotFoundException("there is no folder " + path.getParent());
     }
-    RememberingS3A remembering = RememberingS3A.behind(fs);
+    CachingS3A remembering = CachingS3A.behind(fs);
     if (remembering != null) {
       Arrays.stream(found).forEach(remembering::listed);
     }

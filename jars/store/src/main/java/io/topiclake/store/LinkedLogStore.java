@@ -1,6 +1,7 @@
 package io.topiclake.store;
 
 import io.delta.storage.HadoopFileSystemLogStore;
+import io.topiclake.store.files.LocalFiles;
 import java.io.IOException;
 import java.util.Iterator;
 import org.apache.hadoop.conf.Configuration;

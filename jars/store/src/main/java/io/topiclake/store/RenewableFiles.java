@@ -1,5 +1,6 @@
 package io.topiclake.store;
 
+import io.topiclake.store.cache.CachingS3A;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.URI;
@@ -44,7 +45,7 @@ public class RenewableFiles extends FilterFileSystem {
           "wasbs", "org.apache.hadoop.fs.azure.NativeAzureFileSystem$Secure",
           "abfs", "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
           "abfss", "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
-          "s3a", RememberingS3A.class.getName());
+          "s3a", CachingS3A.class.getName());
 
   /** With an account's key, the first file would make a container that is missing, or whose name is wrong. */
   private static final Set<String> MAKE_CONTAINERS = Set.of("wasb", "wasbs");
@@ -85,7 +86,7 @@ public class RenewableFiles extends FilterFileSystem {
       real = next;
       users.forEach(user -> user.fs = next);
       if (before != null) {
-        LATER.execute(() -> Thrower.of(() -> close(before)));
+        LATER.execute(() -> Unchecked.of(() -> close(before)));
       }
     }
 

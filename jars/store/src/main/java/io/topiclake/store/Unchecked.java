@@ -3,8 +3,8 @@ package io.topiclake.store;
 import java.io.IOException;
 
 /** Lets Scala's callers, which know no checked exceptions, see them as they are. */
-final class Thrower {
-  private Thrower() {}
+final class Unchecked {
+  private Unchecked() {}
 
   interface Call<T> {
     T run() throws IOException;
@@ -14,7 +14,7 @@ final class Thrower {
     try {
       return call.run();
     } catch (IOException error) {
-      throw Thrower.<RuntimeException>thrown(error);
+      throw Unchecked.<RuntimeException>thrown(error);
     }
   }
 

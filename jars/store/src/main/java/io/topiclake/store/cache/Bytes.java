@@ -1,11 +1,11 @@
-package io.topiclake.store;
+package io.topiclake.store.cache;
 
 import java.io.EOFException;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSInputStream;
 
 /** A file in memory. */
-final class Bytes extends FSInputStream {
+public final class Bytes extends FSInputStream {
   private final byte[] content;
   private int position;
 
@@ -13,7 +13,7 @@ final class Bytes extends FSInputStream {
     this.content = content;
   }
 
-  static FSDataInputStream stream(byte[] content) {
+  public static FSDataInputStream stream(byte[] content) {
     return new FSDataInputStream(new Bytes(content));
   }
 

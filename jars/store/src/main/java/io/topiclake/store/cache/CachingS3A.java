@@ -1,4 +1,4 @@
-package io.topiclake.store;
+package io.topiclake.store.cache;
 
 import io.delta.storage.internal.S3LogStoreUtil;
 import java.io.FileNotFoundException;
@@ -37,9 +37,9 @@ import org.apache.hadoop.util.functional.RemoteIterators;
  * <p>Spark and Delta each ask for the length of a data file that they have just written, S3A asks for that of a
  * commit before it reads it, though the listing has told, and Delta reads the same commits with each batch. All
  * of them are made once, under a name that is never used again. What is overwritten (`_last_checkpoint`, a
- * stream's files) is always asked for, but for what {@link Recent} says.
+ * stream's files) is always asked for, but for what {@link ListingCache} says.
  */
-public class RememberingS3A extends S3AFileSystem {
+public class CachingS3A extends S3AFileSystem {
   private static final Pattern DATA = Pattern.compile("part-.*\\.parquet");
   private static final Pattern OURS = Pattern.compile("part-.*\\.json");
   private static final Pattern COMMIT = Pattern.compile("\\d{20}\\.json");
@@ -67,12 +67,12 @@ public class RememberingS3A extends S3AFileSystem {
           });
 
   private final CommitBytes commits = new CommitBytes();
-  private final Recent recent = new Recent();
+  private final ListingCache recent = new ListingCache();
 
   /** Return the one behind `fs`; null where there is none. */
-  static RememberingS3A behind(FileSystem fs) {
+  public static CachingS3A behind(FileSystem fs) {
     FileSystem real = fs instanceof FilterFileSystem front ? front.getRawFileSystem() : fs;
-    return real instanceof RememberingS3A remembering ? remembering : null;
+    return real instanceof CachingS3A remembering ? remembering : null;
   }
 
   @Override
@@ -88,15 +88,15 @@ public class RememberingS3A extends S3AFileSystem {
     if (isInAbsent(whole)) {
       throw new FileNotFoundException("No such file or directory: " + whole);
     }
-    if (!Recent.isKept(whole)) {
+    if (!ListingCache.isKept(whole)) {
       return remembered(super.getFileStatus(whole));
     }
     return seen(whole).there(whole);
   }
 
   /** Ask for a folder first: S3A looks for a file first, and takes two calls. */
-  private Recent.Seen seen(Path whole) throws IOException {
-    Recent.Seen before = recent.get(whole);
+  private ListingCache.Seen seen(Path whole) throws IOException {
+    ListingCache.Seen before = recent.get(whole);
     if (before != null) {
       return before;
     }
@@ -105,20 +105,20 @@ public class RememberingS3A extends S3AFileSystem {
       return recent.putAbsent(whole);
     }
     lookAround(whole);
-    Recent.Seen now = recent.get(whole);
+    ListingCache.Seen now = recent.get(whole);
     if (now != null) {
       return now;
     }
-    if (Recent.isMetadata(whole)) {
+    if (ListingCache.isMetadata(whole)) {
       return seenFile(whole);
     }
-    if (Recent.isPlainLog(whole)) {
+    if (ListingCache.isPlainLog(whole)) {
       return seenListed(whole);
     }
     if (DELTA_LOG.equals(whole.getName()) ? isLog(whole) : super.isDirectory(whole)) {
       return recent.putFolder(whole);
     }
-    boolean isFile = !Recent.isReserved(whole) && super.isFile(whole);
+    boolean isFile = !ListingCache.isReserved(whole) && super.isFile(whole);
     return isFile ? recent.put(super.getFileStatus(whole)) : recent.putAbsent(whole);
   }
 
@@ -142,11 +142,11 @@ public class RememberingS3A extends S3AFileSystem {
 
   /** Who asks for a part of a checkpoint asks for the others next; one call tells all, if it is not too large. */
   private void lookAround(Path whole) throws IOException {
-    Path root = Recent.checkpointOf(whole);
+    Path root = ListingCache.checkpointOf(whole);
     if (root == null || root.isRoot() || recent.isLarge(root)) {
       return;
     }
-    try (Recent.Look look = recent.look(root)) {
+    try (ListingCache.Look look = recent.look(root)) {
       List<FileStatus> found = firstBelow(root, root);
       if (found.size() > PAGE) {
         recent.putLarge(root);
@@ -177,11 +177,11 @@ public class RememberingS3A extends S3AFileSystem {
 
   /** Tell whether this would stand in a folder whose files are known. */
   private boolean isInLog(Path whole) {
-    Recent.Seen above = whole.isRoot() ? null : recent.get(whole.getParent());
+    ListingCache.Seen above = whole.isRoot() ? null : recent.get(whole.getParent());
     return above != null && above.listing() != null;
   }
 
-  private Recent.Seen seenFile(Path whole) throws IOException {
+  private ListingCache.Seen seenFile(Path whole) throws IOException {
     try {
       return recent.put(super.getFileStatus(whole));
     } catch (FileNotFoundException none) {
@@ -190,9 +190,9 @@ public class RememberingS3A extends S3AFileSystem {
   }
 
   /** Who asks for such a folder lists it next; one call tells both. */
-  private Recent.Seen seenListed(Path whole) throws IOException {
+  private ListingCache.Seen seenListed(Path whole) throws IOException {
     FileStatus[] found = S3LogStoreUtil.s3ListFromArray(this, new Path(whole, "0"), whole);
-    if (found.length > 0 && Stream.of(found).allMatch(file -> Recent.isOfLog(whole, file.getPath()))) {
+    if (found.length > 0 && Stream.of(found).allMatch(file -> ListingCache.isOfLog(whole, file.getPath()))) {
       return recent.putListing(whole, found);
     }
     // Somebody's own folder of that name, or none.
@@ -214,7 +214,7 @@ public class RememberingS3A extends S3AFileSystem {
   @Override
   public boolean exists(Path path) throws IOException {
     Path whole = makeQualified(path);
-    if (!Recent.isKept(whole)) {
+    if (!ListingCache.isKept(whole)) {
       return known.containsKey(whole)
           || inLog(whole) != null
           || !isInAbsent(whole) && super.exists(path);
@@ -225,16 +225,16 @@ public class RememberingS3A extends S3AFileSystem {
   @Override
   public boolean isDirectory(Path path) throws IOException {
     Path whole = makeQualified(path);
-    if (!Recent.isKept(whole)) {
+    if (!ListingCache.isKept(whole)) {
       return super.isDirectory(path);
     }
-    if (Recent.isMetadata(whole) || Recent.isListed(whole)) {
+    if (ListingCache.isMetadata(whole) || ListingCache.isListed(whole)) {
       return seen(whole).isFolder();
     }
     if (isInLog(whole)) {
       return false;
     }
-    Recent.Seen before = recent.get(whole);
+    ListingCache.Seen before = recent.get(whole);
     if (before != null) {
       return before.isFolder();
     }
@@ -248,7 +248,7 @@ public class RememberingS3A extends S3AFileSystem {
   /** Such folders come with the files in them. */
   @Override
   public boolean mkdirs(Path path, FsPermission permission) throws IOException {
-    if (Recent.isReserved(path)) {
+    if (ListingCache.isReserved(path)) {
       return true;
     }
     boolean isThere = super.mkdirs(path, permission);
@@ -258,7 +258,7 @@ public class RememberingS3A extends S3AFileSystem {
 
   @Override
   public FileStatus[] listStatus(Path path) throws IOException {
-    Recent.Seen before = recent.get(makeQualified(path));
+    ListingCache.Seen before = recent.get(makeQualified(path));
     if (before != null && before.listing() != null) {
       return before.listing().clone();
     }
@@ -279,11 +279,11 @@ public class RememberingS3A extends S3AFileSystem {
 
   /** Return a file of a query's log that was made or listed moments ago; null where it must be asked. */
   private FileStatus inLog(Path whole) throws IOException {
-    Recent.Seen made = Recent.isInLog(whole) ? recent.get(whole) : null;
+    ListingCache.Seen made = ListingCache.isInLog(whole) ? recent.get(whole) : null;
     if (made != null && made.status() != null) {
       return made.status();
     }
-    Recent.Seen there = Recent.isInLog(whole) ? seen(whole.getParent()) : null;
+    ListingCache.Seen there = ListingCache.isInLog(whole) ? seen(whole.getParent()) : null;
     if (there == null || there.listing() == null) {
       return null;
     }
@@ -295,13 +295,13 @@ public class RememberingS3A extends S3AFileSystem {
 
   /** Tell whether the folder of a query's log was not there a moment ago. */
   private boolean isInAbsent(Path whole) throws IOException {
-    return Recent.isInLog(whole) && seen(whole.getParent()).status() == null;
+    return ListingCache.isInLog(whole) && seen(whole.getParent()).status() == null;
   }
 
   /** Return the files of a query's log. */
-  FileStatus[] numbered(Path folder) throws IOException {
+  public FileStatus[] numbered(Path folder) throws IOException {
     Path whole = makeQualified(folder);
-    Recent.Seen before = recent.get(whole);
+    ListingCache.Seen before = recent.get(whole);
     if (before == null || before.status() != null && before.listing() == null) {
       return filesIn(whole);
     }
@@ -311,12 +311,12 @@ public class RememberingS3A extends S3AFileSystem {
   @Override
   public RemoteIterator<LocatedFileStatus> listFiles(Path path, boolean recursive) throws IOException {
     Path whole = makeQualified(path);
-    FileStatus[] log = Recent.isListed(whole) ? seen(whole).listing() : null;
+    FileStatus[] log = ListingCache.isListed(whole) ? seen(whole).listing() : null;
     if (log != null) {
       return RemoteIterators.mappingRemoteIterator(
           RemoteIterators.remoteIteratorFromArray(log), this::located);
     }
-    FileStatus file = Recent.isMetadata(whole) ? seen(whole).status() : inLog(whole);
+    FileStatus file = ListingCache.isMetadata(whole) ? seen(whole).status() : inLog(whole);
     if (file == null || !file.isFile()) {
       return super.listFiles(path, recursive);
     }
@@ -326,11 +326,11 @@ public class RememberingS3A extends S3AFileSystem {
   @Override
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
     Path whole = makeQualified(path);
-    Recent.Seen hint = recent.takeHint(whole);
+    ListingCache.Seen hint = recent.takeHint(whole);
     if (hint != null) {
       return FutureIOSupport.awaitFuture(super.openFile(path).withFileStatus(hint.there(whole)).build());
     }
-    boolean isKnown = known.containsKey(whole) || inLog(whole) != null || Recent.isMetadata(whole);
+    boolean isKnown = known.containsKey(whole) || inLog(whole) != null || ListingCache.isMetadata(whole);
     return isKnown ? FutureIOSupport.awaitFuture(openFile(path).build()) : super.open(path, bufferSize);
   }
 
@@ -342,14 +342,14 @@ public class RememberingS3A extends S3AFileSystem {
     if (status == null) {
       status = inLog(whole);
     }
-    if (status == null && Recent.isMetadata(whole)) {
+    if (status == null && ListingCache.isMetadata(whole)) {
       status = untagged(recent.get(whole));
     }
     return status != null ? builder.withFileStatus(status) : builder;
   }
 
   /** Without its entity tag S3A does not refuse a file that was made anew elsewhere: all ids are equally long. */
-  private static FileStatus untagged(Recent.Seen seen) {
+  private static FileStatus untagged(ListingCache.Seen seen) {
     FileStatus file = seen == null ? null : seen.status();
     if (file == null || !file.isFile() || file.getLen() != ID_LENGTH) {
       return null;
@@ -362,7 +362,7 @@ public class RememberingS3A extends S3AFileSystem {
   public CompletableFuture<FSDataInputStream> openFileWithOptions(Path path, OpenFileParameters options)
       throws IOException {
     Path whole = makeQualified(path);
-    byte[] content = Recent.isMetadata(whole) ? idOf(whole, options) : logged(whole, options);
+    byte[] content = ListingCache.isMetadata(whole) ? idOf(whole, options) : logged(whole, options);
     if (content != null) {
       return CompletableFuture.completedFuture(Bytes.stream(content));
     }
@@ -399,12 +399,12 @@ public class RememberingS3A extends S3AFileSystem {
 
   /** Return what stands in a file of a query's log that was listed; null where it was not, or is large. */
   private byte[] logged(Path whole, OpenFileParameters options) throws IOException {
-    boolean isListed = Recent.isInLog(whole) && options.getStatus() instanceof S3AFileStatus;
+    boolean isListed = ListingCache.isInLog(whole) && options.getStatus() instanceof S3AFileStatus;
     if (!isListed || options.getStatus().getLen() > Checkpoints.LARGEST) {
       return null;
     }
     S3AFileStatus status = (S3AFileStatus) options.getStatus();
-    byte[] content = recent.checkpoints.open(Recent.checkpointOf(whole.getParent()), whole, status);
+    byte[] content = recent.checkpoints.open(ListingCache.checkpointOf(whole.getParent()), whole, status);
     if (content == null) {
       content = fetched(whole, options, status);
       recent.checkpoints.fetched(whole, status, content);
@@ -468,7 +468,7 @@ public class RememberingS3A extends S3AFileSystem {
   }
 
   /** Remember a commit that this process made, whole, with its content. */
-  void wrote(Path path, byte[] content) {
+  public void wrote(Path path, byte[] content) {
     Path whole = makeQualified(path);
     recent.made(whole);
     if (isCommit(whole)) {
@@ -478,22 +478,22 @@ public class RememberingS3A extends S3AFileSystem {
   }
 
   /** Tell whether a checkpoint that was listed moments ago had no state. */
-  boolean hadNoState(Path path) {
+  public boolean hadNoState(Path path) {
     return recent.checkpoints.hadNoState(makeQualified(path));
   }
 
   /** Note what was made without `create`. */
-  void made(FileStatus file) {
+  public void made(FileStatus file) {
     recent.made(file);
   }
 
   /** Forget what was seen: another process was faster. */
-  void surprised() {
+  public void surprised() {
     recent.clear();
   }
 
   /** Remember what the store tells of a file. */
-  FileStatus listed(FileStatus status) {
+  public FileStatus listed(FileStatus status) {
     recent.there(status.getPath());
     commits.listed(status);
     return remembered(status);
@@ -515,7 +515,7 @@ public class RememberingS3A extends S3AFileSystem {
     return isCommit(path)
         || DATA.matcher(name).matches()
         || CHECKSUM.matcher(name).matches()
-        || Recent.isOurs(path.getParent()) && OURS.matcher(name).matches();
+        || ListingCache.isOurs(path.getParent()) && OURS.matcher(name).matches();
   }
 
   /** A file whose length is known once it is closed. */

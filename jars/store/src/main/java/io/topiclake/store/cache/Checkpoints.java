@@ -1,4 +1,4 @@
-package io.topiclake.store;
+package io.topiclake.store.cache;
 
 import java.nio.charset.StandardCharsets;
 import java.util.Collections;

@@ -1,4 +1,4 @@
-package io.topiclake.store;
+package io.topiclake.store.cache;
 
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;

@@ -1,4 +1,4 @@
-package io.topiclake.store;
+package io.topiclake.store.cache;
 
 import java.io.FileNotFoundException;
 import java.util.ArrayList;
@@ -20,7 +20,7 @@ import org.apache.hadoop.fs.Path;
  * which must be seen at once; one that is gone fails when its newest file is read; and a batch that another query
  * has begun is refused by the store when it is written again.
  */
-final class Recent {
+public final class ListingCache {
   /** Names that Delta and Spark give to folders only. */
   private static final Set<String> RESERVED = Set.of("_delta_log", "_staged_commits", "_spark_metadata");
 
@@ -108,7 +108,7 @@ final class Recent {
     return RESERVED.contains(path.getName());
   }
 
-  static boolean isMetadata(Path path) {
+  public static boolean isMetadata(Path path) {
     return METADATA.equals(path.getName());
   }
 
@@ -154,7 +154,7 @@ final class Recent {
     return folder != null && isListed(folder) && isOfLog(folder, path);
   }
 
-  static boolean isKept(Path path) {
+  public static boolean isKept(Path path) {
     return isReserved(path) || isListed(path) || isMetadata(path) || STATE.equals(path.getName());
   }
 

@@ -1,4 +1,4 @@
-package io.topiclake.store;
+package io.topiclake.store.cache;
 
 import java.util.Collection;
 import java.util.HashSet;

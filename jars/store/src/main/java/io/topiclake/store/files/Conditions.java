@@ -1,4 +1,4 @@
-package io.topiclake.store;
+package io.topiclake.store.files;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -12,7 +12,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /** Whether a store keeps to `If-None-Match`: some that speak S3 take no notice, and overwrite. */
-final class Conditions {
+public final class Conditions {
   private static final String PROBE = "_topiclake_probe";
   private static final byte[] CONTENT =
       "Topiclake writes this file twice: a store that allows it would overwrite commits.\n"
@@ -66,7 +66,7 @@ final class Conditions {
   }
 
   /** Leave what the next start finds where it looks first: one try tells then. */
-  static void prepare(FileSystem fs, Path folder) throws IOException {
+  public static void prepare(FileSystem fs, Path folder) throws IOException {
     if (isAsked(fs) && PROBED.add(folder)) {
       isRefused(fs, new Path(folder, PROBE));
     }

@@ -1,4 +1,4 @@
-package io.topiclake.store;
+package io.topiclake.store.files;
 
 import static java.nio.file.StandardOpenOption.CREATE_NEW;
 import static java.nio.file.StandardOpenOption.WRITE;
@@ -15,8 +15,8 @@ import java.util.Set;
 import java.util.UUID;
 
 /** How files are made in local folders at once, and so that one process of several wins. */
-final class LocalFiles {
-  static final String SCHEME = "file";
+public final class LocalFiles {
+  public static final String SCHEME = "file";
 
   /** EPERM, EOPNOTSUPP, ENOSYS, EXDEV and EMLINK; Java keeps of an error its text only. */
   private static final Set<String> NO_LINKS =
@@ -34,7 +34,7 @@ final class LocalFiles {
    *
    * @throws FileAlreadyExistsException without `overwrite`: there is one of this name.
    */
-  static void write(org.apache.hadoop.fs.Path path, byte[] content, boolean overwrite) throws IOException {
+  public static void write(org.apache.hadoop.fs.Path path, byte[] content, boolean overwrite) throws IOException {
     Path target = Path.of(path.toUri().getPath());
     Path whole = target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + ".tmp");
     try {

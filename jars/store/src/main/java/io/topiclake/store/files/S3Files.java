@@ -1,4 +1,4 @@
-package io.topiclake.store;
+package io.topiclake.store.files;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -9,8 +9,8 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /** How files are made on S3 with one call, and so that one writer of several wins. */
-final class S3Files {
-  static final String SCHEME = "s3a";
+public final class S3Files {
+  public static final String SCHEME = "s3a";
 
   /** Hadoop's name for `If-None-Match: *`: S3 itself refuses an object that is there when the upload ends. */
   private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
@@ -27,12 +27,12 @@ final class S3Files {
   private S3Files() {}
 
   /** Begin a file that appears, whole, when the stream is closed. */
-  static FSDataOutputStream create(FileSystem fs, Path path, boolean overwrite) throws IOException {
+  public static FSDataOutputStream create(FileSystem fs, Path path, boolean overwrite) throws IOException {
     return create(fs, path, overwrite, null);
   }
 
   /** The same, with a mark that tells whose it is; null for none. */
-  static FSDataOutputStream create(FileSystem fs, Path path, boolean overwrite, String mark)
+  public static FSDataOutputStream create(FileSystem fs, Path path, boolean overwrite, String mark)
       throws IOException {
     if (!overwrite) {
       Conditions.require(fs, path.getParent());
@@ -55,7 +55,7 @@ final class S3Files {
   }
 
   /** Tell whether a file that is there is the one with this mark. */
-  static boolean hasMark(FileSystem fs, Path path, String mark) throws IOException {
+  public static boolean hasMark(FileSystem fs, Path path, String mark) throws IOException {
     try {
       byte[] found = fs.getXAttrs(path).get(HEADER + MARK);
       return found != null && mark.equals(new String(found, StandardCharsets.UTF_8));
@@ -65,7 +65,7 @@ final class S3Files {
   }
 
   /** Tell whether an upload failed since the object was there (412), or is being made by another (409). */
-  static boolean isTaken(IOException error) {
+  public static boolean isTaken(IOException error) {
     for (Throwable cause = error; cause != null; cause = cause.getCause()) {
       String told = String.valueOf(cause.getMessage());
       if (told.contains("Status Code: 412") || told.contains("Status Code: 409")) {
