@@ -50,6 +50,11 @@ def load_settings(
 
     Raises:
         ConfigError: A file, key, value or environment variable is missing, unknown or of the wrong type.
+
+    Example:
+        >>> settings = tl.load_settings(
+        ...     "readings", dbutils.widgets.getAll(), secrets=dbutils.secrets.get, conf=conf
+        ... )
     """
     given = {key: value for key, value in parameters.items() if value not in UNSET}
     for key in CODE_KEYS:

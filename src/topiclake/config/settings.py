@@ -31,7 +31,15 @@ class StateSettings(Section):
 
 
 class Settings(Section):
-    """The whole configuration of one pipeline."""
+    """The whole configuration of one pipeline.
+
+    Example:
+        >>> settings = tl.load_settings("readings", {"env": "local", "trigger": "10 seconds"}, conf=conf)
+        >>> settings.pipeline.topic, settings.pipeline.trigger
+        ('readings', '10 seconds')
+        >>> isinstance(settings, tl.Settings)
+        True
+    """
 
     env: str
     name: str

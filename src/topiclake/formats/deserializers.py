@@ -44,6 +44,13 @@ def deserializer(function: _Function) -> _Function:
 
     Returns:
         The function itself.
+
+    Example:
+        >>> @tl.deserializer
+        ... def comma_separated(values):
+        ...     return [dict(zip(("sensor", "celsius"), value.decode().split(","))) for value in values]
+        >>> comma_separated([b"boiler,81"])
+        [{'sensor': 'boiler', 'celsius': '81'}]
     """
     setattr(function, _MARK, True)
     return function

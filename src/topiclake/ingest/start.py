@@ -53,6 +53,12 @@ def start_ingest(spark: SparkSession, settings: Settings) -> StreamingQuery:
         OffsetsLostError: Kafka lost what the checkpoint has not read; names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         DecodeError: Inside the query, in mode FAILFAST.
+
+    Example:
+        >>> query = tl.start_ingest(spark, settings)
+        >>> tl.await_caught_up(query, settings.pipeline.trigger)
+        >>> tl.create_view(spark, settings).count()
+        4
     """
     to = targets.target(settings)
     if not settings.pipeline.has_table_for_each:

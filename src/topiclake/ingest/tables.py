@@ -54,7 +54,12 @@ class RunSummary:
 
 
 def table_path(settings: Settings) -> str:
-    """Return the address of the pipeline's table, as Spark reads it."""
+    """Return the address of the pipeline's table, as Spark reads it.
+
+    Example:
+        >>> spark.read.format("delta").load(tl.table_path(settings)).count()
+        4
+    """
     return mount.resolve(settings.storage, settings.only_topic().pipeline.table_path)
 
 
@@ -83,6 +88,12 @@ def create_view(
 
     Raises:
         StorageError: There is no table yet and no `columns`, or the storage refuses to show it.
+
+    Example:
+        >>> tl.create_view(spark, settings).count()
+        4
+        >>> spark.sql("SELECT sensor FROM readings WHERE celsius > 80").collect()
+        [Row(sensor='boiler')]
     """
     shown = path or settings.only_topic().pipeline.table_path
     table, view = mount.resolve(settings.storage, shown), name or settings.pipeline.view
@@ -105,12 +116,22 @@ def create_view(
 
 
 def table_history(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Return the commits of the pipeline's table, newest first; columns as in `delta.history`."""
+    """Return the commits of the pipeline's table, newest first; columns as in `delta.history`.
+
+    Example:
+        >>> tl.table_history(spark, settings).orderBy("version").select("operation").first()
+        Row(operation='CREATE TABLE')
+    """
     return delta.history(spark, table_path(settings))
 
 
 def paused_topics(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Return what paused topics have missed and not got yet; columns as `paused_topics.LEDGER_SCHEMA`."""
+    """Return what paused topics have missed and not got yet; columns as `paused_topics.LEDGER_SCHEMA`.
+
+    Example:
+        >>> tl.paused_topics(spark, settings).count()
+        0
+    """
     ledger = mount.resolve(settings.storage, settings.pipeline.paused_path)
     missed = waiting(spark, ledger)
     if missed is None:
@@ -123,7 +144,14 @@ def summarize(
     settings: Settings,
     query: Any,  # noqa: ANN401 (StreamingQuery, classic or Connect)
 ) -> RunSummary:
-    """Count what this run appended and quarantined, from the tables themselves."""
+    """Count what this run appended and quarantined, from the tables themselves.
+
+    Example:
+        >>> query = tl.start_ingest(spark, settings)
+        >>> tl.await_caught_up(query, settings.pipeline.trigger)
+        >>> tl.summarize(spark, settings, query).rows_written
+        4
+    """
     table = table_path(settings)
     quarantine = quarantine_path(settings)
     view = delta.read(spark, table).drop(KAFKA_COLUMN)

@@ -106,6 +106,10 @@ def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int, *, compacted
     Raises:
         KafkaError: The broker cannot be reached, refuses the login, or refuses to create it; or the topic is
             there and not compacted, as was asked for.
+
+    Example:
+        >>> tl.ensure_topic(settings.kafka, "sensors", 2)
+        2
     """
     topics = _topics(kafka)
     client = AdminClient(client_settings(kafka))

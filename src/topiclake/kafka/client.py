@@ -53,7 +53,15 @@ def _login(kafka: KafkaSettings) -> tuple[str, str]:
 
 
 def client_settings(kafka: KafkaSettings) -> dict[str, Any]:
-    """Return the settings of a confluent-kafka client: producer, consumer or administrator."""
+    """Return the settings of a confluent-kafka client: producer, consumer or administrator.
+
+    Example:
+        >>> from confluent_kafka import Consumer
+        >>> consumer = Consumer(tl.client_settings(settings.kafka) | {"group.id": "look"})
+        >>> "readings" in consumer.list_topics(timeout=30).topics
+        True
+        >>> consumer.close()
+    """
     client: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap_servers,
         "security.protocol": kafka.security_protocol,

@@ -109,6 +109,12 @@ def write_topic(
         ConfigError: A column is missing or of the wrong type, or the topic is named twice or not at all.
         TopicNotFoundError: `topic` is not there.
         KafkaError: The broker cannot be used or does not take all records; what it took stays.
+
+    Example:
+        >>> tl.ensure_topic(settings.kafka, "readings-text", 1)
+        1
+        >>> records = tl.create_view(spark, settings).selectExpr("to_json(struct(*)) AS value")
+        >>> tl.write_topic(records, settings, topic="readings-text", write_id="2026-03-01")
     """
     require_columns(records, topic, id_columns)
     Writer.from_settings(settings, topic, id_columns).write(records, write_id)
@@ -244,6 +250,10 @@ def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFra
 
     Raises:
         ConfigError: A column is missing, or a stream has no `within`.
+
+    Example:
+        >>> tl.drop_duplicates(tl.read_batch(spark, settings)).count()
+        5
     """
     if missing := [
         name for name in ("topic", "partition", "offset", "headers") if name not in records.columns

@@ -253,6 +253,12 @@ def monitor_queries(
 
     Raises:
         sqlite3.Error: The file cannot be used.
+
+    Example:
+        >>> monitor = tl.monitor_queries(spark, folder / "reports.db")
+        >>> query = tl.start_ingest(spark, settings)
+        >>> tl.await_caught_up(query, "availableNow")
+        >>> tl.stop_monitoring(spark, monitor)
     """
     name = source or str(spark.conf.get("spark.app.name", ""))
     monitor = QueryMonitor(Path(file), name, redact, days, jvm)
@@ -265,7 +271,12 @@ def monitor_queries(
 
 
 def stop_monitoring(spark: SparkSession, monitor: QueryMonitor) -> None:
-    """End what `monitor_queries` began, with the last reports of queries that have ended."""
+    """End what `monitor_queries` began, with the last reports of queries that have ended.
+
+    Example:
+        >>> monitor = tl.monitor_queries(spark, folder / "other_reports.db")
+        >>> tl.stop_monitoring(spark, monitor)
+    """
     monitor.await_ends({str(query.runId) for query in spark.streams.active})
     spark.streams.removeListener(monitor)
     monitor.close()

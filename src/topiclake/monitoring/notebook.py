@@ -32,6 +32,12 @@ def show_progress(query: StreamingQuery) -> None:
 
     Args:
         query: A running query; one that has ended is drawn once.
+
+    Example:
+        >>> query = tl.start_ingest(spark, settings)
+        >>> tl.await_caught_up(query, "availableNow")
+        >>> tl.show_progress(query)
+        readings: ended...
     """
     drawing = _Drawing(query, _cell_output() or _print_line)
     drawing.draw()

@@ -58,6 +58,12 @@ class SchemaRegistry:
         timeout: Seconds until one request counts as failed.
         login: Reads username and password anew, after the registry refused them; not pickled.
         clock: That of patience, limits and memory.
+
+    Example:
+        >>> registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
+        >>> schema = '{"type": "record", "name": "Sensor", "fields": [{"name": "id", "type": "string"}]}'
+        >>> registry.register("sensors-value", schema) == registry.latest("sensors-value").schema_id
+        True
     """
 
     url: str

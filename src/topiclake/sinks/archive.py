@@ -178,6 +178,11 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
         TopicNotFoundError, SubjectNotFoundError: Named, with names that are there.
         ConfigError, KafkaError, SchemaRegistryError, StorageError: Something cannot be used.
         DecodeError: A batch that an earlier run began holds a record that is not right.
+
+    Example:
+        >>> trips = tl.load_settings("trips", {"env": "local"}, conf=conf)
+        >>> archive = tl.start_archive(spark, trips)
+        >>> archive.await_caught_up()
     """
     settings = settings.only_topic()
     if settings.pipeline.mode != "FAILFAST":

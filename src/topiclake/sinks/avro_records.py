@@ -206,6 +206,11 @@ def propose_schemas(
     Raises:
         ConfigError: A column has no form in Avro, or none that the schema wants; names it.
         SchemaRegistryError: The registry cannot be used.
+
+    Example:
+        >>> proposal = tl.propose_schemas(tl.create_view(spark, settings), settings, topic="proposed")
+        >>> proposal.refusals
+        {'proposed-value': []}
     """
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
     _require_possible(rows.columns, topics, key, avro_key=avro_key, schema_in=schema_in)

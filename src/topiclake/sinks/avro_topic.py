@@ -66,6 +66,14 @@ def avro_batches(
         SchemaRegistryError: The registry does not take a schema, or cannot be used.
         KafkaError: The broker cannot be used.
         StorageError: The checkpoint's path cannot be used.
+
+    Example:
+        >>> readings = tl.read_values(spark, settings)
+        >>> proposal = tl.propose_schemas(readings, settings, topic="measured", key=["sensor"])
+        >>> place = "/mnt/datalake/checkpoints/measured"
+        >>> sinks = {"topic": tl.avro_batches(proposal, settings, checkpoint_path=place)}
+        >>> query = tl.start_sinks(readings, settings, sinks, checkpoint_path=place)
+        >>> tl.await_caught_up(query, "availableNow")
     """
     destination = mount.resolve(settings.storage, checkpoint_path)
     records = proposal.register()
@@ -114,6 +122,16 @@ def start_avro_writer(
         SchemaRegistryError: The registry does not take a schema, or cannot be used.
         KafkaError, StorageError: Something cannot be used.
         EncodeError: In the query, a row does not fit; nothing of its batch was sent.
+
+    Example:
+        >>> query = tl.start_avro_writer(
+        ...     tl.read_values(spark, settings).select("sensor", "celsius"),
+        ...     settings,
+        ...     topic="readings-avro",
+        ...     key=["sensor"],
+        ...     checkpoint_path="/mnt/datalake/checkpoints/readings-avro",
+        ... )
+        >>> tl.await_caught_up(query, "availableNow")
     """
     queries.require_output_mode(output_mode)
     proposal = propose_schemas(
@@ -152,6 +170,13 @@ def write_avro(rows: DataFrame, settings: Settings, proposal: Proposal, *, write
         EncodeError: A row does not fit; nothing was sent.
         SchemaRegistryError: The registry does not take a schema, or cannot be used.
         TopicNotFoundError, KafkaError: The broker cannot be used.
+
+    Example:
+        >>> readings = tl.create_view(spark, settings)
+        >>> tl.ensure_topic(settings.kafka, "measured-again", 1)
+        1
+        >>> proposal = tl.propose_schemas(readings, settings, topic="measured-again")
+        >>> tl.write_avro(readings, settings, proposal, write_id="2026-03-01")
     """
     records = proposal.register()
     with cached(rows):

@@ -40,6 +40,18 @@ def start_console(
 
     Raises:
         ConfigError: The mode is another one, or there is no row to print.
+
+    Example:
+        >>> sensors = tl.read_values(spark, settings).select("sensor")
+        >>> query = tl.start_console(sensors, "look", most_rows=1)
+        >>> tl.await_caught_up(query, "availableNow")
+        look, batch 0: 4 rows
+        +------+
+        |sensor|
+        +------+
+        |boiler|
+        +------+
+        only showing top 1 row
     """
     queries.require_output_mode(output_mode)
     if most_rows < 1:

@@ -88,6 +88,19 @@ def delta_batches(
         ConfigError: The mode is another one, or keys belong to `merge` and are missing.
         PlatformError: The table's log is not safe from a second driver.
         StorageError: The path cannot be used.
+
+    Example:
+        >>> place = "/mnt/datalake/checkpoints/newest"
+        >>> sinks = {
+        ...     "table": tl.delta_batches(
+        ...         settings,
+        ...         spark,
+        ...         path="/mnt/datalake/newest",
+        ...         checkpoint_path=place,
+        ...         mode="merge",
+        ...         keys=["sensor"],
+        ...     )
+        ... }
     """
     if mode not in _MODES:
         raise ConfigError(f"mode is {mode!r}; allowed: {', '.join(_MODES)}", "mode='append'")

@@ -50,6 +50,16 @@ def start_files(
         ConfigError: A column is missing, or none or all are `partition_by`.
         StorageError: A folder cannot be used, is a Delta table, or holds another checkpoint's files.
         TopiclakeError: The batch that an earlier run began failed.
+
+    Example:
+        >>> query = tl.start_files(
+        ...     tl.read_values(spark, settings),
+        ...     settings,
+        ...     path="/mnt/datalake/by_sensor",
+        ...     checkpoint_path="/mnt/datalake/checkpoints/by_sensor",
+        ...     partition_by=["sensor"],
+        ... )
+        >>> tl.await_caught_up(query, "availableNow")
     """
     _require_columns(rows, partition_by)
     folder, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
@@ -87,6 +97,12 @@ def create_files_table(
     Raises:
         ConfigError: The name is none, or another table's.
         PlatformError: Spark was started with a setting that keeps lists of files.
+
+    Example:
+        >>> columns = tl.read_values(spark, settings).schema
+        >>> files = tl.create_files_table(
+        ...     spark, settings, path="/mnt/datalake/parquet", name="readings_files", columns=columns
+        ... )
     """
     require_name(name)
     if spark.conf.get(LISTED_ANEW, None) != "0":

@@ -131,6 +131,21 @@ def late_batches(
         ConfigError: Values are Avro, or the windows don't fit them.
         PlatformError: The table's log is not safe from a second driver.
         StorageError: The path cannot be used.
+
+    Example:
+        >>> windows = tl.Windows("at", keys=("sensor",))
+        >>> place = "/mnt/datalake/checkpoints/counts"
+        >>> sinks = {
+        ...     "counts": tl.delta_batches(
+        ...         settings, spark, path="/mnt/datalake/counts", checkpoint_path=place
+        ...     ),
+        ...     "late": tl.late_batches(
+        ...         settings, spark, windows, path="/mnt/datalake/late", checkpoint_path=place
+        ...     ),
+        ... }
+        >>> counts = tl.window_counts(tl.read_values(spark, settings), windows)
+        >>> query = tl.start_sinks(counts, settings, sinks, checkpoint_path=place)
+        >>> tl.await_caught_up(query, "availableNow")
     """
     pipeline = settings.pipeline
     destination, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
@@ -167,6 +182,14 @@ def late_counts(spark: SparkSession, settings: Settings, *, path: str) -> DataFr
 
     Raises:
         StorageError: The store refuses to show it.
+
+    Example:
+        >>> place = "/mnt/datalake/checkpoints/late_counts"
+        >>> sink = tl.late_batches(
+        ...     settings, spark, tl.Windows("at"), path="/mnt/datalake/late_counts", checkpoint_path=place
+        ... )
+        >>> tl.late_counts(spark, settings, path="/mnt/datalake/late_counts").count()
+        0
     """
     destination = mount.resolve(settings.storage, path)
     with storage_errors(settings.storage, destination):

@@ -38,6 +38,13 @@ def start_memory(
 
     Raises:
         ConfigError: The name is no name of a view, or the mode is another one.
+
+    Example:
+        >>> counts = tl.read_values(spark, settings).groupBy("sensor").count()
+        >>> query = tl.start_memory(counts, "per_sensor")
+        >>> tl.await_caught_up(query, "availableNow")
+        >>> spark.sql("SELECT count FROM per_sensor WHERE sensor = 'boiler'").collect()
+        [Row(count=3)]
     """
     require_name(name)
     if output_mode not in ("complete", "append"):

@@ -130,6 +130,18 @@ def notice_batches(
         StorageError: The path cannot be used.
         NoticeError: Within a micro-batch: the webhook does not take a message. Nothing is lost: the batch is
             repeated at the next start.
+
+    Example:
+        >>> place = "/mnt/datalake/checkpoints/notices"
+        >>> sink = tl.notice_batches(
+        ...     settings,
+        ...     spark,
+        ...     path="/mnt/datalake/notices",
+        ...     checkpoint_path=place,
+        ...     notices=lambda rows: rows.selectExpr(
+        ...         "sensor AS subject", "celsius > 80 AS is_wrong", "at AS since", "'too hot' AS text"
+        ...     ),
+        ... )
     """
     destination, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
     log_store.require_log_store(spark, destination)

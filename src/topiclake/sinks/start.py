@@ -49,6 +49,16 @@ def start_sinks(
             write to one place.
         StorageError: The checkpoint cannot be written.
         TopiclakeError: The batch that an earlier run began failed.
+
+    Example:
+        >>> place = "/mnt/datalake/checkpoints/copy"
+        >>> sinks = {
+        ...     "table": tl.delta_batches(settings, spark, path="/mnt/datalake/copy", checkpoint_path=place)
+        ... }
+        >>> query = tl.start_sinks(
+        ...     tl.read_values(spark, settings), settings, sinks, checkpoint_path=place
+        ... )
+        >>> tl.await_caught_up(query, "availableNow")
     """
     queries.require_output_mode(output_mode)
     location = mount.resolve(settings.storage, checkpoint_path)

@@ -70,6 +70,16 @@ def topic_batches(
         TopicNotFoundError: `topic` is not there.
         KafkaError: The broker cannot be used.
         StorageError: The checkpoint's path cannot be used.
+
+    Example:
+        >>> tl.ensure_topic(settings.kafka, "measured-json", 1)
+        1
+        >>> sink = tl.topic_batches(
+        ...     settings,
+        ...     checkpoint_path="/mnt/datalake/checkpoints/measured-json",
+        ...     topic="measured-json",
+        ...     records=lambda rows: rows.selectExpr("sensor AS key", "to_json(struct(*)) AS value"),
+        ... )
     """
     destination = mount.resolve(settings.storage, checkpoint_path)
     return TopicBatches(Writer.from_settings(settings, topic, id_columns), records, checkpoint=destination)
@@ -101,6 +111,18 @@ def start_topic_writer(
             count that changed would have the id of the one before.
         TopicNotFoundError, KafkaError: As `write_topic`.
         StorageError: The checkpoint cannot be written.
+
+    Example:
+        >>> tl.ensure_topic(settings.kafka, "hot", 1)
+        1
+        >>> hot = tl.read_values(spark, settings).where("celsius > 80")
+        >>> query = tl.start_topic_writer(
+        ...     hot.selectExpr("sensor AS key", "to_json(struct(celsius, at)) AS value"),
+        ...     settings,
+        ...     topic="hot",
+        ...     checkpoint_path="/mnt/datalake/checkpoints/hot",
+        ... )
+        >>> tl.await_caught_up(query, "availableNow")
     """
     queries.require_output_mode(output_mode)
     kafka_writer.require_columns(records, topic, id_columns)

@@ -30,6 +30,10 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
         ConfigError: It begins at `latest`, or names partitions that the topic does not have.
         OffsetsLostError: Kafka no longer holds the offsets to begin with, and `fail_on_data_loss` is set.
         TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
+
+    Example:
+        >>> tl.read_batch(spark, settings).select("partition", "offset").count()
+        5
     """
     pipeline = settings.pipeline
     starts = pipeline.starting_offsets
@@ -67,6 +71,12 @@ def read_compacted(spark: SparkSession, settings: Settings, *, topic: str) -> Da
 
     Raises:
         TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
+
+    Example:
+        >>> tl.ensure_topic(settings.kafka, "sensor-names", 1, compacted=True)
+        1
+        >>> tl.read_compacted(spark, settings, topic="sensor-names").count()
+        0
     """
     whole = {"starting_offsets": "earliest", "ending_offsets": "latest"}
     of_topic = settings.for_topic(topic)

@@ -32,6 +32,10 @@ def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
     Raises:
         TopicNotFoundError: The broker does not hold the topic; names three that are like it.
         KafkaError: The broker cannot be used.
+
+    Example:
+        >>> tl.read_records(spark, settings).select("value").isStreaming
+        True
     """
     value = F.col("value")
     return topic_records(spark, settings).withColumns(
@@ -62,6 +66,13 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
         KafkaError, SchemaRegistryError: A service cannot be used.
         NewSchemaError: In the query, at a record whose schema the registry did not list at the start, and of
             which `start_quarantine` has decided nothing; `start_restarted` starts it again.
+
+    Example:
+        >>> hot = tl.read_values(spark, settings).where("celsius > 80")
+        >>> query = tl.start_memory(hot.select("sensor"), "hot", output_mode="append")
+        >>> tl.await_caught_up(query, "availableNow")
+        >>> spark.table("hot").collect()
+        [Row(sensor='boiler')]
     """
     require_named(settings.pipeline)
     return decode_values(topic_records(spark, settings), settings)
@@ -76,6 +87,10 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
 
     Returns:
         The columns of `read_values`; raises as it does.
+
+    Example:
+        >>> tl.decode_values(tl.read_batch(spark, settings), settings).count()
+        4
     """
     pipeline, layout = settings.pipeline, Layout.from_settings(settings.pipeline)
     require_named(pipeline)

@@ -75,6 +75,12 @@ def storage_errors(storage: StorageSettings, path: str) -> Iterator[None]:
     Raises:
         StorageError: The container, bucket, region or credential is wrong, the store is away, or the location
             cannot be used.
+
+    Example:
+        >>> path = tl.table_path(settings)
+        >>> with tl.storage_errors(settings.storage, path):
+        ...     spark.read.format("delta").load(path).count()
+        4
     """
     try:
         yield

@@ -48,6 +48,10 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
     Raises:
         StorageError: Something else is mounted there, mounting failed, or the token has ended.
         ConfigError: A secret cannot be read, and nothing is mounted yet.
+
+    Example:
+        >>> tl.mount(dbutils, settings.storage, spark)
+        '/mnt/datalake'
     """
     global _dbutils
     _dbutils = _dbutils if dbutils is None else dbutils
@@ -174,6 +178,10 @@ def resolve(storage: StorageSettings, path: str) -> str:
     Raises:
         StorageError: The path leads out of where it lies, its scheme is not allowed, or it is below /mnt, or
             begins with `dbfs:` and this is not Databricks, and nothing is mounted there.
+
+    Example:
+        >>> tl.resolve(settings.storage, "/mnt/datalake/readings") == f"file:{folder}/readings"
+        True
     """
     _require_allowed(path)
     if not is_databricks() and path.startswith(_DBFS):

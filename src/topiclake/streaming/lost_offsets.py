@@ -79,6 +79,10 @@ def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
 
     Raises:
         TopicNotFoundError, KafkaError, StorageError: The broker or the storage cannot be used.
+
+    Example:
+        >>> tl.lost_offsets(spark, settings).count()
+        0
     """
     path = mount.resolve(settings.storage, settings.pipeline.checkpoint_path)
     with storage_errors(settings.storage, path):

@@ -31,6 +31,10 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
 
     Raises:
         TopiclakeError: The query failed; the error names the cause, not the stack.
+
+    Example:
+        >>> query = tl.start_ingest(spark, settings)
+        >>> tl.await_caught_up(query, settings.pipeline.trigger)
     """
     # Not asked for where nothing is drawn: behind a JVM that is gone, or Ctrl-C, it would hide the cause.
     draw = _drawings.get(str(query.runId)) if _drawings else None
@@ -66,6 +70,10 @@ def keep_running(query: StreamingQuery, seconds: float | str) -> None:
     Raises:
         ConfigError: `seconds` is no number of seconds.
         TopiclakeError: The query failed; the error names the cause, not the stack.
+
+    Example:
+        >>> query = tl.start_ingest(spark, settings)
+        >>> tl.keep_running(query, "60")
     """
     if not re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
         raise errors.ConfigError(

@@ -166,6 +166,12 @@ def start_restarted(start: Callable[[], StreamingQuery], *, patience: float = 30
 
     Raises:
         TopiclakeError: What the first start raises.
+
+    Example:
+        >>> def start():
+        ...     return tl.start_memory(tl.read_values(spark, settings), "all", output_mode="append")
+        >>> query = tl.start_restarted(start)
+        >>> query.await_caught_up("availableNow")
     """
     return RestartedQuery(start, patience)
 

@@ -22,6 +22,9 @@ def set_state(spark: SparkSession, settings: Settings) -> None:
     Args:
         spark: The session.
         settings: The configuration; its section `state`.
+
+    Example:
+        >>> tl.set_state(spark, settings)
     """
     state, conf = settings.state, {}
     if state.partitions is not None:

@@ -37,6 +37,10 @@ class Windows:
             batch then, also without records.
         counted: Makes what is counted of the rows, each by itself: columns and filters, no join and no
             `dropDuplicates`, which a stream and a batch do differently. None: the rows as they are.
+
+    Example:
+        >>> windows = tl.Windows("at", keys=("sensor",), length="10 minutes", slide="5 minutes")
+        >>> counts = tl.window_counts(tl.read_values(spark, settings), windows)
     """
 
     time: str
@@ -58,6 +62,11 @@ def window_counts(rows: DataFrame, windows: Windows) -> DataFrame:
 
     Returns:
         `start TIMESTAMP, end TIMESTAMP`, the keys, `count BIGINT`; one row for each window with rows in it.
+
+    Example:
+        >>> windows = tl.Windows("at", length="10 minutes", slide="10 minutes")
+        >>> tl.window_counts(tl.create_view(spark, settings), windows).orderBy("start").collect()[0]["count"]
+        3
     """
     rows = _counted(rows, windows)
     if windows.idle_timeout is not None and rows.isStreaming:
@@ -131,5 +140,9 @@ def not_ahead(rows: DataFrame, time: str, arrival: str, *, ahead: str = "1 hour"
         time: The time of the event.
         arrival: When Kafka took the record, such as `_kafka.timestamp`.
         ahead: How far a clock may be ahead.
+
+    Example:
+        >>> readings = tl.read_values(spark, settings)
+        >>> counts = tl.window_counts(tl.not_ahead(readings, "at", "_kafka.timestamp"), tl.Windows("at"))
     """
     return rows.where(F.col(time) <= F.col(arrival) + F.expr(f"INTERVAL {ahead}"))

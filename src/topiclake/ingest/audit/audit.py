@@ -57,6 +57,9 @@ def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
         IngestError: There is no checkpoint, it is of another topic, or the rows have no `_kafka`.
         OffsetsLostError: Kafka's topic is not the one that was read, or lost records during the audit.
         TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
+
+    Example:
+        >>> tl.audit_ingest(spark, settings).require_ok()
     """
     pipeline = settings.pipeline
     checkpoint = mount.resolve(settings.storage, pipeline.checkpoint_path)

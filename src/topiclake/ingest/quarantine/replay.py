@@ -79,6 +79,10 @@ def replay_quarantine(
         SchemaRegistryError, StorageError: A service cannot be used.
         IngestError: Rows that an earlier replay claimed no longer decode; everything else is done. Or another
             version of Topiclake wrote the quarantine.
+
+    Example:
+        >>> tl.replay_quarantine(spark, settings).left
+        {'undecodable': 1}
     """
     settings = settings.only_topic()
     require_reasons(reasons)
@@ -189,6 +193,10 @@ def quarantine_summary(
 
     Returns:
         JSON: `path`, `reasons` and the first 20 `rows` as their functions return them, and `replay`, or null.
+
+    Example:
+        >>> import json
+        >>> json.loads(tl.quarantine_summary(spark, settings))["replay"]
     """
     return json.dumps(
         {

@@ -46,6 +46,10 @@ def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
 
     Raises:
         ConfigError, KafkaError, StorageError: Something cannot be used.
+
+    Example:
+        >>> query = tl.start_quarantine(spark, settings)
+        >>> tl.await_caught_up(query, "availableNow")
     """
     streams.require_named(settings.pipeline)
     to = targets.target(settings)

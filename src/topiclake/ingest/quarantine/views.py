@@ -51,6 +51,10 @@ def quarantine_reasons(spark: SparkSession, settings: Settings) -> DataFrame:
         `reason STRING, schema_id INT, waiting BIGINT, replayed BIGINT, first TIMESTAMP, last TIMESTAMP,
         example STRING`: when the first and the last were quarantined, and the detail of the first. Most
         waiting first.
+
+    Example:
+        >>> tl.quarantine_reasons(spark, settings).select("reason", "waiting").collect()
+        [Row(reason='undecodable', waiting=1)]
     """
     counted = _read(spark, settings).groupBy("reason", "schema_id")
     return counted.agg(
@@ -74,6 +78,10 @@ def quarantine_rows(
         length INT, first_bytes STRING, key STRING, quarantined_at TIMESTAMP, replay STRING, replayed_at
         TIMESTAMP`: the value's length, its header and 32 more bytes as hex; the key as text, or as 0x… where
         it is none.
+
+    Example:
+        >>> tl.quarantine_rows(spark, settings, reason="undecodable").count()
+        1
     """
     text = F.col("key").cast("string")
     is_text = F.is_valid_utf8(text) & ~text.rlike(r"\p{Cntrl}")

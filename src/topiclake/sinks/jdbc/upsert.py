@@ -104,6 +104,17 @@ def start_upsert(
         DatabaseError: The database cannot be used; within a micro-batch not before `retry_seconds`, where
             that may help.
         StorageError: The checkpoint cannot be written.
+
+    Example:
+        >>> counts = tl.read_values(spark, settings).groupBy("sensor").count()
+        >>> query = tl.start_upsert(
+        ...     counts,
+        ...     settings,
+        ...     table="readings_per_sensor",
+        ...     keys=["sensor"],
+        ...     checkpoint_path="/mnt/datalake/checkpoints/readings_per_sensor",
+        ... )
+        >>> tl.await_caught_up(query, "availableNow")
     """
     queries.require_output_mode(output_mode, usual="update")
     write_batch = upsert_batches(
@@ -145,6 +156,15 @@ def upsert_batches(
 
     Raises:
         ConfigError, DatabaseError, StorageError: As `start_upsert`.
+
+    Example:
+        >>> counts = tl.read_values(spark, settings).groupBy("sensor").count()
+        >>> place = "/mnt/datalake/checkpoints/counted"
+        >>> sinks = {
+        ...     "database": tl.upsert_batches(
+        ...         counts, settings, table="counted", keys=["sensor"], checkpoint_path=place
+        ...     )
+        ... }
     """
     database = Database.from_settings(settings)
     shape = TableSchema.of(database.kind, table, rows.schema, keys)
