@@ -1,1 +1,1 @@
-"""Delta tables: rows are appended once, columns are added, and the log is safe from a second driver."""
+"""Delta tables: rows come in once, appended or merged; columns are added; no second driver harms the log."""

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
-from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config.settings import Settings
-from topiclake.delta import log_store
+from topiclake.delta import log_store, merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.storage import mount
 from topiclake.streaming import queries
 
 _MODES = ("append", "merge", "replace")
-#: Delta's settings for what its commands commit; writers have options of these names.
-_COMMAND = "spark.databricks.delta.write."
-_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 @dataclass(frozen=True)
@@ -47,21 +39,7 @@ class DeltaBatches(queries.QuerySink):
         elif self.mode == "replace":
             delta.replace_once(rows, self.destination, writer=writer, batch_id=batch_id)
         else:
-            self._merge(rows, writer, batch_id)
-
-    def _merge(self, rows: DataFrame, writer: str, batch_id: int) -> None:
-        # Null is a key like others.
-        same = [F.col(f"old.`{key}`").eqNullSafe(F.col(f"new.`{key}`")) for key in self.keys]
-        delta.ensure_table(rows.sparkSession, self.destination, delta.nullable(rows), {})
-        with _committed_as(rows.sparkSession, writer, batch_id):
-            merge = DeltaTable.forPath(rows.sparkSession, self.destination).alias("old")
-            (
-                merge.merge(rows.alias("new"), reduce(Column.__and__, same))
-                .withSchemaEvolution()
-                .whenMatchedUpdateAll()
-                .whenNotMatchedInsertAll()
-                .execute()
-            )
+            merge.merge_once(rows, self.destination, self.keys, writer=writer, batch_id=batch_id)
 
 
 def delta_batches(
@@ -110,17 +88,3 @@ def delta_batches(
     log_store.require_log_store(spark, destination)
     mount.require_writable(destination)
     return DeltaBatches(destination, mode, tuple(keys), checkpoint=location)
-
-
-@contextmanager
-def _committed_as(spark: SparkSession, writer: str, batch_id: int) -> Iterator[None]:
-    """Let Delta's commands commit as batch `batch_id` of `writer`, or skip it; in the query's own session."""
-    metadata = json.dumps({"writer": writer, "batch_id": batch_id})
-    settings = {f"{_COMMAND}txnAppId": writer, f"{_COMMAND}txnVersion": str(batch_id), _METADATA: metadata}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
