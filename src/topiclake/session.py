@@ -141,9 +141,9 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
         return builder.getOrCreate()
     except Py4JJavaError as error:
         # A context that has stopped meanwhile tells where, in fifty lines.
-        why = str(error.java_exception).partition("\n")[0]
+        problem = str(error.java_exception).partition("\n")[0]
         raise PlatformError(
-            f"Spark cannot start: {why}", "python -m workbench doctor", reason="start", detail=why
+            f"Spark cannot start: {problem}", "python -m workbench doctor", reason="start", detail=problem
         ) from None
 
 
@@ -185,17 +185,17 @@ def require_avro_limits(spark: SparkSession) -> None:
         PlatformError: It does not; says which settings are missing.
     """
     try:
-        found = _properties(spark)
+        java_properties = _properties(spark)
     except PySparkException:
         # Databricks' shared clusters and serverless forbid `java_method`; the settings are told to anyone.
         text = " ".join(spark.conf.get(key, "") or "" for key in _CONF)
-        found = dict(re.findall(r"-D([^\s=]+)=([^\s\"']*)", text))
-    missing = sorted(name for name in AVRO_LIMITS if not _is_limit(found.get(name, "")))
+        java_properties = dict(re.findall(r"-D([^\s=]+)=([^\s\"']*)", text))
+    missing = sorted(name for name in AVRO_LIMITS if not _is_limit(java_properties.get(name, "")))
     if missing:
         where = "the cluster's Spark config" if is_databricks() else "spark-defaults.conf or --conf"
         lines = ", ".join(f"{key} {jvm_options()}" for key in _CONF)
         raise PlatformError(
-            f"the JVM has no {', '.join(_shown(name, found) for name in missing)}: "
+            f"the JVM has no {', '.join(_shown(name, java_properties) for name in missing)}: "
             "a record of six bytes could end it",
             f"put into {where}: {lines}; outside Databricks topiclake.session.local_session sets it",
             properties=tuple(missing),
@@ -207,8 +207,8 @@ def _is_limit(value: str) -> bool:
     return value.isdecimal() and 0 < int(value) < _NO_LIMIT
 
 
-def _shown(name: str, found: dict[str, str]) -> str:
-    return f"{name} (it is {found[name]!r})" if name in found else name
+def _shown(name: str, java_properties: dict[str, str]) -> str:
+    return f"{name} (it is {java_properties[name]!r})" if name in java_properties else name
 
 
 def _properties(spark: SparkSession) -> dict[str, str]:

@@ -81,24 +81,26 @@ _PREFIXES = {
 def _check_name(name: str) -> str:
     if name in ALLOWED:
         return name
-    why = _REFUSED.get(name) or next((why for start, why in _PREFIXES.items() if name.startswith(start)), "")
-    if not why and name.endswith((".class", ".classes")):
-        why = _LOADS
+    reason = _REFUSED.get(name) or next(
+        (reason for start, reason in _PREFIXES.items() if name.startswith(start)), ""
+    )
+    if not reason and name.endswith((".class", ".classes")):
+        reason = _LOADS
     raise ValueError(
-        f"is not for a configuration: {why}" if why else f"is unknown; allowed: {', '.join(ALLOWED)}"
+        f"is not for a configuration: {reason}" if reason else f"is unknown; allowed: {', '.join(ALLOWED)}"
     )
 
 
 def _check_values(given: dict[str, Any]) -> dict[str, str | int]:
-    found: dict[str, str | int] = {}
+    values: dict[str, str | int] = {}
     for name, value in given.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if name in _NUMBERS and not text.removeprefix("-").isdecimal():
             raise ValueError(f"{name} must be a whole number")
         if name in _WORDS and text not in _WORDS[name]:
             raise ValueError(f"{name} must be {' or '.join(_WORDS[name])}")
-        found[name] = text if isinstance(value, bool) else value
-    return found
+        values[name] = text if isinstance(value, bool) else value
+    return values
 
 
 #: Settings of the consumer as Kafka names them, without the prefix `kafka.`.

@@ -136,15 +136,15 @@ def find_conf(start: Path | None = None) -> Path:
 
 def _read_yaml(file: Path) -> dict[str, Any]:
     if not file.is_file():
-        there = sorted(
+        environments = sorted(
             path.stem for path in file.parent.glob("*.yaml") if path.stem not in ("base", "secrets")
         )
         raise ConfigError(
-            f"{file} does not exist; environments here: {', '.join(there) or 'none'}",
+            f"{file} does not exist; environments here: {', '.join(environments) or 'none'}",
             "env=local",
             file=str(file),
             reason="missing",
-            allowed=tuple(there),
+            allowed=tuple(environments),
         )
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
@@ -178,8 +178,8 @@ def _expand(value: Any, files: list[Path], key: str = "") -> Any:  # noqa: ANN40
         return value
 
     def replace(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1], match[2])
-        if found is None:
+        value = os.environ.get(match[1], match[2])
+        if value is None:
             raise ConfigError(
                 f"{key} in {' or '.join(map(str, files))} needs the environment variable {match[1]}, "
                 "which is not set",
@@ -191,7 +191,7 @@ def _expand(value: Any, files: list[Path], key: str = "") -> Any:  # noqa: ANN40
                 variable=match[1],
                 reason="unset_variable",
             )
-        return found
+        return value
 
     return _VARIABLE.sub(replace, value)
 
@@ -221,9 +221,9 @@ def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -
         return ConfigError(cause, remedy, **named, reason="unknown", allowed=tuple(allowed))
     if problem["type"] == "missing":
         return ConfigError(f"{where} is missing", remedy, **named, reason="missing")
-    wrong, found = problem["msg"].removeprefix("Value error, "), _shown(problem)
-    cause = f"{where} is wrong: {wrong} (found {found})"
-    return ConfigError(cause, remedy, **named, reason="wrong", found=found, expected=wrong)
+    wrong, shown = problem["msg"].removeprefix("Value error, "), _shown(problem)
+    cause = f"{where} is wrong: {wrong} (found {shown})"
+    return ConfigError(cause, remedy, **named, reason="wrong", found=shown, expected=wrong)
 
 
 def _shown(problem: Any) -> str:  # noqa: ANN401 (pydantic's ErrorDetails)

@@ -76,10 +76,10 @@ class Settings(Section):
     def for_topic(self, topic: str) -> Settings:
         """Return the configuration of one of several topics: its own table, quarantine and subjects."""
         assign = self.pipeline.assign or {}
-        one = {
+        changes = {
             "topic": topic,
             "topic_pattern": None,
             "assign": {topic: assign[topic]} if topic in assign else None,
             "table_path": self.pipeline.table_path.replace(TOPIC, topic),
         }
-        return self.model_copy(update={"pipeline": self.pipeline.model_copy(update=one)})
+        return self.model_copy(update={"pipeline": self.pipeline.model_copy(update=changes)})

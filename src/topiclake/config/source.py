@@ -34,10 +34,10 @@ def _starts(value: object, info: ValidationInfo) -> object:
 
 
 def _ends(value: object, info: ValidationInfo) -> object:
-    found = _offsets(value, info, ("latest",), _ENDS)
-    if isinstance(found, dict) and any(EARLIEST in offsets.values() for offsets in found.values()):
+    ends = _offsets(value, info, ("latest",), _ENDS)
+    if isinstance(ends, dict) and any(EARLIEST in offsets.values() for offsets in ends.values()):
         raise ValueError("must not end at the earliest record (-2): that is an empty range")
-    return found
+    return ends
 
 
 def _offsets(value: object, info: ValidationInfo, words: tuple[str, ...], allowed: str) -> object:
@@ -56,13 +56,13 @@ def _offsets(value: object, info: ValidationInfo, words: tuple[str, ...], allowe
 
 def _of_partitions(value: Mapping[Any, Any], data: Mapping[str, Any], allowed: str) -> object:
     _require_own_topics(value, data)
-    parts = [found for part in value.values() for found in (part.items() if isinstance(part, dict) else [])]
+    parts = [item for part in value.values() for item in (part.items() if isinstance(part, dict) else [])]
     if not parts or not all(isinstance(part, dict) and part for part in value.values()):
         raise ValueError(allowed)
     if any(not re.fullmatch(r"\d+", str(partition)) for partition, _ in parts):
         raise ValueError("must name partitions by their numbers, as in " + allowed[8:])
     for name, partitions in (data.get("assign") or {}).items():
-        if {int(one) for one in value.get(name, {})} != set(partitions):
+        if {int(number) for number in value.get(name, {})} != set(partitions):
             those = ", ".join(map(str, partitions))
             raise ValueError(f"must be those of the partitions {those} of topic {name}, as in assign")
     if all(type(offset) is int for _, offset in parts):
@@ -76,7 +76,7 @@ def _of_partitions(value: Mapping[Any, Any], data: Mapping[str, Any], allowed: s
 
 def _each(value: Mapping[Any, Any], read: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401
     return {
-        str(topic): {str(partition): read(found) for partition, found in part.items()}
+        str(topic): {str(partition): read(item) for partition, item in part.items()}
         for topic, part in value.items()
     }
 
@@ -122,7 +122,7 @@ def _parse_assign(value: object) -> object:
         except json.JSONDecodeError:
             value = None
     good = isinstance(value, dict) and all(
-        isinstance(part, list) and part and all(type(one) is int and one >= 0 for one in part)
+        isinstance(part, list) and part and all(type(number) is int and number >= 0 for number in part)
         for part in value.values()
     )
     if not value or not good:
@@ -230,7 +230,7 @@ def moment(text: str) -> datetime | None:
     """Return a time in ISO 8601 with its zone; None where it is none."""
     try:
         # Before Python 3.11 fromisoformat knows no Z.
-        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00").replace("z", "+00:00"))
+        parsed = datetime.fromisoformat(text.strip().replace("Z", "+00:00").replace("z", "+00:00"))
     except ValueError:
         return None
-    return found if found.tzinfo else None
+    return parsed if parsed.tzinfo else None

@@ -120,7 +120,7 @@ class StorageSettings(Section):
     def credentials(self) -> dict[str, SecretReference | OAuthSettings]:
         """What grants access to this source; credentials for others are left alone."""
         names = sorted({name for way in ACCESS[self.kind] for name in way})
-        return {name: found for name in names if (found := getattr(self, name)) is not None}
+        return {name: credential for name in names if (credential := getattr(self, name)) is not None}
 
     @property
     def ways_in(self) -> str:
@@ -132,6 +132,6 @@ class StorageSettings(Section):
         # None at all is enough where it is mounted already.
         given = frozenset(self.credentials)
         if given and given not in ACCESS[self.kind]:
-            found = " and ".join(sorted(given))
-            raise ValueError(f"a source {SOURCES[self.kind][1]} takes {self.ways_in}; given: {found}")
+            given_names = " and ".join(sorted(given))
+            raise ValueError(f"a source {SOURCES[self.kind][1]} takes {self.ways_in}; given: {given_names}")
         return self

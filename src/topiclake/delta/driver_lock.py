@@ -19,12 +19,12 @@ from topiclake.errors import PlatformError
 _held: dict[str, TextIO] = {}
 
 
-def take(table: str, why: str, remedy: str) -> None:
+def take(table: str, reason: str, remedy: str) -> None:
     """Keep other processes of this machine from writing a table.
 
     Args:
         table: Its address, as Spark reads it.
-        why: Why there may be one only, for people to read.
+        reason: Why there may be one only, for people to read.
         remedy: What to do instead of ending the other one.
 
     Raises:
@@ -42,7 +42,7 @@ def take(table: str, why: str, remedy: str) -> None:
         first = file.read().strip() or "another process"
         file.close()
         raise PlatformError(
-            f"{table} is written by {first}, and {why}",
+            f"{table} is written by {first}, and {reason}",
             f"end that one, or {remedy}",
             table=table,
             other=first,

@@ -82,9 +82,9 @@ def properties(table: StructType, wanted: StructType) -> dict[str, str]:
 
 def cast_to_table(rows: DataFrame, table: StructType) -> DataFrame:
     """Cast columns of `rows` to the table's type where that is the wider one."""
-    there = {field.name.lower(): field.dataType for field in table}
+    types = {field.name.lower(): field.dataType for field in table}
     merged = {
-        field.name: _merged(there.get(field.name.lower(), field.dataType), field.dataType)
+        field.name: _merged(types.get(field.name.lower(), field.dataType), field.dataType)
         for field in rows.schema
     }
     wider = {
@@ -104,11 +104,11 @@ def _widens(old: DataType, new: DataType) -> bool:
 def _differing(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, DataType, DataType]]:
     """Yield the leaves that both have, with different types."""
     if isinstance(old, StructType) and isinstance(new, StructType):
-        there = {field.name.lower(): field for field in old}
+        old_fields = {field.name.lower(): field for field in old}
         for field in new:
-            if field.name.lower() in there:
+            if field.name.lower() in old_fields:
                 inner = f"{path}.{field.name}" if path else field.name
-                yield from _differing(there[field.name.lower()].dataType, field.dataType, inner)
+                yield from _differing(old_fields[field.name.lower()].dataType, field.dataType, inner)
     elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
         yield from _differing(old.elementType, new.elementType, f"{path}.element")
     elif isinstance(old, MapType) and isinstance(new, MapType):
@@ -121,12 +121,12 @@ def _differing(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, D
 def _merged(table: DataType, row: DataType) -> DataType:
     """Return the type of `row`, with its leaves as wide as those of `table`."""
     if isinstance(table, StructType) and isinstance(row, StructType):
-        there = {field.name.lower(): field.dataType for field in table}
+        types = {field.name.lower(): field.dataType for field in table}
         merged = StructType()
         for field in row:
             merged.add(
                 field.name,
-                _merged(there.get(field.name.lower(), field.dataType), field.dataType),
+                _merged(types.get(field.name.lower(), field.dataType), field.dataType),
                 field.nullable,
             )
         return merged

@@ -136,14 +136,14 @@ def replace_once(rows: DataFrame, path: str, *, writer: str, batch_id: int) -> N
 def _write_once(
     rows: DataFrame, path: str, mode: str, writer: str, batch_id: int, commit: Mapping[str, object]
 ) -> None:
-    kept = {"writer": writer, "batch_id": batch_id} | dict(commit)
+    metadata = {"writer": writer, "batch_id": batch_id} | dict(commit)
     (
         rows.write.format("delta")
         .mode(mode)
         .option("mergeSchema", "true")
         .option("txnAppId", writer)
         .option("txnVersion", str(batch_id))
-        .option("userMetadata", json.dumps(kept))
+        .option("userMetadata", json.dumps(metadata))
         .save(path)
     )
 
@@ -167,8 +167,8 @@ def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> 
     commits = _commits(spark, path, None, writer=writer, batch_id=str(batch_id))
     if not commits:
         return None
-    kept, _, rows = commits[0]
-    return {**json.loads(kept), "rows": int(rows or 0)}
+    metadata, _, rows = commits[0]
+    return {**json.loads(metadata), "rows": int(rows or 0)}
 
 
 def version_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> int | None:
@@ -217,14 +217,14 @@ def require_lasting_writers(path: str, properties: Mapping[str, str]) -> None:
     Raises:
         StorageError: Its property `delta.setTransactionRetentionDuration` is set.
     """
-    if found := properties.get(FORGETS_WRITERS):
+    if duration := properties.get(FORGETS_WRITERS):
         raise StorageError(
-            f"the table at {path} has {FORGETS_WRITERS} = {found}: a query that is started later than that "
-            "could append a batch once more",
+            f"the table at {path} has {FORGETS_WRITERS} = {duration}: a query that is started later than "
+            "that could append a batch once more",
             f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES ('{FORGETS_WRITERS}')",
             table=path,
             property=FORGETS_WRITERS,
-            found=found,
+            found=duration,
         )
 
 

@@ -100,9 +100,9 @@ def _valid(history: DataFrame, rows: list[Any]) -> Iterator[Commit]:
         if row["operation"] == _RESTORE:
             newest_valid = _restored_version(history, row)
         elif row["userMetadata"] is not None:
-            kept = json.loads(row["userMetadata"])
-            if isinstance(kept, dict) and "writer" in kept:
-                yield Commit(row["version"], kept)
+            metadata = json.loads(row["userMetadata"])
+            if isinstance(metadata, dict) and "writer" in metadata:
+                yield Commit(row["version"], metadata)
 
 
 def _restored_version(history: DataFrame, row: Any) -> float:  # noqa: ANN401 (a Row has no types)

@@ -125,11 +125,11 @@ class DeclaredFormat:
         asked = F.when(F.col("reason") == UNDECODABLE, F.col("value"))
         schema = F.lit(self.columns.json())
         if self.deserializer is None:
-            why = json_diagnosis.reason(asked, schema)
+            text = json_diagnosis.reason(asked, schema)
         else:
             made = self._made(asked)
-            why = F.coalesce(made["error"], json_diagnosis.reason(made["text"].cast("binary"), schema))
-        return F.when(F.col("reason") == TOMBSTONE, "the value is null").otherwise(why)
+            text = F.coalesce(made["error"], json_diagnosis.reason(made["text"].cast("binary"), schema))
+        return F.when(F.col("reason") == TOMBSTONE, "the value is null").otherwise(text)
 
     def _made(self, value: Column) -> Column:
         if deserializers.is_class(str(self.deserializer)):
@@ -148,9 +148,9 @@ def columns_of(ddl: str) -> StructType:
     try:
         columns = StructType.fromDDL(ddl)
     except (PySparkException, ValueError) as error:
-        why = " ".join(str(error).split())[:200]
+        problem = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"value_schema {ddl!r} is no list of columns: {why}",
+            f"value_schema {ddl!r} is no list of columns: {problem}",
             remedy,
             parameter="value_schema",
             found=ddl,
@@ -200,9 +200,9 @@ def _required(kind: DataType, value: Column) -> list[Column]:
         return [F.forall(F.map_values(value), lambda item: _is_whole(kind.valueType, item))]
     if not isinstance(kind, StructType):
         return []
-    there = [value[each.name].isNotNull() for each in kind.fields if not each.nullable]
+    required = [value[each.name].isNotNull() for each in kind.fields if not each.nullable]
     inner = [each for each in kind.fields if _has_required(each.dataType)]
-    return there + [_is_whole(each.dataType, value[each.name]) for each in inner]
+    return required + [_is_whole(each.dataType, value[each.name]) for each in inner]
 
 
 def _is_whole(kind: DataType, value: Column) -> Column:

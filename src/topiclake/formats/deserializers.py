@@ -65,14 +65,14 @@ def load(name: str) -> Deserialize:
     remedy = "deserializer: <module>:<function>, a function with @topiclake.deserializer above it"
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        loaded = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"there is no deserializer {name}: {error}", remedy, deserializer=name, reason="missing"
         ) from None
-    if not getattr(found, _MARK, False) or not callable(found):
+    if not getattr(loaded, _MARK, False) or not callable(loaded):
         raise ConfigError(f"{name} is no deserializer", remedy, deserializer=name, reason="unmarked")
-    deserialize: Deserialize = found
+    deserialize: Deserialize = loaded
     return deserialize
 
 
@@ -139,10 +139,10 @@ def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> 
         nothing = deserialized_by_class(name, config, F.lit(None).cast("string"), F.lit(None).cast("binary"))
         spark.range(1).select(nothing.alias("nothing")).collect()
     except (PySparkException, Py4JJavaError) as error:
-        why = str(error).partition(_TOLD)[2] or str(error)
-        why = why.splitlines()[0][:300]
+        problem = str(error).partition(_TOLD)[2] or str(error)
+        problem = problem.splitlines()[0][:300]
         raise ConfigError(
-            f"the deserializer {why}", remedy, deserializer=name, reason="refused", detail=why
+            f"the deserializer {problem}", remedy, deserializer=name, reason="refused", detail=problem
         ) from None
 
 

@@ -103,8 +103,8 @@ class BatchSchemas:
         for part, wanted in keys.items():
             known = self._known(part)
             missing = [key for key in wanted if key not in known]
-            found, unknown[part], _ = self.of.registry.by_ids(missing, subjects=self.of.subjects[part])
-            self._looked_up.setdefault(part, {}).update(found)
+            schemas, unknown[part], _ = self.of.registry.by_ids(missing, subjects=self.of.subjects[part])
+            self._looked_up.setdefault(part, {}).update(schemas)
         return unknown
 
     def forget(self) -> None:
@@ -139,11 +139,11 @@ class BatchSchemas:
     def _warn(self, codecs: Codecs) -> None:
         """Name a version that does not fit once, as soon as it is listed: before a record is lost to it."""
         for part, codec in codecs.parts.items():
-            for key, (reason, why) in codec.refused.items():
+            for key, (reason, detail) in codec.refused.items():
                 if (part, key) not in self._named:
                     self._named.add((part, key))
                     _log.warning(
-                        "records whose %s has schema %s go to quarantine (%s): %s", part, key, reason, why
+                        "records whose %s has schema %s go to quarantine (%s): %s", part, key, reason, detail
                     )
 
     def _codec(
@@ -185,8 +185,10 @@ class BatchSchemas:
             properties = dict(self.properties) if codecs.value.reader else {}
             delta.ensure_table(spark, self.table, wanted, properties | _kept(codecs))
             return
-        kept = {name: text for name, text in _kept(codecs).items() if snapshot.properties.get(name) != text}
-        if needed := evolution.properties(codecs.table, wanted) | kept:
+        changed = {
+            name: text for name, text in _kept(codecs).items() if snapshot.properties.get(name) != text
+        }
+        if needed := evolution.properties(codecs.table, wanted) | changed:
             delta.set_properties(spark, self.table, needed)
 
     def _refusal(self, spark: SparkSession, snapshot: TableSnapshot, part: Part, reader: str) -> str | None:

@@ -103,15 +103,15 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     ready: Ranges = {}
     for topic in sorted(new.keys() | waiting.keys()):
         missed = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
-        why = _why_paused(topics, topic, lost)
-        if why is None and missed and not _resumed(spark, topics, topic, missed, RESUME_SECONDS):
-            why = missed[-1]["why"]
+        reason = _why_paused(topics, topic, lost)
+        if reason is None and missed and not _resumed(spark, topics, topic, missed, RESUME_SECONDS):
+            reason = missed[-1]["why"]
         if topic not in new:
             continue
-        if why is None:
+        if reason is None:
             ready[topic] = new[topic]
         else:
-            _pause(spark, topics, topic, batch_id, new[topic], why)
+            _pause(spark, topics, topic, batch_id, new[topic], reason)
     if not ready:
         return
     if ready != new:
@@ -204,13 +204,13 @@ def _message(error: Exception) -> str:
 
 
 def _pause(
-    spark: SparkSession, topics: Topics, topic: str, batch_id: int, spans: Mapping[int, Span], why: str
+    spark: SparkSession, topics: Topics, topic: str, batch_id: int, spans: Mapping[int, Span], reason: str
 ) -> None:
     """Write down which offsets of `topic` a batch holds."""
-    _LOG.warning("topic %s is paused at batch %s; the others continue: %s", topic, batch_id, why)
+    _LOG.warning("topic %s is paused at batch %s; the others continue: %s", topic, batch_id, reason)
     now = datetime.now(timezone.utc)
     rows = [
-        (topic, batch_id, partition, first, after - 1, why, now, None, None)
+        (topic, batch_id, partition, first, after - 1, reason, now, None, None)
         for partition, (first, after) in spans.items()
     ]
     writer = f"{targets.writer_name(topics.target(topic), spark)}/paused"
@@ -219,7 +219,7 @@ def _pause(
         delta.append_once(ranges, topics.ledger, writer=writer, batch_id=batch_id, commit={})
     except Exception as error:  # noqa: BLE001 (whatever the storage raises)
         raise StorageError(
-            f"topic {topic} cannot be written ({why}), nor can it be paused: {_message(error)}",
+            f"topic {topic} cannot be written ({reason}), nor can it be paused: {_message(error)}",
             f"make {topics.ledger} writable",
             topic=topic,
             ledger=topics.ledger,
@@ -282,9 +282,11 @@ def _still_held(topics: Topics, offsets: Ranges) -> Ranges:
     """Return the offsets without partitions that were deleted, where the topic may continue without them."""
     if topics.fail_on_data_loss:
         return offsets
-    there = kafka_offsets.fetch_offsets(topics.client, offsets, with_ids=False).offsets
-    held = {
-        topic: {partition: span for partition, span in spans.items() if partition in there.get(topic, {})}
+    broker_offsets = kafka_offsets.fetch_offsets(topics.client, offsets, with_ids=False).offsets
+    in_kafka = {
+        topic: {
+            partition: span for partition, span in spans.items() if partition in broker_offsets.get(topic, {})
+        }
         for topic, spans in offsets.items()
     }
-    return {topic: spans for topic, spans in held.items() if spans}
+    return {topic: spans for topic, spans in in_kafka.items() if spans}

@@ -91,27 +91,27 @@ def with_reasons(
         ask_python: Whether rows may be undecodable; it costs a Python worker.
     """
     reason = decode_status(F.col("decoded"), codecs.value)
-    why = _ReasonText(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
+    detail = _ReasonText(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
     # A record of the other form is one of these, by its bytes.
     of_form = reason.isin(BAD_MAGIC, UNKNOWN_SCHEMA_ID, UNDECODABLE)
-    why = F.when(of_form, F.concat(why, codecs.value.mismatch())).otherwise(why)
+    detail = F.when(of_form, F.concat(detail, codecs.value.mismatch())).otherwise(detail)
     if codecs.key is not None:
         of_key = decode_status(F.col("decoded_key"), codecs.key, "key")
         words = _ReasonText(codecs.key, "key", unknown.get("key", set()), ask_python)
-        why = F.when(reason == OK, words.detail(of_key)).otherwise(why)
+        detail = F.when(reason == OK, words.detail(of_key)).otherwise(detail)
         reason = F.when(reason == OK, of_key).otherwise(reason)
     if codecs.constraints:
         refused = F.col(REFUSED).isNotNull()
-        why = F.when(refused, why_refused()).otherwise(why)
+        detail = F.when(refused, why_refused()).otherwise(detail)
         reason = F.when(refused, REFUSED_BY_TABLE).otherwise(reason)
     # Its schema became known after the batch had been written in part: only a replay can add rows to it.
-    reason, why = (
+    reason, detail = (
         F.when(reason == OK, UNKNOWN_SCHEMA_ID).otherwise(reason),
         F.when(reason == OK, "its schema was registered after its batch was written; replay it").otherwise(
-            why
+            detail
         ),
     )
-    return decoded.withColumn("detail", why).withColumn("reason", reason)
+    return decoded.withColumn("detail", detail).withColumn("reason", reason)
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class _ReasonText:
             .when(reason == UNKNOWN_SCHEMA_ID, self._unknown(schema, name))
             .when(reason == UNDECODABLE, self._undecodable(schema, name, reason))
         )
-        for key, (_, why) in self.codec.refused.items():
-            said = said.when(schema == F.lit(identifier(key)), why)
+        for key, (_, text) in self.codec.refused.items():
+            said = said.when(schema == F.lit(identifier(key)), text)
         return F.concat(F.lit("" if self.part == "value" else "key: "), said)
 
     def _bad_magic(self) -> Column:
@@ -176,6 +176,6 @@ class _ReasonText:
         ]
         if self.ask_python:
             # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
-            why = self.codec.reason(F.when(reason == UNDECODABLE, payload), schema)
-            words.append(F.coalesce(F.concat(F.lit(": "), why), F.lit("")))
+            problem = self.codec.reason(F.when(reason == UNDECODABLE, payload), schema)
+            words.append(F.coalesce(F.concat(F.lit(": "), problem), F.lit("")))
         return F.concat(*words)

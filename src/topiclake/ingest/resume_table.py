@@ -161,7 +161,7 @@ def without(span: Span, spans: Iterable[Span]) -> list[Span]:
 
 
 def require_held(
-    settings: Settings, content: TableContent, resumption: Resumption, held: Mapping[int, Span]
+    settings: Settings, content: TableContent, resumption: Resumption, in_kafka: Mapping[int, Span]
 ) -> None:
     """Check that Kafka's topic is the one that the table was written from.
 
@@ -169,16 +169,16 @@ def require_held(
         IngestError: A partition is missing, or ends before the table does.
     """
     for partition, end in sorted(resumption.ends.items()):
-        if partition in held and held[partition][1] >= end:
+        if partition in in_kafka and in_kafka[partition][1] >= end:
             continue
-        what = (
-            f"ends at offset {held[partition][1]} of partition {partition}"
-            if partition in held
+        range_text = (
+            f"ends at offset {in_kafka[partition][1]} of partition {partition}"
+            if partition in in_kafka
             else f"has no partition {partition}"
         )
         raise IngestError(
-            f"topic {content.topic} {what}, but the table at {content.target.table} has records of it up to "
-            f"offset {end}: it is not the topic that the table was written from",
+            f"topic {content.topic} {range_text}, but the table at {content.target.table} has records of it "
+            f"up to offset {end}: it is not the topic that the table was written from",
             'resume=restart with starting_offsets={"'
             + content.topic
             + '": {"<partition>": <offset>, …}}, the offsets in the new topic',
@@ -186,7 +186,7 @@ def require_held(
             topic=content.topic,
             partition=partition,
             table=content.target.table,
-            offset=held[partition][1] if partition in held else None,
+            offset=in_kafka[partition][1] if partition in in_kafka else None,
             expected=end,
             reason="other_topic",
         )
@@ -197,7 +197,7 @@ def write_missing(
     settings: Settings,
     content: TableContent,
     unsure: Mapping[int, Sequence[Span]],
-    held: Mapping[int, Span],
+    in_kafka: Mapping[int, Span],
     reader: Mapping[str, str],
 ) -> None:
     """Write the records of `unsure` that are neither in the table nor in the quarantine.
@@ -213,8 +213,8 @@ def write_missing(
     if not spans:
         return
     rows = content.rows(spark)
-    _require_not_aged(spark, settings, content, _parts(spans, held, is_aged=True), rows)
-    spans = _parts(spans, held, is_aged=False)
+    _require_not_aged(spark, settings, content, _parts(spans, in_kafka, is_aged=True), rows)
+    spans = _parts(spans, in_kafka, is_aged=False)
     if not spans:
         return
     around: dict[int, Span] = {}
@@ -227,8 +227,8 @@ def write_missing(
     )
     # A join by names puts them first.
     records = records.select(*read.columns)
-    what = f"records of topic {content.topic} that are in neither table"
-    with lost_offsets.data_loss_errors(what, "fail_on_data_loss=false, which continues without them"):
+    records_text = f"records of topic {content.topic} that are in neither table"
+    with lost_offsets.data_loss_errors(records_text, "fail_on_data_loss=false, which continues without them"):
         if not records.isEmpty():
             _write(spark, settings, content, records, spans)
 
@@ -256,12 +256,12 @@ def _write(
 
 
 def _parts(
-    spans: Iterable[tuple[int, int, int]], held: Mapping[int, Span], *, is_aged: bool
+    spans: Iterable[tuple[int, int, int]], in_kafka: Mapping[int, Span], *, is_aged: bool
 ) -> list[tuple[int, int, int]]:
     """Return what Kafka still holds of spans, or what it has deleted."""
     ranges = []
     for partition, first, after in spans:
-        earliest = held[partition][0]
+        earliest = in_kafka[partition][0]
         begin, end = (first, min(after, earliest)) if is_aged else (max(first, earliest), after)
         if begin < end:
             ranges.append((partition, begin, end))
@@ -277,15 +277,15 @@ def _require_not_aged(
 ) -> None:
     if not aged or not settings.pipeline.fail_on_data_loss:
         return
-    kept = _within(spark, rows, aged).select("partition", "offset").distinct().count()
-    if kept == sum(after - first for _, first, after in aged):
+    present = _within(spark, rows, aged).select("partition", "offset").distinct().count()
+    if present == sum(after - first for _, first, after in aged):
         return
     ranges = "; ".join(
         f"partition {partition}: offsets {first} to before {after}" for partition, first, after in aged[:3]
     )
     raise OffsetsLostError(
         f"Kafka has deleted records of topic {content.topic} ({ranges}), of which the table at "
-        f"{content.target.table} and its quarantine have {kept}",
+        f"{content.target.table} and its quarantine have {present}",
         "fail_on_data_loss=false, which continues without them",
         topic=content.topic,
         table=content.target.table,
@@ -301,7 +301,7 @@ def _within(spark: SparkSession, rows: DataFrame, spans: Sequence[tuple[int, int
 
 
 def starting_offsets(
-    resumptions: Mapping[str, Resumption], held: Mapping[str, Mapping[int, Any]], earliest: int
+    resumptions: Mapping[str, Resumption], in_kafka: Mapping[str, Mapping[int, Any]], earliest: int
 ) -> dict[str, dict[str, int]]:
     """Return where a new checkpoint begins: at the end of each table, else at the `earliest` record."""
     return {
@@ -311,5 +311,5 @@ def starting_offsets(
             else earliest
             for partition in partitions
         }
-        for topic, partitions in held.items()
+        for topic, partitions in in_kafka.items()
     }

@@ -98,8 +98,8 @@ class StartCheck:
         newest, is_certain = table_commits.newest_of(self.spark, target.table, writer)
         if newest is None:
             if is_certain and progress.committed != NONE and not self._may_lack_table(position, topic):
-                what = f"the table at {target.table} has no batch of it"
-                self._refuse_table(target, topic, what, "table_replaced")
+                difference = f"the table at {target.table} has no batch of it"
+                self._refuse_table(target, topic, difference, "table_replaced")
             return
         batch_id = int(newest.kept["batch_id"])
         if batch_id > progress.planned:
@@ -108,8 +108,8 @@ class StartCheck:
             # A batch without records of the topic made no commit: nothing more can be said.
             return
         if batch_id < progress.committed:
-            what = f"the table at {target.table} ends with batch {batch_id}"
-            self._refuse_table(target, topic, what, "table_put_back")
+            difference = f"the table at {target.table} ends with batch {batch_id}"
+            self._refuse_table(target, topic, difference, "table_put_back")
             return
         ends = position
         if batch_id > progress.committed:
@@ -139,13 +139,13 @@ class StartCheck:
         is_empty = position[topic] == begin.get(topic, dict.fromkeys(position[topic], 0))
         return is_empty or bool(paused_spans(self.spark, self.topics.ledger, topic))
 
-    def _refuse_table(self, target: Target, topic: str, what: str, reason: str) -> None:
+    def _refuse_table(self, target: Target, topic: str, difference: str, reason: str) -> None:
         if self.settings.pipeline.resume == "checkpoint":
             return
         raise IngestError(
             f"the checkpoint at {target.checkpoint} has written topic {topic} up to batch "
             f"{self.progress.committed}, but "
-            f"{what}: the records before would be lost",
+            f"{difference}: the records before would be lost",
             "put the table back; or resume=checkpoint, which continues without them; or move the checkpoint "
             "away and start with resume=table, which reads them again",
             pipeline=self.settings.name,
@@ -159,12 +159,12 @@ class StartCheck:
     # A checkpoint that begins
 
     def _begin(self) -> Settings:
-        held = BrokerOffsets()
+        broker_offsets = BrokerOffsets()
         if self.topics is None:
             topics: Iterable[str] = self.settings.pipeline.topics
         else:
-            held = kafka_offsets.pipeline_offsets(self.settings.kafka, self.settings.pipeline, [])
-            topics = sorted(held.offsets)
+            broker_offsets = kafka_offsets.pipeline_offsets(self.settings.kafka, self.settings.pipeline, [])
+            topics = sorted(broker_offsets.offsets)
         contents = [content for content in _in_threads(self._content, topics) if content is not None]
         pipeline = self.settings.pipeline
         if not contents:
@@ -177,10 +177,10 @@ class StartCheck:
         for content in contents:
             _require_traced(self.spark, content)
         if self.topics is None:
-            held = kafka_offsets.pipeline_offsets(self.settings.kafka, pipeline, [])
-        return self._resume(contents, self._read_partitions(held))
+            broker_offsets = kafka_offsets.pipeline_offsets(self.settings.kafka, pipeline, [])
+        return self._resume(contents, self._read_partitions(broker_offsets))
 
-    def _read_partitions(self, held: BrokerOffsets) -> dict[str, dict[int, Span]]:
+    def _read_partitions(self, broker_offsets: BrokerOffsets) -> dict[str, dict[int, Span]]:
         """Return what Kafka holds of the partitions that the pipeline reads."""
         assign = self.settings.pipeline.assign
         return {
@@ -189,7 +189,7 @@ class StartCheck:
                 for partition, span in partitions.items()
                 if assign is None or partition in assign[topic]
             }
-            for topic, partitions in held.offsets.items()
+            for topic, partitions in broker_offsets.offsets.items()
         }
 
     def _content(self, topic: str) -> TableContent | None:
@@ -252,23 +252,25 @@ class StartCheck:
         if rows:
             resumptions.note_rows(reduce(DataFrame.unionAll, rows), self.target.checkpoint)
 
-    def _resume(self, contents: Iterable[TableContent], held: Mapping[str, Mapping[int, Span]]) -> Settings:
+    def _resume(
+        self, contents: Iterable[TableContent], in_kafka: Mapping[str, Mapping[int, Span]]
+    ) -> Settings:
         by_topic: dict[str, Resumption] = {}
         for content in contents:
             of_topic = _of_partitions(
                 resume_table.resumption(self.spark, content), self.settings, content.topic
             )
-            resume_table.require_held(self.settings, content, of_topic, held.get(content.topic, {}))
+            resume_table.require_held(self.settings, content, of_topic, in_kafka.get(content.topic, {}))
             by_topic[content.topic] = of_topic
         for content in contents:
-            unsure, spans = by_topic[content.topic].unsure, held[content.topic]
+            unsure, spans = by_topic[content.topic].unsure, in_kafka[content.topic]
             resume_table.write_missing(self.spark, self.settings, content, unsure, spans, self.reader)
             if content.paused and self.topics is not None:
                 mark_all_resumed(self.spark, self.topics.ledger, content.topic)
         firsts = {topic: content.firsts for topic, content in by_topic.items()}
         ends = {topic: content.ends for topic, content in by_topic.items()}
         resumptions.note_firsts(self.spark, self.target.checkpoint, firsts, ends)
-        starts = resume_table.starting_offsets(by_topic, held, EARLIEST)
+        starts = resume_table.starting_offsets(by_topic, in_kafka, EARLIEST)
         pipeline = self.settings.pipeline.model_copy(update={"starting_offsets": starts})
         return self.settings.model_copy(update={"pipeline": pipeline})
 

@@ -51,35 +51,35 @@ def require_topics(
         TopicNotFoundError: One that it lists is missing, or none matches its pattern.
         KafkaError: The broker cannot be reached or refuses the login.
     """
-    there = _topics(kafka)
+    names = _topics(kafka)
     if waits:
         return
     if pipeline.topic_pattern:
         pattern = re.compile(pipeline.topic_pattern)
-        if not any(pattern.fullmatch(name) for name in there):
+        if not any(pattern.fullmatch(name) for name in names):
             raise TopicNotFoundError(
                 f"no topic on the broker at {kafka.bootstrap_servers} matches {pipeline.topic_pattern}; "
-                f"{_near_there(pipeline.topic_pattern, there)}",
+                f"{_near_there(pipeline.topic_pattern, names)}",
                 "a pattern that matches a topic's whole name, or create the first topic",
                 topic_pattern=pipeline.topic_pattern,
                 server=kafka.bootstrap_servers,
-                near=_near(pipeline.topic_pattern, there),
+                near=_near(pipeline.topic_pattern, names),
             )
         return
-    is_any_there = any(topic in there for topic in pipeline.topics)
+    is_any_there = any(topic in names for topic in pipeline.topics)
     for topic in pipeline.topics:
-        if topic not in there and not (is_any_there and topic in known):
-            raise _not_found(kafka, topic, there)
+        if topic not in names and not (is_any_there and topic in known):
+            raise _not_found(kafka, topic, names)
 
 
-def _not_found(kafka: KafkaSettings, topic: str, there: Iterable[str]) -> TopicNotFoundError:
+def _not_found(kafka: KafkaSettings, topic: str, names: Iterable[str]) -> TopicNotFoundError:
     return TopicNotFoundError(
-        f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; {_near_there(topic, there)}",
+        f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; {_near_there(topic, names)}",
         "publish first (the examples: python -m workbench run notebooks/…_publish.py); or check its name; or "
         "wait_for_topic=true, where it is created later",
         topic=topic,
         server=kafka.bootstrap_servers,
-        near=_near(topic, there),
+        near=_near(topic, names),
     )
 
 

@@ -43,16 +43,16 @@ class LostRange:
 
     def __str__(self) -> str:
         if self.records is None:
-            what = f"offset {self.first} and what came behind it"
+            offsets = f"offset {self.first} and what came behind it"
         else:
             records = "1 record" if self.records == 1 else f"{self.records:,} records"
-            what = f"offsets {self.first} to before {self.after} ({records})"
-        return f"topic {self.topic}, partition {self.partition}: {what}: {_WHY[self.why]}"
+            offsets = f"offsets {self.first} to before {self.after} ({records})"
+        return f"topic {self.topic}, partition {self.partition}: {offsets}: {_WHY[self.why]}"
 
 
 def compare(
     wanted: Mapping[str, Mapping[int, int]],
-    held: BrokerOffsets,
+    broker_offsets: BrokerOffsets,
     *,
     ids: Mapping[str, str] | None = None,
     ends: Mapping[str, Mapping[int, int]] | None = None,
@@ -61,14 +61,14 @@ def compare(
 
     Args:
         wanted: By topic and partition the next offset to read.
-        held: What Kafka holds.
+        broker_offsets: What Kafka holds.
         ids: The ids that the topics had.
         ends: By topic and partition where reading ends; without it, it never does.
     """
     losses = []
     for topic, partitions in wanted.items():
         for partition, first in partitions.items():
-            lost = _lost(topic, partition, first, held, (ids or {}).get(topic, ""))
+            lost = _lost(topic, partition, first, broker_offsets, (ids or {}).get(topic, ""))
             end = (ends or {}).get(topic, {}).get(partition)
             if lost is not None and lost.why == "aged_out" and end is not None:
                 lost = replace(lost, after=min(end, lost.after or 0)) if end > first else None
@@ -77,11 +77,13 @@ def compare(
     return losses
 
 
-def _lost(topic: str, partition: int, first: int, held: BrokerOffsets, known_id: str) -> LostRange | None:
-    there, topic_id = held.offsets.get(topic, {}).get(partition), held.ids.get(topic, "")
-    if there is None:
+def _lost(
+    topic: str, partition: int, first: int, broker_offsets: BrokerOffsets, known_id: str
+) -> LostRange | None:
+    span, topic_id = broker_offsets.offsets.get(topic, {}).get(partition), broker_offsets.ids.get(topic, "")
+    if span is None:
         return LostRange(topic, partition, first, None, "deleted")
-    earliest, end = there
+    earliest, end = span
     if earliest > first:
         return LostRange(topic, partition, first, earliest, "aged_out", topic_id)
     can_tell = bool(known_id and topic_id)

@@ -113,11 +113,13 @@ def fetch_offsets(
         KafkaException: The broker cannot be reached, or refuses the request.
     """
     admin = _admin(tuple(sorted(client.items())))
-    there = _topics(admin, set(topics))
-    wanted = {name for name in topics if name in there}
-    wanted |= {name for name in there if pattern and re.fullmatch(pattern, name)}
+    topics_there = _topics(admin, set(topics))
+    wanted = {name for name in topics if name in topics_there}
+    wanted |= {name for name in topics_there if pattern and re.fullmatch(pattern, name)}
     partitions = [
-        TopicPartition(name, partition) for name in sorted(wanted) for partition in there[name].partitions
+        TopicPartition(name, partition)
+        for name in sorted(wanted)
+        for partition in topics_there[name].partitions
     ]
     if not partitions:
         return BrokerOffsets()
@@ -182,7 +184,7 @@ def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
     return {name: topic_id for name, topic_id in ids.items() if topic_id.strip("A=")}
 
 
-def require_partitions(pipeline: PipelineSettings, held: BrokerOffsets) -> None:
+def require_partitions(pipeline: PipelineSettings, broker_offsets: BrokerOffsets) -> None:
     """Check that the partitions that a pipeline names are those that Kafka has, which Spark tells late.
 
     Raises:
@@ -192,21 +194,27 @@ def require_partitions(pipeline: PipelineSettings, held: BrokerOffsets) -> None:
     for key in ("starting_offsets", "ending_offsets"):
         offsets = getattr(pipeline, key)
         if isinstance(offsets, dict):
-            named[key] = {topic: tuple(map(int, found)) for topic, found in offsets.items()}
+            named[key] = {
+                topic: tuple(map(int, partitions_of_topic)) for topic, partitions_of_topic in offsets.items()
+            }
     for key, topics in named.items():
         for topic, partitions in topics.items():
-            there = set(held.offsets.get(topic, {}))
-            wanted = set((pipeline.assign or {}).get(topic, there)) if key != "assign" else there
-            wrong = set(partitions) - there or (key != "assign" and wanted - set(partitions))
+            partitions_there = set(broker_offsets.offsets.get(topic, {}))
+            wanted = (
+                set((pipeline.assign or {}).get(topic, partitions_there))
+                if key != "assign"
+                else partitions_there
+            )
+            wrong = set(partitions) - partitions_there or (key != "assign" and wanted - set(partitions))
             if wrong:
                 raise ConfigError(
                     f"{key} names the partitions {_shown(partitions)} of topic {topic}, which has "
-                    f"{_shown(there)}",
+                    f"{_shown(partitions_there)}",
                     f"-p {key}=<JSON with {'some' if key == 'assign' else 'each'} of them>",
                     parameter=key,
                     topic=topic,
                     partitions=tuple(sorted(partitions)),
-                    allowed=tuple(sorted(there)),
+                    allowed=tuple(sorted(partitions_there)),
                 )
 
 

@@ -179,12 +179,12 @@ def identified(records: DataFrame, batch: str, writer: str, id_columns: Sequence
 def _whole(records: DataFrame) -> DataFrame:
     """Return the records with each column that Kafka knows, in the type that it has there."""
     old = F.col("headers") if "headers" in records.columns else F.lit(None)
-    kept = F.filter(
-        F.coalesce(old.cast(_HEADERS), F.array().cast(_HEADERS)), lambda one: one["key"] != ID_HEADER
+    others = F.filter(
+        F.coalesce(old.cast(_HEADERS), F.array().cast(_HEADERS)), lambda header: header["key"] != ID_HEADER
     )
     key = F.col("key") if "key" in records.columns else F.lit(None)
     return records.withColumns(
-        {"key": key.cast("binary"), "value": F.col("value").cast("binary"), "headers": kept}
+        {"key": key.cast("binary"), "value": F.col("value").cast("binary"), "headers": others}
     )
 
 
@@ -224,13 +224,13 @@ def send(records: DataFrame, options: Mapping[str, str], topic: str | None, reme
     try:
         records.write.format("kafka").options(**options).save()
     except (PySparkException, Py4JError) as error:
-        why = re.findall(r"kafka\.common\.errors\.\w+: .*", str(error)) or [str(error)[:300]]
+        problems = re.findall(r"kafka\.common\.errors\.\w+: .*", str(error)) or [str(error)[:300]]
         id_prefix = f"topic {topic}" if topic else "Kafka"
         raise KafkaError(
-            f"{id_prefix} does not take all records: {' '.join(why[-1].split())}",
+            f"{id_prefix} does not take all records: {' '.join(problems[-1].split())}",
             remedy,
             topic=topic,
-            detail=" ".join(why[-1].split()),
+            detail=" ".join(problems[-1].split()),
         ) from None
 
 
@@ -265,7 +265,7 @@ def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFra
         )
     if records.isStreaming and within is None:
         raise ConfigError("a stream does not remember ids for ever", "within='1 hour'", parameter="within")
-    ours = F.filter("headers", lambda one: one["key"] == ID_HEADER)
+    ours = F.filter("headers", lambda header: header["key"] == ID_HEADER)
     id_prefix = F.concat_ws("/", "topic", "partition", "offset")
     name = F.coalesce(F.try_element_at(ours, F.lit(-1))["value"].cast("string"), id_prefix)
     marked = records.withColumn(ID_HEADER, name)

@@ -44,15 +44,15 @@ def measures(points: Sequence[BatchPoint]) -> list[Measure]:
     inputs = [point.input_rate for point in points]
     processing = [point.processing_rate for point in points]
     durations = [point.milliseconds for point in points]
-    found = [
+    candidates = [
         Measure("input rate", inputs, list(map(rate_text, inputs))),
         Measure("processing rate", processing, list(map(rate_text, processing))),
         Measure("batch duration", durations, list(map(duration_text, durations))),
     ]
     lags = [point.lag for point in points if point.lag is not None]
     if points and len(lags) == len(points):
-        found.append(Measure("lag", lags, [f"{lag:,} records" for lag in lags]))
-    return found
+        candidates.append(Measure("lag", lags, [f"{lag:,} records" for lag in lags]))
+    return candidates
 
 
 def rate_text(rate: float) -> str:
@@ -78,7 +78,8 @@ def html_charts(points: Sequence[BatchPoint]) -> str:
 def text_charts(points: Sequence[BatchPoint], width: int = 40) -> list[str]:
     """Return one line for each measure: its name, its last value, its course."""
     return [
-        f"{one.title:<16}{one.latest:>16}  {_bars(one.values[-width:])}".rstrip() for one in measures(points)
+        f"{measure.title:<16}{measure.latest:>16}  {_bars(measure.values[-width:])}".rstrip()
+        for measure in measures(points)
     ]
 
 

@@ -47,14 +47,14 @@ def lag(end: int, heads: Sequence[Head], now: float) -> Lag:
     return Lag(waiting, max(0.0, now - came))
 
 
-def downsample(heads: Sequence[Head], kept: int) -> list[Head]:
-    """Return about `kept` heads: of an unchanged one the first and the last, and fewer of older ones."""
+def downsample(heads: Sequence[Head], count: int) -> list[Head]:
+    """Return about `count` heads: of an unchanged one the first and the last, and fewer of older ones."""
     ends = [
-        one
-        for index, one in enumerate(heads)
-        if index in (0, len(heads) - 1) or not heads[index - 1][1] == one[1] == heads[index + 1][1]
+        head
+        for index, head in enumerate(heads)
+        if index in (0, len(heads) - 1) or not heads[index - 1][1] == head[1] == heads[index + 1][1]
     ]
-    while len(ends) > kept:
+    while len(ends) > count:
         half = len(ends) // 2
         ends = ends[:half:2] + ends[half:]
     return ends

@@ -147,10 +147,10 @@ class Lineage:
         if not sender.counts.is_empty:
             query_id = checkpoint.query_id(batch.spark, batch.checkpoint, self.start)
             for number, counts in sender.counts.take(query_id, batch.number).items():
-                one = batch if number == batch.number else replace(batch, number=number)
+                numbered = batch if number == batch.number else replace(batch, number=number)
                 for topic in sorted({count.topic or self.topic for count in counts}):
                     own = [count for count in counts if (count.topic or self.topic) == topic]
-                    sender.waiting.append(self._event(one, query_id, topic, own))
+                    sender.waiting.append(self._event(numbered, query_id, topic, own))
         sender.send()
 
     def close(self) -> None:
@@ -224,11 +224,11 @@ def prepared(settings: Settings, to: LineageSettings) -> Lineage:
 def ranges(begin: Offsets, end: Offsets, topic: str) -> list[dict[str, int]]:
     """Return what a batch holds of a topic, by partition; without partitions that have nothing new."""
     first = begin.get(topic, {})
-    found = [
+    spans = [
         {"partition": partition, "first": first.get(partition, 0), "after": after}
         for partition, after in sorted(end.get(topic, {}).items())
     ]
-    return [one for one in found if one["first"] < one["after"]]
+    return [span for span in spans if span["first"] < span["after"]]
 
 
 def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v2.OutputDataset]:
@@ -236,12 +236,12 @@ def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v
     made = []
     for path in sorted({count.path for count in counts if count.writer}):
         own = [count for count in counts if count.path == path]
-        found = [
+        committed = [
             delta.version_of(batch.spark, path, writer=count.writer, batch_id=batch.number)
             for count in own
             if count.writer
         ]
-        versions = [version for version in found if version is not None]
+        versions = [version for version in committed if version is not None]
         namespace, name = dataset(path)
         facets: dict[str, DatasetFacet] = {"storage": StorageDatasetFacet("delta", "parquet", **_BY)}
         if versions:
@@ -304,11 +304,11 @@ class _Sender:
         self.counts.close()
         try:
             self._send_all()
-            why = "the query has ended before"
+            problem = "the query has ended before"
         except OSError as error:
-            why = str(error)
+            problem = str(error)
         if self.waiting:
-            _log.warning("%d events of lineage were not sent: %s", len(self.waiting), why)
+            _log.warning("%d events of lineage were not sent: %s", len(self.waiting), problem)
 
     def _send_all(self) -> None:
         deadline = time.monotonic() + SEND_SECONDS

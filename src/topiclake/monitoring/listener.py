@@ -159,15 +159,17 @@ class _Writer(threading.Thread):
         if run is None:  # it was started before it was watched
             return
         lags = {}
-        for one in report.partitions:
-            partition = one.topic, one.partition
+        for progress in report.partitions:
+            partition = progress.topic, progress.partition
             if partition not in self._heads:
                 self._heads[partition] = self._store.heads(*partition)
             # A topic that was created again, or another broker's, begins anew. Heads are Spark's at the
             # batch's beginning.
-            known = [head for head in self._heads[partition] if head[1] <= one.head and head[0] < report.at]
-            self._heads[partition] = downsample([*known, (report.at, one.head)], KEPT_HEADS)
-            lags[one] = lag(one.end, self._heads[partition], at)
+            known = [
+                head for head in self._heads[partition] if head[1] <= progress.head and head[0] < report.at
+            ]
+            self._heads[partition] = downsample([*known, (report.at, progress.head)], KEPT_HEADS)
+            lags[progress] = lag(progress.end, self._heads[partition], at)
         taken = self._counts.take(run.query_id, report.batch_id)
         counts = [count for counts in taken.values() for count in counts]
         if counts and not report.is_exact:

@@ -88,7 +88,9 @@ class _Drawing:
             progresses = (
                 self._query.recentProgress if all_of_them or not self._reports else [self._query.lastProgress]
             )
-            self._reports |= {one.at: one for one in (read_report(each.json) for each in progresses if each)}
+            self._reports |= {
+                report.at: report for report in (read_report(each.json) for each in progresses if each)
+            }
         self._reports = {at: self._reports[at] for at in sorted(self._reports)[-MAX_POINTS:]}
         return list(self._reports.values())
 

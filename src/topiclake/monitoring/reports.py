@@ -68,7 +68,7 @@ class BatchReport:
     @property
     def lag(self) -> int | None:
         """Records that are still to be read; None where the source is not Kafka."""
-        return sum(one.lag for one in self.partitions) if self.partitions else None
+        return sum(partition.lag for partition in self.partitions) if self.partitions else None
 
     def with_rows(self, rows: int) -> BatchReport:
         """Return the same with another count of records, and the rates that follow from it."""
@@ -137,7 +137,7 @@ def _rate(event: Mapping[str, Any], name: str) -> float:
 
 
 def _sum(operators: list[Mapping[str, Any]], name: str) -> int:
-    return sum(int(one.get(name) or 0) for one in operators)
+    return sum(int(operator.get(name) or 0) for operator in operators)
 
 
 def _partitions(source: Mapping[str, Any]) -> list[PartitionReport]:
@@ -151,10 +151,10 @@ def _partitions(source: Mapping[str, Any]) -> list[PartitionReport]:
 def _offsets(event: object) -> dict[tuple[str, int], int]:
     """Read Kafka's offsets, `{topic: {partition: offset}}`; those of another source are none."""
     try:
-        found = json.loads(event) if isinstance(event, str) else event
+        parsed = json.loads(event) if isinstance(event, str) else event
         return {
             (topic, int(partition)): int(offset)
-            for topic, offsets in found.items()  # type: ignore[union-attr]
+            for topic, offsets in parsed.items()  # type: ignore[union-attr]
             for partition, offset in offsets.items()
         }
     except (AttributeError, TypeError, ValueError):

@@ -112,7 +112,7 @@ class Store:
         (layout,) = self._database.execute("PRAGMA user_version").fetchone()
         if layout != _LAYOUT:
             names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
-            drops = "".join(f"DROP TABLE {one['name']};" for one in names)
+            drops = "".join(f"DROP TABLE {table['name']};" for table in names)
             self._database.executescript(f"BEGIN; {drops} PRAGMA user_version = {_LAYOUT}; COMMIT;")
         self._database.executescript(_TABLES)
 
@@ -159,8 +159,16 @@ class Store:
             database.executemany(
                 "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (run.query_id, one.topic, one.partition, one.end, lag.records, lag.seconds, lag.at_least)
-                    for one, lag in lags.items()
+                    (
+                        run.query_id,
+                        partition.topic,
+                        partition.partition,
+                        partition.end,
+                        lag.records,
+                        lag.seconds,
+                        lag.at_least,
+                    )
+                    for partition, lag in lags.items()
                 ],
             )
             for count in counts:
@@ -176,8 +184,8 @@ class Store:
     def heads(self, topic: str, partition: int) -> list[Head]:
         """Return the known heads of a partition, the oldest first."""
         sql = "SELECT known FROM heads WHERE topic = ? AND partition = ?"
-        found = self._database.execute(sql, (topic, partition)).fetchone()
-        return [(at, head) for at, head in json.loads(found[0])] if found else []
+        newest = self._database.execute(sql, (topic, partition)).fetchone()
+        return [(at, head) for at, head in json.loads(newest[0])] if newest else []
 
     def keep_heads(self, heads: Mapping[tuple[str, int], list[Head]]) -> None:
         """Keep the heads of partitions, for queries that start later."""

@@ -66,7 +66,7 @@ def schema(answer: Any) -> SchemaResponse:  # noqa: ANN401 (JSON)
     if not isinstance(answer, dict):
         raise ValueError("not a schema")
     references = answer.get("references") or []
-    if not isinstance(references, list) or not all(isinstance(one, dict) for one in references):
+    if not isinstance(references, list) or not all(isinstance(reference, dict) for reference in references):
         raise ValueError("references are not a list of objects")
     return SchemaResponse(
         None if answer.get("id") is None else _member(answer, "id", int),
@@ -74,8 +74,12 @@ def schema(answer: Any) -> SchemaResponse:  # noqa: ANN401 (JSON)
         "AVRO" if answer.get("schemaType") is None else _member(answer, "schemaType", str),
         _member(answer, "schema", str),
         tuple(
-            Reference(_member(one, "subject", str), _member(one, "version", int), str(one.get("name", "")))
-            for one in references
+            Reference(
+                _member(reference, "subject", str),
+                _member(reference, "version", int),
+                str(reference.get("name", "")),
+            )
+            for reference in references
         ),
         None if answer.get("guid") is None else _member(answer, "guid", str),
     )

@@ -125,9 +125,9 @@ class RegistryClient:
         An earlier answer is given again when it is less than `max_age` seconds old, or when the path was
         answered five times within the last minute.
         """
-        asked_at, kept = self._listings.get(path, (0.0, None))
-        if kept is not None and (self._clock.now() - asked_at < max_age or self._budget.is_spent(path)):
-            return kept
+        asked_at, answer = self._listings.get(path, (0.0, None))
+        if answer is not None and (self._clock.now() - asked_at < max_age or self._budget.is_spent(path)):
+            return answer
         try:
             items = self.get(path, read, patience, missing)
         except NotFoundError:
@@ -225,8 +225,8 @@ class RegistryClient:
                 "check the secrets schema_registry.username and schema_registry.password",
                 wait,
             )
-        why = f": {' '.join(str(body.get('message')).split())[:1000]}" if body else ""
-        cause = f"{self._name} answers {response.path} with HTTP {response.status}{why}"
+        message = f": {' '.join(str(body.get('message')).split())[:1000]}" if body else ""
+        cause = f"{self._name} answers {response.path} with HTTP {response.status}{message}"
         if body and response.status in (400, 409, 422):
             return SchemaRegistryError(cause, _LOOK_AT_LOG)
         if response.status >= 429:

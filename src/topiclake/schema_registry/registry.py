@@ -161,17 +161,17 @@ class SchemaRegistry:
             path, answers.list_of(int), self.patience, [SUBJECT_NOT_FOUND], max_age=max_age
         )
         versions = [self._version(subject, number) for number in sorted(numbers)]
-        if found := [version for version in versions if version]:
-            return found
-        there = self.subjects()
+        if listed := [version for version in versions if version]:
+            return listed
+        subjects = self.subjects()
         raise SubjectNotFoundError(
             f"subject {subject} is not in the schema registry at {self.url}; "
-            f"it holds: {', '.join(there) or 'none'}",
+            f"it holds: {', '.join(subjects) or 'none'}",
             "publish to the topic once (the examples: python -m workbench run notebooks/…_publish.py), "
             "or check the topic's name",
             url=self.url,
             subject=subject,
-            allowed=tuple(there),
+            allowed=tuple(subjects),
         )
 
     def subjects(self) -> list[str]:
@@ -222,24 +222,24 @@ class SchemaRegistry:
         Raises:
             SchemaRegistryError: No answer within `patience`, or a refusal.
         """
-        found: dict[Key, RegisteredSchema] = {}
+        schemas: dict[Key, RegisteredSchema] = {}
         unknown: list[Key] = []
         not_asked: set[Key] = set()
         for key in self._in_turn(ids):
             if not self._is_known(canonical(key)) and len(self._recent_misses()) >= _MISSES:
                 not_asked.add(key)
             elif schema := self.by_id(key) if isinstance(key, int) else self.by_guid(key):
-                found[key] = schema
+                schemas[key] = schema
             else:
                 unknown.append(key)
         if self.new_id_seconds:
             self._ask_again([canonical(key) for key in unknown], subjects)
-        found |= {key: self._schemas[canonical(key)] for key in unknown if canonical(key) in self._schemas}
-        still_unknown = [key for key in unknown if key not in found]
+        schemas |= {key: self._schemas[canonical(key)] for key in unknown if canonical(key) in self._schemas}
+        still_unknown = [key for key in unknown if key not in schemas]
         # Not before: a registry that is away while an id is asked for again has not answered.
         for key in still_unknown:
             self._remember(canonical(key))
-        return found, set(still_unknown), not_asked
+        return schemas, set(still_unknown), not_asked
 
     def _in_turn(self, ids: Iterable[Key]) -> list[Key]:
         # Copies: another thread may add to them meanwhile.
@@ -363,12 +363,12 @@ class SchemaRegistry:
         schema_id = key if isinstance(key, int) else response.schema_id
         guid = key if isinstance(key, str) else response.guid
         references = answers.references(response, self._version_response)
-        kept = RegisteredSchema(schema_id, response.schema_type, response.schema, guid, references)
+        schema = RegisteredSchema(schema_id, response.schema_type, response.schema, guid, references)
         for name in (schema_id, guid):
             if name is not None:
-                self._schemas[name] = kept
+                self._schemas[name] = schema
                 self._missing.pop(name, None)
-        return kept
+        return schema
 
     def _is_known(self, key: int | str) -> bool:
         return key in self._schemas or key in self._recent_misses()
@@ -383,7 +383,7 @@ class SchemaRegistry:
 def _distance(schema_id: int, known: Sequence[int]) -> int:
     """Return how far an id is from the nearest one of `known`, which rise."""
     after = bisect(known, schema_id)
-    return min((abs(schema_id - one) for one in known[max(0, after - 1) : after + 1]), default=0)
+    return min((abs(schema_id - known_id) for known_id in known[max(0, after - 1) : after + 1]), default=0)
 
 
 def _versions_path(subject: str) -> str:

@@ -103,10 +103,10 @@ class Archive:
         """Return the archived rows; columns as the schemas and the layout want them, `_kafka` among them."""
         if not parquet_folder.has_files(self.spark, self.path):
             return self.spark.createDataFrame([], self.schemas.columns())
-        found = self.spark.read.option("mergeSchema", "true").parquet(self.path)
+        files = self.spark.read.option("mergeSchema", "true").parquet(self.path)
         # Spark has them in the order of whichever file it looks at first.
-        wanted = [name for name in self.schemas.columns().fieldNames() if name in found.columns]
-        return found.select(*map(delta.quoted, dict.fromkeys([*wanted, *found.columns])))
+        wanted = [name for name in self.schemas.columns().fieldNames() if name in files.columns]
+        return files.select(*map(delta.quoted, dict.fromkeys([*wanted, *files.columns])))
 
     def create_view(self) -> DataFrame:
         """Make the archived rows a temporary view, without `_kafka`, and return it."""

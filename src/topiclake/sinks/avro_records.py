@@ -171,10 +171,10 @@ class AvroRecords:
 
     def _name(self, part: Part, topic: Column) -> Column:
         """Return what names the schema, by topic."""
-        found = F.lit(None).cast("binary")
+        header = F.lit(None).cast("binary")
         for name, schema in self.names[part].items():
-            found = F.when(topic == name, F.lit(schema)).otherwise(found)
-        return found
+            header = F.when(topic == name, F.lit(schema)).otherwise(header)
+        return header
 
 
 def propose_schemas(
@@ -226,7 +226,10 @@ def propose_schemas(
         _fits(columns, part, tuple(key), tree)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     patterns: dict[Part, str] = {"value": subject, "key": f"{TOPIC}-key"}
-    subjects = {part: {one: patterns[part].replace(TOPIC, one) for one in topics} for part in schemas}
+    subjects = {
+        part: {topic_name: patterns[part].replace(TOPIC, topic_name) for topic_name in topics}
+        for part in schemas
+    }
     refusals = {
         each: registry.refusals(each, json.dumps(schemas[part]))
         for part, of in subjects.items()
@@ -292,7 +295,7 @@ def _parsed(schema: Mapping[str, Any] | str) -> Any:  # noqa: ANN401 (Avro's JSO
     if not isinstance(schema, str):
         return dict(schema)
     try:
-        found = json.loads(schema)
+        parsed = json.loads(schema)
     except ValueError:
         raise ConfigError("the schema is no JSON", "that of an Avro record", parameter="schema") from None
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", parsed)

@@ -77,8 +77,8 @@ def avro_batches(
     """
     destination = mount.resolve(settings.storage, checkpoint_path)
     records = proposal.register()
-    for one in proposal.topics:
-        kafka_admin.ensure_topic(settings.kafka, one, partitions)
+    for topic in proposal.topics:
+        kafka_admin.ensure_topic(settings.kafka, topic, partitions)
     return AvroBatches(
         Writer.from_settings(settings, proposal.only_topic, ()), records, checkpoint=destination
     )

@@ -67,7 +67,7 @@ def start_files(
         mount.require_writable(address)
     parquet_folder.require_own(rows.sparkSession, settings.storage, folder, location, key="path")
     # Else each task writes a file of its own into each partition.
-    gathered = rows.repartition(*(F.col(delta.quoted(one)) for one in partition_by))
+    gathered = rows.repartition(*(F.col(delta.quoted(column)) for column in partition_by))
     writer = gathered.writeStream.queryName(f"{settings.name}_{name}").format("parquet")
     writer = writer.partitionBy(*partition_by).option("path", folder).option("checkpointLocation", location)
     return queries.start(writer, settings, rows.sparkSession, location)

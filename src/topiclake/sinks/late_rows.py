@@ -72,7 +72,9 @@ class LateBatches(queries.QuerySink):
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write what the query left out of a batch, unless the table has it; `batch` holds none of it."""
         spark, path = batch.sparkSession, self.checkpoint
-        before, now = (checkpoint.planned(spark, path, one) for one in (batch_id - 1, batch_id))
+        before, now = (
+            checkpoint.planned(spark, path, planned_batch) for planned_batch in (batch_id - 1, batch_id)
+        )
         ranges = checkpoint.range_of(spark, path, before, now, self.topic)
         if not ranges:
             return
@@ -80,14 +82,16 @@ class LateBatches(queries.QuerySink):
         late = late_rows(
             self._read(spark, ranges), self.windows, watermark_ms=past.watermark_ms, batch_id=batch_id
         )
-        what = f"records of topic {self.topic} that batch {batch_id} of pipeline {self.pipeline} has read"
+        records_text = (
+            f"records of topic {self.topic} that batch {batch_id} of pipeline {self.pipeline} has read"
+        )
         losses = lost_offsets.data_loss_errors(
-            f"{what}, before its late rows were kept",
+            f"{records_text}, before its late rows were kept",
             "fail_on_data_loss=false, which keeps those of them that are left",
         )
         with losses, cached(late) as number:
             if number:
-                _LOG.warning("%s: %d late rows, each with its window", what, number)
+                _LOG.warning("%s: %d late rows, each with its window", records_text, number)
                 writer = f"{self.query_id(spark)}/late"
                 delta.append_once(late, self.destination, writer=writer, batch_id=batch_id, commit={})
 

@@ -51,5 +51,5 @@ def start_memory(
         raise ConfigError(
             f"output_mode is {output_mode!r}; allowed: complete, append", "output_mode='complete'"
         )
-    kept = rows.limit(most_rows).writeStream.format("memory").queryName(name).outputMode(output_mode)
-    return queries.triggered(kept, trigger).start()
+    writer = rows.limit(most_rows).writeStream.format("memory").queryName(name).outputMode(output_mode)
+    return queries.triggered(writer, trigger).start()

@@ -105,9 +105,9 @@ def _write_all(pipeline: str, sinks: Mapping[str, WriteBatch], batch: DataFrame,
                 # Without the first one, which is the one that would be told of both.
                 raise type(error)(f"{cause}: {error.cause}", error.remedy or _AGAIN, **error.fields) from None
             except PySparkException as error:
-                why = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:300]
+                problem = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:300]
                 raise IngestError(
-                    f"{cause}: {why}", _AGAIN, pipeline=pipeline, sink=name, batch_id=batch_id
+                    f"{cause}: {problem}", _AGAIN, pipeline=pipeline, sink=name, batch_id=batch_id
                 ) from error
             except Exception as error:
                 # What others' exceptions say is not known, and may hold a secret.

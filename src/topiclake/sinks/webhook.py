@@ -36,16 +36,18 @@ class Webhook:
         Raises:
             ConfigError: The secret is no address.
         """
-        found = settings.webhook
-        if found is None:
+        section = settings.webhook
+        if section is None:
             return None
-        url = found.url.reveal().strip()
+        url = section.url.reveal().strip()
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                f"the secret {found.url.name} is no address", "https://<host>/<path>", secret=found.url.name
+                f"the secret {section.url.name} is no address",
+                "https://<host>/<path>",
+                secret=section.url.name,
             )
-        return Webhook(url, str(found.ca_file) if found.ca_file else None, found.retry_seconds)
+        return Webhook(url, str(section.ca_file) if section.ca_file else None, section.retry_seconds)
 
     @property
     def host(self) -> str:

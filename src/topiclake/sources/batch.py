@@ -38,7 +38,7 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
     pipeline = settings.pipeline
     starts = pipeline.starting_offsets
     if starts == "latest" or (
-        isinstance(starts, dict) and any(LATEST in one.values() for one in starts.values())
+        isinstance(starts, dict) and any(LATEST in offsets.values() for offsets in starts.values())
     ):
         raise ConfigError(
             "a batch read that starts at latest holds nothing",
@@ -46,9 +46,9 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
             parameter="starting_offsets",
         )
     kafka_admin.require_topics(settings.kafka, pipeline)
-    held = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, [])
-    kafka_offsets.require_partitions(pipeline, held)
-    lost_offsets.require_configured(settings, held)
+    broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, [])
+    kafka_offsets.require_partitions(pipeline, broker_offsets)
+    lost_offsets.require_configured(settings, broker_offsets)
     options = kafka_source.of_batch(pipeline) | kafka_source.range_options(settings.kafka)
     return spark.read.format("kafka").options(**options).load()
 

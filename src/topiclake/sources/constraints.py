@@ -157,53 +157,55 @@ def _items(value: str, items: str, kind: DataType, depth: int) -> list[str]:
 
 def _completed(rows: DataFrame, columns: StructType) -> DataFrame:
     """Add to `rows` what they lack of `columns`, at any depth."""
-    there = {field.name.lower(): field for field in rows.schema}
+    by_name = {field.name.lower(): field for field in rows.schema}
     added = {}
     for field in columns:
-        found = there.get(field.name.lower())
-        if found is None:
+        column = by_name.get(field.name.lower())
+        if column is None:
             default = F.expr(field.metadata.get(_DEFAULT, "NULL"))
             added[field.name] = default.cast(field.dataType)
-        elif _lacks(found.dataType, field.dataType):
-            added[found.name] = _filled(F.col(quoted(found.name)), found.dataType, field.dataType)
+        elif _lacks(column.dataType, field.dataType):
+            added[column.name] = _filled(F.col(quoted(column.name)), column.dataType, field.dataType)
     return rows.withColumns(added) if added else rows
 
 
-def _filled(value: Column, there: DataType, wanted: DataType) -> Column:
+def _filled(value: Column, type_there: DataType, wanted: DataType) -> Column:
     """Add to a value the fields that it lacks, as nulls."""
-    if not _lacks(there, wanted):
+    if not _lacks(type_there, wanted):
         return value
-    if isinstance(there, StructType) and isinstance(wanted, StructType):
-        rest = {field.name.lower(): field for field in there}
+    if isinstance(type_there, StructType) and isinstance(wanted, StructType):
+        rest = {field.name.lower(): field for field in type_there}
         fields = []
         for field in wanted:
-            found = rest.pop(field.name.lower(), None)
-            if found is None:
+            column = rest.pop(field.name.lower(), None)
+            if column is None:
                 inner = F.lit(None).cast(field.dataType)
             else:
-                inner = _filled(value[found.name], found.dataType, field.dataType)
+                inner = _filled(value[column.name], column.dataType, field.dataType)
             fields.append(inner.alias(field.name))
         fields += [value[field.name].alias(field.name) for field in rest.values()]
         return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(there, ArrayType) and isinstance(wanted, ArrayType):
-        return F.transform(value, lambda item: _filled(item, there.elementType, wanted.elementType))
-    if isinstance(there, MapType) and isinstance(wanted, MapType):
-        return F.transform_values(value, lambda _, item: _filled(item, there.valueType, wanted.valueType))
+    if isinstance(type_there, ArrayType) and isinstance(wanted, ArrayType):
+        return F.transform(value, lambda item: _filled(item, type_there.elementType, wanted.elementType))
+    if isinstance(type_there, MapType) and isinstance(wanted, MapType):
+        return F.transform_values(
+            value, lambda _, item: _filled(item, type_there.valueType, wanted.valueType)
+        )
     return value
 
 
-def _lacks(there: DataType, wanted: DataType) -> bool:
+def _lacks(type_there: DataType, wanted: DataType) -> bool:
     """Return whether a value has not all the fields that are wanted of it."""
-    if isinstance(there, StructType) and isinstance(wanted, StructType):
-        kinds = {field.name.lower(): field.dataType for field in there}
+    if isinstance(type_there, StructType) and isinstance(wanted, StructType):
+        kinds = {field.name.lower(): field.dataType for field in type_there}
         return any(
             field.name.lower() not in kinds or _lacks(kinds[field.name.lower()], field.dataType)
             for field in wanted
         )
-    if isinstance(there, ArrayType) and isinstance(wanted, ArrayType):
-        return _lacks(there.elementType, wanted.elementType)
-    if isinstance(there, MapType) and isinstance(wanted, MapType):
-        return _lacks(there.valueType, wanted.valueType)
+    if isinstance(type_there, ArrayType) and isinstance(wanted, ArrayType):
+        return _lacks(type_there.elementType, wanted.elementType)
+    if isinstance(type_there, MapType) and isinstance(wanted, MapType):
+        return _lacks(type_there.valueType, wanted.valueType)
     return False
 
 

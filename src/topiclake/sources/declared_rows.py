@@ -27,7 +27,7 @@ def decode(
     records: DataFrame,
     layout: Layout,
     snapshot: TableSnapshot,
-    held: Mapping[str, str] | None = None,
+    enforced: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Judge records as `DeclaredFormat.decode`, and hold their rows against the constraints of a table.
 
@@ -36,16 +36,16 @@ def decode(
         records: Kafka's columns.
         layout: The rows' other columns.
         snapshot: Of the table.
-        held: Its constraints where a batch was begun, in place of those of today.
+        enforced: Its constraints where a batch was begun, in place of those of today.
     """
-    decoded, held = values.decode(records), snapshot.constraints if held is None else held
-    if not held:
+    decoded, enforced = values.decode(records), snapshot.constraints if enforced is None else enforced
+    if not enforced:
         return decoded
 
     def as_rows(records: DataFrame) -> DataFrame:
         return records.select(constraints.RECORD, *_row(layout))
 
-    refused = constraints.with_refused(decoded, F.col("reason") == OK, as_rows, snapshot.columns, held)
+    refused = constraints.with_refused(decoded, F.col("reason") == OK, as_rows, snapshot.columns, enforced)
     reason = F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(F.col("reason"))
     return refused.withColumn("reason", reason)
 
@@ -53,8 +53,8 @@ def decode(
 def _detail(decoded: DataFrame, values: DeclaredFormat) -> Column:
     if REFUSED not in decoded.columns:
         return values.detail()
-    why = constraints.why_refused()
-    return F.when(F.col("reason") == REFUSED_BY_TABLE, why).otherwise(values.detail())
+    detail = constraints.why_refused()
+    return F.when(F.col("reason") == REFUSED_BY_TABLE, detail).otherwise(values.detail())
 
 
 def read(records: DataFrame, values: DeclaredFormat, layout: Layout, *, mode: str) -> DataFrame:
@@ -99,8 +99,8 @@ def columns(spark: SparkSession, values: DeclaredFormat, layout: Layout) -> Stru
 
 def fail_on_bad_record(decoded: DataFrame, values: DeclaredFormat, layout: Layout) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written."""
-    why = F.lit(f": the value is no {values.value_format} of its schema")
+    detail = F.lit(f": the value is no {values.value_format} of its schema")
     if REFUSED in decoded.columns:
-        why = F.coalesce(F.concat(F.lit(": "), constraints.why_refused()), why)
-    refused = refused_record(F.lit(", reason "), F.col("reason"), why)
+        detail = F.coalesce(F.concat(F.lit(": "), constraints.why_refused()), detail)
+    refused = refused_record(F.lit(", reason "), F.col("reason"), detail)
     return decoded.withColumn("reason", F.when(is_rejected(layout), refused).otherwise(F.col("reason")))

@@ -69,9 +69,9 @@ def _known(
                 if key is not None:
                     known.setdefault(key, version)
     wanted = sorted(decisions.known.get(part, frozenset()) - known.keys(), key=str)
-    found, _, _ = registry.by_ids(wanted)
+    schemas, _, _ = registry.by_ids(wanted)
     unknown = decisions.unknown.get(part, ())
-    return {key: version for key, version in (known | found).items() if key not in unknown}
+    return {key: version for key, version in (known | schemas).items() if key not in unknown}
 
 
 def _refusal(spark: SparkSession, topic: TopicSchemas, part: Part, reader: str) -> str | None:

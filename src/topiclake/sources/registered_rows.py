@@ -95,8 +95,8 @@ def is_late(codec: Codec, part: Part, unknown: Collection[SchemaKey] = ()) -> Co
 
 def is_rejected(codecs: Codecs, layout: Layout) -> Column:
     """Return whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
-    left = ~is_valid(codecs)
-    return left & F.col("value").isNotNull() if layout.skips_tombstones else left
+    rejected = ~is_valid(codecs)
+    return rejected & F.col("value").isNotNull() if layout.skips_tombstones else rejected
 
 
 def count_records(layout: Layout) -> Column:

@@ -73,8 +73,8 @@ class StaticSchemas:
         record = _RECORD.search(error.cause)
         if record and record["reason"] == UNKNOWN_SCHEMA_ID and record["id"] != "none":
             asked: list[SchemaKey] = [int(record["id"])]
-            found, _, _ = self.of.registry.by_ids(asked)
-            self.known["value"].update(found)
+            schemas, _, _ = self.of.registry.by_ids(asked)
+            self.known["value"].update(schemas)
         if self._keys() == before:
             raise DecodeError(error.cause + self._why(record), _remedy(record), **error.fields) from None
         self._unite()
@@ -101,8 +101,8 @@ class StaticSchemas:
     def _why(self, record: re.Match[str] | None) -> str:
         if record is None or record["id"] == "none":
             return ""
-        _, why = self.codecs.value.refused.get(int(record["id"]), ("", ""))
-        return f" ({why})" if why else ""
+        _, detail = self.codecs.value.refused.get(int(record["id"]), ("", ""))
+        return f" ({detail})" if detail else ""
 
 
 @dataclass

@@ -42,8 +42,8 @@ class TableSnapshot:
 
         Its columns become wider only where that is allowed, or where it was done before.
         """
-        if why := evolution.refusal(self.columns, wanted):
-            return why
+        if problem := evolution.refusal(self.columns, wanted):
+            return problem
         changes = evolution.widened(self.columns, wanted)
         if changes and not may_widen and not evolution.WIDENING.items() <= self.properties.items():
             change = next(iter(changes.values()))

@@ -76,12 +76,14 @@ class TopicSchemas:
     def require_usable(self, codecs: Codecs) -> None:
         """Raise an IngestError where values' subjects have versions, and none of them can be used."""
         if not codecs.value.writers and codecs.value.refused:
-            why = "; ".join(f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items())
+            details = "; ".join(
+                f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items()
+            )
             raise IngestError(
-                f"no version of {', '.join(self.subjects['value'])} can be used ({why})",
+                f"no version of {', '.join(self.subjects['value'])} can be used ({details})",
                 "register a version that fits, or give the pipeline another table_path",
                 subjects=tuple(self.subjects["value"]),
-                detail=why,
+                detail=details,
             )
 
     def refusal(

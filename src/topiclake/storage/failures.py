@@ -97,11 +97,11 @@ def refusal(storage: StorageSettings, path: str, error: Exception) -> StorageErr
 
 
 def _why(text: str) -> str:
-    why = (_THROWN.findall(text) or _NAMELESS.findall(text) or [_FRAMES.sub("", text)])[-1]
-    if "Operation failed:" in why and (answers := _ABFS.findall(text)):
+    problem = (_THROWN.findall(text) or _NAMELESS.findall(text) or [_FRAMES.sub("", text)])[-1]
+    if "Operation failed:" in problem and (answers := _ABFS.findall(text)):
         message, status = answers[-1]
-        why = f"{message.rstrip('.')}, status {status}"
-    return " ".join(why.split())[:300].rstrip(".")
+        problem = f"{message.rstrip('.')}, status {status}"
+    return " ".join(problem.split())[:300].rstrip(".")
 
 
 def _opened_by(storage: StorageSettings, path: str) -> StorageSettings | None:
@@ -118,7 +118,7 @@ def _opened_by(storage: StorageSettings, path: str) -> StorageSettings | None:
         return None
 
 
-def _named(configured: StorageSettings, path: str, text: str, why: str) -> StorageError:
+def _named(configured: StorageSettings, path: str, text: str, problem: str) -> StorageError:
     if SECOND_QUERY.search(text):
         return StorageError(
             f"another query has just begun with the checkpoint {without_login(path)}; nothing was lost",
@@ -128,11 +128,11 @@ def _named(configured: StorageSettings, path: str, text: str, why: str) -> Stora
         )
     storage = _opened_by(configured, path)
     unusable = StorageError(
-        f"{without_login(path)} cannot be used: {why}",
+        f"{without_login(path)} cannot be used: {problem}",
         "mend the storage, or the path",
         path=without_login(path),
         reason="unusable",
-        detail=why,
+        detail=problem,
     )
     if storage is None or storage.kind in ("file", "volume"):
         return unusable
@@ -140,21 +140,21 @@ def _named(configured: StorageSettings, path: str, text: str, why: str) -> Stora
     if storage is not configured:
         secret = f"a path in {configured.source}, or a credential for this one on the machine"
         mend = "the path"
-    for pattern, reason, cause, remedy in _answers(storage, why, secret, mend):
+    for pattern, reason, cause, remedy in _answers(storage, problem, secret, mend):
         if pattern.search(text) and not (pattern in _OF_S3 and storage.kind != "s3a"):
             named = {"path": without_login(path), "secrets": secret_names(storage)}
             return StorageError(
-                f"{source} {cause}", remedy, source=source, reason=reason, detail=why, **named
+                f"{source} {cause}", remedy, source=source, reason=reason, detail=problem, **named
             )
     return unusable
 
 
-def _answers(storage: StorageSettings, why: str, secret: str, mend: str) -> tuple[_Answer, ...]:
+def _answers(storage: StorageSettings, problem: str, secret: str, mend: str) -> tuple[_Answer, ...]:
     """Return what to say of each pattern; the first that fits: the later one, the more answers have it."""
-    return (*_of_the_store(storage, why, mend), *_of_the_credential(storage, why, secret))
+    return (*_of_the_store(storage, problem, mend), *_of_the_credential(storage, problem, secret))
 
 
-def _of_the_store(storage: StorageSettings, why: str, mend: str) -> tuple[_Answer, ...]:
+def _of_the_store(storage: StorageSettings, problem: str, mend: str) -> tuple[_Answer, ...]:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     kind = "bucket" if storage.kind == "s3a" else "container"
     address = f"{kind} {urlsplit(storage.source).netloc.partition('@')[0]}"
@@ -162,7 +162,7 @@ def _of_the_store(storage: StorageSettings, why: str, mend: str) -> tuple[_Answe
         (
             _UNCONDITIONAL,
             "unconditional_put",
-            f"is not safe from a second driver: {why}",
+            f"is not safe from a second driver: {problem}",
             "a store that keeps to it, or, for one driver only, "
             "spark.delta.logStore.s3a.impl=io.delta.storage.S3SingleDriverLogStore",
         ),
@@ -170,14 +170,15 @@ def _of_the_store(storage: StorageSettings, why: str, mend: str) -> tuple[_Answe
         (
             _WRONG_MD5,
             "checksum",
-            f"holds a file that is damaged, or that abfss wrote: Hadoop's gives it a wrong checksum ({why})",
+            f"holds a file that is damaged, or that abfss wrote: Hadoop's gives it a wrong checksum "
+            f"({problem})",
             "storage.source: abfss://…",
         ),
-        (_SKEWED, "clock", f"refuses this machine's clock, {now} UTC ({why})", "set the clock"),
+        (_SKEWED, "clock", f"refuses this machine's clock, {now} UTC ({problem})", "set the clock"),
     )
 
 
-def _of_the_credential(storage: StorageSettings, why: str, secret: str) -> tuple[_Answer, ...]:
+def _of_the_credential(storage: StorageSettings, problem: str, secret: str) -> tuple[_Answer, ...]:
     region = storage.region or "of this machine"
     # Without a word S3 refuses both.
     has_token = storage.session_token is not None
@@ -187,32 +188,32 @@ def _of_the_credential(storage: StorageSettings, why: str, secret: str) -> tuple
         (
             _ENDED,
             "session_token",
-            f"refuses the session token, which has ended or is not that of the key ({why})",
+            f"refuses the session token, which has ended or is not that of the key ({problem})",
             secret,
         ),
-        (_REGION, "region", f"refuses the region {region} ({why})", "mend storage.region"),
+        (_REGION, "region", f"refuses the region {region} ({problem})", "mend storage.region"),
         (
             _UNNAMED,
             f"region{'_or_session_token' * has_token}",
-            f"refuses the region {region}{', or the session token' * has_token} ({why})",
+            f"refuses the region {region}{', or the session token' * has_token} ({problem})",
             f"mend storage.region{f', or {secret}' * has_token}",
         ),
         (
             _MAY_NOT_WRITE,
             "read_only",
-            f"refuses the {_credential(storage)}: it may not write ({why})",
+            f"refuses the {_credential(storage)}: it may not write ({problem})",
             f"{secret}, with the permission to write",
         ),
         (
             _REFUSED,
             "credential",
-            f"refuses the {_credential(storage)}{good and f', {good}'} ({why})",
+            f"refuses the {_credential(storage)}{good and f', {good}'} ({problem})",
             f"{secret}{good and ', or compare the clocks'}",
         ),
         (
             _AWAY,
             "unreachable",
-            f"cannot be reached ({why})",
+            f"cannot be reached ({problem})",
             "mend the address (storage.endpoint on S3), or the network",
         ),
     )

@@ -250,11 +250,11 @@ def require_writable(path: str) -> None:
     if not path.startswith("file:") and (is_databricks() or not path.startswith("/")):
         return
     folder = Path(path.removeprefix("file:"))
-    nearest = next(one for one in (folder, *folder.parents) if one.exists())
+    nearest = next(existing for existing in (folder, *folder.parents) if existing.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        why = "cannot be written" if nearest.is_dir() else "is not a folder"
+        problem = "cannot be written" if nearest.is_dir() else "is not a folder"
         raise StorageError(
-            f"{path} cannot be used: {nearest} {why}",
+            f"{path} cannot be used: {nearest} {problem}",
             "a storage folder of your own",
             path=path,
             folder=str(nearest),

@@ -65,7 +65,7 @@ def _follow(
     to: StorageSettings,
     stamp: str | None,
 ) -> None:
-    why = ""
+    problem = ""
     settings: Mapping[str, str] = {}
     while not has_ended(EVERY_SECONDS):
         try:
@@ -78,11 +78,11 @@ def _follow(
             if (now := _stamp(spark, to)) != stamp:
                 stamp = now
                 _refresh(spark, to, settings)
-            why = ""
+            problem = ""
         except Exception as error:  # noqa: BLE001 (a secret store that is away must not end the query)
-            previous, why = why, mount.reason(error)
-            if why != previous:
-                _LOG.warning("the credential of %s is not renewed, and tried again: %s", to.source, why)
+            previous, problem = problem, mount.reason(error)
+            if problem != previous:
+                _LOG.warning("the credential of %s is not renewed, and tried again: %s", to.source, problem)
 
 
 def _stamp(spark: SparkSession, to: StorageSettings) -> str | None:

@@ -57,7 +57,11 @@ class CountSubscription:
         commit = count.path, count.writer
         with self._lock:
             known = self._counts.setdefault((query_id, batch_id), [])
-            known[:] = [one for one in known if one.writer is None or (one.path, one.writer) != commit]
+            known[:] = [
+                earlier
+                for earlier in known
+                if earlier.writer is None or (earlier.path, earlier.writer) != commit
+            ]
             known.append(count)
             while len(self._counts) > KEPT:
                 self._counts.popitem(last=False)

@@ -85,9 +85,9 @@ class Backoff:
         if self._why is not None and time.monotonic() < self._until:
             raise self._why
 
-    def begin(self, why: Exception) -> None:
+    def begin(self, error: Exception) -> None:
         """Wait from now on, because of a problem."""
-        self._why, self._until = why, time.monotonic() + self._seconds
+        self._why, self._until = error, time.monotonic() + self._seconds
         self._seconds = min(self.LONGEST_SECONDS, 2 * self._seconds)
 
     def end(self) -> None:

@@ -20,7 +20,7 @@ _MOST_CHARACTERS = 300
 
 def of_topic(ranges: Ranges, topic: str | None) -> Ranges:
     """Return the offsets of one topic; of all where `topic` is None."""
-    return ranges if topic is None else {name: found for name, found in ranges.items() if name == topic}
+    return ranges if topic is None else {name: offsets for name, offsets in ranges.items() if name == topic}
 
 
 def require_same(
@@ -48,9 +48,12 @@ def require_same(
 def require_same_ends(commit: Mapping[str, Any], ends: Offsets, *, table: str, checkpoint: str) -> None:
     """Check that a commit ends where the checkpoint says that its batch does; arguments as `require_same`."""
     batch_id = int(commit["batch_id"])
-    kept = of_commit(commit, table=table, checkpoint=checkpoint)
-    then = {topic: {partition: span[1] for partition, span in found.items()} for topic, found in kept.items()}
-    now = _as_json({topic: found for topic, found in ends.items() if topic in then})
+    committed = of_commit(commit, table=table, checkpoint=checkpoint)
+    then = {
+        topic: {partition: span[1] for partition, span in offsets.items()}
+        for topic, offsets in committed.items()
+    }
+    now = _as_json({topic: offsets for topic, offsets in ends.items() if topic in then})
     if then != now:
         raise changed(now, then, table=table, checkpoint=checkpoint, batch_id=batch_id)
 
@@ -93,8 +96,8 @@ def changed(
 
 
 def _as_json(ranges: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(ranges))
-    return found
+    as_json: dict[str, Any] = json.loads(json.dumps(ranges))
+    return as_json
 
 
 def _shown(offsets: Mapping[str, Any]) -> str:

@@ -33,6 +33,6 @@ def append(
     spark: SparkSession, checkpoint: str, name: str, rows: Iterable[tuple[Any, ...]], schema: str
 ) -> None:
     """Add notes; no file where `rows` is empty."""
-    if found := list(rows):
-        one = spark.createDataFrame(found, schema).coalesce(1)
-        one.write.mode("append").option(_AT_ONCE, "true").json(path(checkpoint, name))
+    if notes := list(rows):
+        one_file = spark.createDataFrame(notes, schema).coalesce(1)
+        one_file.write.mode("append").option(_AT_ONCE, "true").json(path(checkpoint, name))

@@ -40,29 +40,29 @@ FAILFAST = "FAILFAST:"
 
 def query_failure(query: str | None, text: str) -> TopiclakeError:
     """Turn the text of a failed query into the error that caused it."""
-    found = _FAILFAST.search(text)
-    if found and found[1].endswith(NOT_LISTED):
-        cause = f"query {query} stopped, with nothing lost: {found[1]}"
+    match = _FAILFAST.search(text)
+    if match and match[1].endswith(NOT_LISTED):
+        cause = f"query {query} stopped, with nothing lost: {match[1]}"
         remedy = "start it again; where that does not help, start_quarantine asks for the schema"
-        return NewSchemaError(cause, remedy, query=query, **_record_fields(found[1]))
-    if found:
+        return NewSchemaError(cause, remedy, query=query, **_record_fields(match[1]))
+    if match:
         return errors.DecodeError(
-            f"query {query} met a record that does not decode: {found[1]}",
+            f"query {query} met a record that does not decode: {match[1]}",
             "mode=PERMISSIVE, which puts such records into the quarantine table",
             query=query,
-            **_record_fields(found[1]),
+            **_record_fields(match[1]),
         )
-    if found := _OWN_ERROR.search(text):
-        kind = getattr(errors, found[1], IngestError)
-        fields = _record_fields(found[2]) if kind is errors.DecodeError else {}
-        return kind(f"query {query} stopped: {found[2]}", found[3] or "", query=query, **fields)
-    if found := _TABLE_CHANGED.search(text):
+    if match := _OWN_ERROR.search(text):
+        kind = getattr(errors, match[1], IngestError)
+        fields = _record_fields(match[2]) if kind is errors.DecodeError else {}
+        return kind(f"query {query} stopped: {match[2]}", match[3] or "", query=query, **fields)
+    if match := _TABLE_CHANGED.search(text):
         return NewSchemaError(
             f"query {query} stopped, with nothing lost: the table that it reads has other columns from its "
-            f"version {found[1]} on",
+            f"version {match[1]} on",
             "start it again",
             query=query,
-            version=int(found[1]),
+            version=int(match[1]),
         )
     if "Some data may have been lost" in text or "KAFKA_DATA_LOSS" in text:
         return OffsetsLostError(
@@ -92,12 +92,12 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
 
 def _record_fields(text: str) -> dict[str, object]:
     """Return the fields of the record that a text names; a schema id is an int, a GUID, or None."""
-    found = _RECORD.search(text)
-    if found is None:
+    match = _RECORD.search(text)
+    if match is None:
         return {}
-    fields: dict[str, object] = {name: value for name, value in found.groupdict().items() if value}
-    fields |= {"partition": int(found["partition"]), "offset": int(found["offset"])}
-    if schema_id := found["schema_id"]:
+    fields: dict[str, object] = {name: value for name, value in match.groupdict().items() if value}
+    fields |= {"partition": int(match["partition"]), "offset": int(match["offset"])}
+    if schema_id := match["schema_id"]:
         is_number = schema_id.isdigit() and len(schema_id) <= 10
         fields["schema_id"] = int(schema_id) if is_number else None if schema_id == "none" else schema_id
     return fields
@@ -110,8 +110,8 @@ def _last_cause(text: str) -> str:
     return " ".join((causes[-1] if causes else text).split())[:500]
 
 
-def refused_record(*why: Column) -> Column:
-    """Raise, and say which record of Kafka's it is and `why`; `query_failure` finds the sentence again."""
+def refused_record(*text: Column) -> Column:
+    """Raise, and say which record of Kafka's it is and `text`; `query_failure` finds the sentence again."""
     topic, partition, offset = (F.col(name).cast("string") for name in ("topic", "partition", "offset"))
     location = [
         F.lit(f"{FAILFAST} topic "),
@@ -121,4 +121,4 @@ def refused_record(*why: Column) -> Column:
         F.lit(", offset "),
         offset,
     ]
-    return F.raise_error(F.concat(*location, *why, F.lit(" (end of record)")))
+    return F.raise_error(F.concat(*location, *text, F.lit(" (end of record)")))

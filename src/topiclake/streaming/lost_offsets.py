@@ -86,14 +86,14 @@ def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
     """
     path = mount.resolve(settings.storage, settings.pipeline.checkpoint_path)
     with storage_errors(settings.storage, path):
-        kept = [
+        known = [
             LostRange(row["topic"], row["partition"], row["first"], row["after"], row["why"], row["topic_id"])
             for row in checkpoint_notes.read(spark, path, "lost", _LOST)
         ]
         losses = find(spark, settings, path)
     rows = [
         (lost.topic, lost.partition, lost.first, lost.after, lost.records, lost.why)
-        for lost in joined([*kept, *losses])
+        for lost in joined([*known, *losses])
     ]
     columns = "topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING"
     return spark.createDataFrame(rows, columns)
@@ -121,13 +121,13 @@ def check_lost_offsets(
         ConfigError: `assign`, or offsets for each partition, name other partitions than the topic has.
     """
     ids = _ids(spark, path)
-    losses, held = _find(settings, position, ids)
+    losses, broker_offsets = _find(settings, position, ids)
     if settings.pipeline.has_table_for_each:
         losses = [lost for lost in losses if settings.pipeline.reads(lost.topic) and lost.why not in PAUSE]
     if losses and settings.pipeline.fail_on_data_loss:
         raise _error(settings, path, losses)
     keep(spark, settings.name, path, losses)
-    return {topic: topic_id for topic, topic_id in held.ids.items() if ids.get(topic) != topic_id}
+    return {topic: topic_id for topic, topic_id in broker_offsets.ids.items() if ids.get(topic) != topic_id}
 
 
 def save_topic_ids(spark: SparkSession, new: NewIds, path: str) -> None:
@@ -139,8 +139,8 @@ def save_topic_ids(spark: SparkSession, new: NewIds, path: str) -> None:
     except (PySparkException, Py4JError):
         # Hadoop's committers share a folder, which the first one to end removes. Which of the starts goes on
         # is decided by the query's own files.
-        kept = _ids(spark, path)
-        if any(kept.get(topic) != topic_id for topic, topic_id in new.items()):
+        known = _ids(spark, path)
+        if any(known.get(topic) != topic_id for topic, topic_id in new.items()):
             raise
 
 
@@ -155,9 +155,9 @@ def describe_loss(spark: SparkSession, settings: Settings, path: str) -> Offsets
     return _error(settings, path, losses) if losses else None
 
 
-def require_configured(settings: Settings, held: BrokerOffsets) -> None:
+def require_configured(settings: Settings, broker_offsets: BrokerOffsets) -> None:
     """Raise an OffsetsLostError where Kafka no longer holds the offsets that a batch read begins with."""
-    losses = compare(_configured(settings.pipeline), held, ids=held.ids)
+    losses = compare(_configured(settings.pipeline), broker_offsets, ids=broker_offsets.ids)
     if losses and settings.pipeline.fail_on_data_loss:
         raise OffsetsLostError(
             f"Kafka does not hold the offsets to begin with: {_message(losses)}",
@@ -167,14 +167,14 @@ def require_configured(settings: Settings, held: BrokerOffsets) -> None:
 
 
 @contextmanager
-def data_loss_errors(what: str, remedy: str) -> Iterator[None]:
-    """Read a range of Kafka; where it is gone, raise an OffsetsLostError that says of `what`."""
+def data_loss_errors(subject: str, remedy: str) -> Iterator[None]:
+    """Read a range of Kafka; where it is gone, raise an OffsetsLostError that says of `subject`."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
         if not re.search("KAFKA_DATA_LOSS|Some data may have been lost", str(error)):
             raise
-        raise OffsetsLostError(f"Kafka deleted {what}", remedy, reason="deleted") from None
+        raise OffsetsLostError(f"Kafka deleted {subject}", remedy, reason="deleted") from None
 
 
 def write_watched(
@@ -231,11 +231,11 @@ def _find(
 ) -> tuple[list[LostRange], BrokerOffsets]:
     """Return what a query at `position` would not find, and what Kafka holds."""
     pipeline = settings.pipeline
-    held = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, position or [])
+    broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, position or [])
     if position is None:
-        kafka_offsets.require_partitions(pipeline, held)
-        return compare(_configured(pipeline), held, ids=held.ids), held
-    return compare(_with_new(position, pipeline, held), held, ids=ids), held
+        kafka_offsets.require_partitions(pipeline, broker_offsets)
+        return compare(_configured(pipeline), broker_offsets, ids=broker_offsets.ids), broker_offsets
+    return compare(_with_new(position, pipeline, broker_offsets), broker_offsets, ids=ids), broker_offsets
 
 
 def _configured(pipeline: PipelineSettings) -> Offsets:
@@ -248,11 +248,11 @@ def _configured(pipeline: PipelineSettings) -> Offsets:
     }
 
 
-def _with_new(position: Offsets, pipeline: PipelineSettings, held: BrokerOffsets) -> Offsets:
+def _with_new(position: Offsets, pipeline: PipelineSettings, broker_offsets: BrokerOffsets) -> Offsets:
     """Add the partitions that the checkpoint does not know yet: Spark wants them from 0 on."""
     known = set(position) - set(pipeline.topics)
     wanted = {topic: dict(offsets) for topic, offsets in position.items()}
-    for topic, partitions in held.offsets.items():
+    for topic, partitions in broker_offsets.offsets.items():
         if pipeline.assign is None and (pipeline.topic_pattern or topic not in known):
             wanted[topic] = dict.fromkeys(partitions, 0) | wanted.get(topic, {})
     return wanted

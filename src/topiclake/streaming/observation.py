@@ -30,14 +30,14 @@ def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
         The counts of all by name; None where Spark does not tell them within `WAIT_SECONDS`, or tells none.
     """
     end = time.monotonic() + WAIT_SECONDS
-    found: dict[str, Any] = {}
+    counted: dict[str, Any] = {}
     for observation in observations:
         metrics = observation.get if _has_metrics(observation, end) else {}
         if not metrics:
             _log.warning("%s, but Spark does not tell its counts: what is left of it is looked for", done)
             return None
-        found |= metrics
-    return found
+        counted |= metrics
+    return counted
 
 
 def has_metrics(observation: Observation) -> bool:

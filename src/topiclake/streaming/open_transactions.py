@@ -37,11 +37,11 @@ class Stalls:
     since: dict[tuple[str, int, int], float] = field(default_factory=dict)
     named: set[tuple[str, int, int]] = field(default_factory=set)
 
-    def update(self, found: OpenTransactions, now: float) -> list[tuple[str, int, int]]:
+    def update(self, transactions: OpenTransactions, now: float) -> list[tuple[str, int, int]]:
         """Return the topic, partition and offset of each transaction that is to be named now."""
-        open_now = [(topic, partition, offset) for (topic, partition), offset in sorted(found.items())]
-        self.since = {one: self.since.get(one, now) for one in open_now}
-        stalled = {one for one, began in self.since.items() if now - began >= STALLED_SECONDS}
+        open_now = [(topic, partition, offset) for (topic, partition), offset in sorted(transactions.items())]
+        self.since = {transaction: self.since.get(transaction, now) for transaction in open_now}
+        stalled = {transaction for transaction, began in self.since.items() if now - began >= STALLED_SECONDS}
         new, self.named = sorted(stalled - self.named), stalled
         return new
 
@@ -63,11 +63,11 @@ def _watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSet
     stalls = Stalls()
     while not progress.has_ended(query, EVERY_SECONDS):
         try:
-            found = kafka_offsets.open_transactions(settings, pipeline)
+            transactions = kafka_offsets.open_transactions(settings, pipeline)
         except KafkaError:
             # The query names a broker that is away.
             continue
-        for topic, partition, offset in stalls.update(found, time.monotonic()):
+        for topic, partition, offset in stalls.update(transactions, time.monotonic()):
             _LOG.warning(
                 "query %s: a transaction of Kafka that began at offset %s of topic %s, partition %s, has "
                 "been open for %s s, and no later record of the partition is read until it ends; try: "

@@ -58,10 +58,10 @@ def draw_when_caught_up(query: StreamingQuery, draw: Callable[[], None]) -> None
     _note(_drawings, query, draw)
 
 
-def _note(kept: dict[str, _Call], query: StreamingQuery, call: _Call) -> None:
-    kept[str(query.runId)] = call
-    if len(kept) > _NEWEST:
-        del kept[next(iter(kept))]
+def _note(notes: dict[str, _Call], query: StreamingQuery, call: _Call) -> None:
+    notes[str(query.runId)] = call
+    if len(notes) > _NEWEST:
+        del notes[next(iter(notes))]
 
 
 def keep_running(query: StreamingQuery, seconds: float | str) -> None:
@@ -112,8 +112,8 @@ def on_data_loss(query: StreamingQuery, find: Callable[[], OffsetsLostError | No
 
 
 def _failure(query: StreamingQuery, error: StreamingQueryException) -> TopiclakeError:
-    found = query_failure(query.name, str(error))
+    failure = query_failure(query.name, str(error))
     find = _losses.get(str(query.runId))
-    if not isinstance(found, OffsetsLostError) or find is None:
-        return found
-    return find() or found
+    if not isinstance(failure, OffsetsLostError) or find is None:
+        return failure
+    return find() or failure

@@ -25,8 +25,8 @@ def note_firsts(
     now = datetime.now(timezone.utc)
     rows = [
         (topic, partition, first, begins[topic][partition], now)
-        for topic, found in firsts.items()
-        for partition, first in found.items()
+        for topic, offsets in firsts.items()
+        for partition, first in offsets.items()
     ]
     checkpoint_notes.append(spark, checkpoint, _NOTES, rows, _FIRSTS)
 
@@ -38,13 +38,13 @@ def read_firsts(
 
     A note of a start that failed says that the checkpoint begins elsewhere, and does not count.
     """
-    found: dict[str, dict[int, int]] = {}
+    firsts: dict[str, dict[int, int]] = {}
     for row in checkpoint_notes.read(spark, checkpoint, _NOTES, _FIRSTS):
         topic, partition = row["topic"], row["partition"]
         if row["begin"] == begins.get(topic, {}).get(partition):
-            known = found.setdefault(topic, {})
+            known = firsts.setdefault(topic, {})
             known[partition] = min(row["first"], known.get(partition, row["first"]))
-    return found
+    return firsts
 
 
 def note_rows(rows: DataFrame, checkpoint: str) -> None:

@@ -34,7 +34,7 @@ class AvroCodec(Codec):
         """
         usable = {key: _inlined(each) for key, each in schemas.items() if each.schema_type == "AVRO"}
         united = reader_schema.unite(usable, accepts, kept)
-        incompatible = {key: (INCOMPATIBLE_SCHEMA, why) for key, why in united.incompatible.items()}
+        incompatible = {key: (INCOMPATIBLE_SCHEMA, detail) for key, detail in united.incompatible.items()}
         refused = cls.of_other_types(schemas) | incompatible
         return cls(united.reader, united.writers, refused, united.kept)
 

@@ -50,9 +50,9 @@ def reason_of(schemas: Mapping[str, str], payload: bytes | None, named: bytes | 
         return f"the record is cut off or claims more than there is: {str(error) or 'end of input'}"
     except Exception as error:  # noqa: BLE001 (whatever fastavro raises is the reason)
         return f"{type(error).__name__}: {str(error)[:300]}"
-    left = len(payload) - stream.tell()
-    if left:
-        return f"{left} bytes are left after the record, which takes {stream.tell()}"
+    remaining = len(payload) - stream.tell()
+    if remaining:
+        return f"{remaining} bytes are left after the record, which takes {stream.tell()}"
     return "a value does not fit the table's reader schema"
 
 

@@ -87,18 +87,18 @@ def encoder_for(kind: T.DataType, schema: Mapping[str, Any] | str, path: str = "
 
 
 def _named_types(tree: Tree) -> dict[str, Tree]:
-    found: dict[str, Tree] = {}
+    types: dict[str, Tree] = {}
     if isinstance(tree, list):
         for each in tree:
-            found |= _named_types(each)
+            types |= _named_types(each)
     elif isinstance(tree, dict):
         if tree.get("type") in ("record", "enum", "fixed"):
-            found[str(tree["name"]).rpartition(".")[2]] = tree
+            types[str(tree["name"]).rpartition(".")[2]] = tree
         for each in (*(f["type"] for f in tree.get("fields", ())), tree.get("items"), tree.get("values")):
-            found |= _named_types(each)
+            types |= _named_types(each)
         if isinstance(tree.get("type"), dict | list):
-            found |= _named_types(tree["type"])
-    return found
+            types |= _named_types(tree["type"])
+    return types
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ class _EncoderBuilder:
             return F.when(column.isNotNull(), F.struct(*parts))
 
         def problem(column: Column) -> Column:
-            found = [field.problem(column[name]) for name, field in fields.items()]
-            return F.coalesce(*found, F.lit(None).cast("string"))
+            problems = [field.problem(column[name]) for name, field in fields.items()]
+            return F.coalesce(*problems, F.lit(None).cast("string"))
 
         return Encoder(value, problem)
 
@@ -241,8 +241,8 @@ class _EncoderBuilder:
         if isinstance(schema, list):
             return self._column_type(next(member for member in schema if member != "null"))
         if isinstance(schema, str):
-            found = self.named.get(schema.rpartition(".")[2])
-            return self._column_type(found) if found else _COLUMNS[schema]
+            named_type = self.named.get(schema.rpartition(".")[2])
+            return self._column_type(named_type) if named_type else _COLUMNS[schema]
         if schema.get("logicalType") in _TIMES:
             return _TIMES[schema["logicalType"]]().simpleString()
         if schema.get("logicalType") == "decimal":
@@ -295,9 +295,9 @@ def _first(problems: Column) -> Column:
     return F.get(F.filter(problems, lambda each: each.isNotNull()), F.lit(0))
 
 
-def _unless(right: Column, path: str, column: Column, why: str) -> Column:
+def _unless(right: Column, path: str, column: Column, problem: str) -> Column:
     message = F.concat(
-        F.lit(f"{_name(path)} is "), F.substring(column.cast("string"), 1, 100), F.lit(f", {why}")
+        F.lit(f"{_name(path)} is "), F.substring(column.cast("string"), 1, 100), F.lit(f", {problem}")
     )
     return F.when(~right, message)
 

@@ -96,10 +96,10 @@ def _type(kind: T.DataType, name: str, path: str, timestamps: Timestamps) -> Any
     )
 
 
-def _legal(name: str, what: str) -> str:
+def _legal(name: str, role: str) -> str:
     if not _LEGAL.fullmatch(name):
         raise ConfigError(
-            f"{what} is called {name!r}; Avro's names are letters, digits and _, and begin with no digit",
+            f"{role} is called {name!r}; Avro's names are letters, digits and _, and begin with no digit",
             "rename it: withColumnRenamed",
             name=name,
             reason="name",

@@ -148,13 +148,13 @@ def _called(reader: Node, version: Node) -> Node:
     return reader if tuple(aliases) == reader.aliases else replace(reader, aliases=tuple(aliases))
 
 
-def promoted(one: Node, other: Node) -> Node | None:
+def promoted(first: Node, second: Node) -> Node | None:
     """Return the type that reads both by Avro's promotions; None where there is none."""
-    if one.logical or other.logical:
+    if first.logical or second.logical:
         return None
-    if one.kind in WIDER and other.kind in WIDER:
-        return max(one, other, key=lambda each: WIDER.index(each.kind))
-    return one if {one.kind, other.kind} <= {"string", "bytes"} else None
+    if first.kind in WIDER and second.kind in WIDER:
+        return max(first, second, key=lambda each: WIDER.index(each.kind))
+    return first if {first.kind, second.kind} <= {"string", "bytes"} else None
 
 
 def _joined(has_null: bool, branches: tuple[Node, ...]) -> Node:
@@ -176,15 +176,15 @@ def _pairs(reader: tuple[Node, ...], version: tuple[Node, ...]) -> dict[int, int
     pairs: dict[int, int] = {}
     for is_same in MATCHES:
         taken = set(pairs.values())
-        found = [
+        matches = [
             (position, number)
             for position, each in enumerate(version)
             for number, other in enumerate(reader)
             if position not in pairs and number not in taken
             if each.kind == other.kind and is_same(each, other)
         ]
-        versions, readers = Counter(each for each, _ in found), Counter(each for _, each in found)
-        pairs |= {each: number for each, number in found if versions[each] == readers[number] == 1}
+        versions, readers = Counter(each for each, _ in matches), Counter(each for _, each in matches)
+        pairs |= {each: number for each, number in matches if versions[each] == readers[number] == 1}
     return pairs
 
 

@@ -48,11 +48,11 @@ class JsonSchemaCodec(Codec):
             try:
                 shape = json_schema.shape(each.schema, dict(each.references))
                 candidate = json_columns.united(reader or shape, shape)
-                why = accepts(json.dumps(candidate)) if candidate != json_schema.ANY else _CASE
+                refusal = accepts(json.dumps(candidate)) if candidate != json_schema.ANY else _CASE
             except (ValueError, RecursionError) as error:
-                why = str(error)
-            if why:
-                refused[key] = INCOMPATIBLE_SCHEMA, why
+                refusal = str(error)
+            if refusal:
+                refused[key] = INCOMPATIBLE_SCHEMA, refusal
             else:
                 reader, writers[key] = candidate, json.dumps(shape)
         return cls(reader and json.dumps(reader), writers, refused)

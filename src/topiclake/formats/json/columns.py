@@ -45,27 +45,27 @@ PATTERNS = {
 }
 
 
-def united(one: JsonType, other: JsonType) -> JsonType:
+def united(first: JsonType, second: JsonType) -> JsonType:
     """Return the shape that holds values of both: numbers as DOUBLE, what else differs as its JSON's text."""
-    if one == other:
-        return one
-    kinds = [shape if isinstance(shape, str) else shape["type"] for shape in (one, other)]
+    if first == second:
+        return first
+    kinds = [shape if isinstance(shape, str) else shape["type"] for shape in (first, second)]
     if kinds == ["struct", "struct"]:
-        return _united_structs(one, other)
+        return _united_structs(first, second)
     if kinds[0] == kinds[1] == "array":
-        return one | {"elementType": united(one["elementType"], other["elementType"])}
+        return first | {"elementType": united(first["elementType"], second["elementType"])}
     if kinds[0] == kinds[1] == "map":
-        return one | {"valueType": united(one["valueType"], other["valueType"])}
+        return first | {"valueType": united(first["valueType"], second["valueType"])}
     if set(kinds) == {"long", "double"}:
         return "double"
     return TEXT if set(kinds) <= set(_TEXTS) else ANY
 
 
-def _united_structs(one: JsonType, other: JsonType) -> JsonType:
-    fields = {field["name"]: field for field in one["fields"]}
-    for field in other["fields"]:
-        there = fields.get(field["name"])
-        fields[field["name"]] = field | {"type": united(there["type"], field["type"])} if there else field
+def _united_structs(first: JsonType, second: JsonType) -> JsonType:
+    fields = {field["name"]: field for field in first["fields"]}
+    for field in second["fields"]:
+        known = fields.get(field["name"])
+        fields[field["name"]] = field | {"type": united(known["type"], field["type"])} if known else field
     if len({name.lower() for name in fields}) < len(fields):
         # Names that differ in case alone cannot be two columns.
         return ANY
@@ -174,8 +174,8 @@ def converted(written: JsonType, read: JsonType, value: Column) -> Column:
         return F.transform_values(
             value, lambda _, item: converted(written["valueType"], read["valueType"], item)
         )
-    there: dict[str, Any] = {each["name"]: each["type"] for each in written["fields"]}
-    fields = [_field(there.get(each["name"]), each, value) for each in read["fields"]]
+    written_types: dict[str, Any] = {each["name"]: each["type"] for each in written["fields"]}
+    fields = [_field(written_types.get(each["name"]), each, value) for each in read["fields"]]
     return F.when(value.isNotNull(), F.struct(*fields))
 
 

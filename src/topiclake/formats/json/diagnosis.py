@@ -44,7 +44,7 @@ def reason_of(value: bytes | None, schema: str | None) -> str | None:
         text = bytes(value).decode("utf-8")
         if text.startswith("\ufeff"):
             return "a byte order mark stands before the JSON"
-        found = json.loads(text, parse_constant=_refuse)
+        parsed = json.loads(text, parse_constant=_refuse)
     except UnicodeDecodeError as error:
         return f"byte {error.start} is no UTF-8 ({error.reason})"
     except RecursionError:
@@ -52,7 +52,7 @@ def reason_of(value: bytes | None, schema: str | None) -> str | None:
     except ValueError as error:
         return f"no JSON: {error}"
     try:
-        problem = _of_object(found, json.loads(schema), "the value")
+        problem = _of_object(parsed, json.loads(schema), "the value")
     except RecursionError:
         problem = None
     return problem or "a value does not fit the type of its field"
@@ -62,22 +62,22 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _of_value(found: Any, wanted: Any, path: str) -> str | None:  # noqa: ANN401 (JSON)
+def _of_value(actual: Any, wanted: Any, path: str) -> str | None:  # noqa: ANN401 (JSON)
     """Say what is wrong with a value; null is right, where a field may be."""
     name = wanted if isinstance(wanted, str) else wanted["type"]
-    if found is None:
+    if actual is None:
         return None
     if name == "struct":
-        return _of_object(found, wanted, path)
-    if name == "array" and isinstance(found, list):
-        items = ((f"{path}[{number}]", item) for number, item in enumerate(found))
+        return _of_object(actual, wanted, path)
+    if name == "array" and isinstance(actual, list):
+        items = ((f"{path}[{number}]", item) for number, item in enumerate(actual))
         return _of_items(items, wanted["elementType"], may_be_null=wanted["containsNull"])
-    if name == "map" and isinstance(found, dict):
-        items = ((f"{path}.{key}", item) for key, item in found.items())
+    if name == "map" and isinstance(actual, dict):
+        items = ((f"{path}.{key}", item) for key, item in actual.items())
         return _of_items(items, wanted["valueType"], may_be_null=wanted["valueContainsNull"])
     if name in ("array", "map"):
-        return f"{path} is {_shown(found)}, no {'array' if name == 'array' else 'object'}"
-    return None if _fits(found, name) else f"{path} is {_shown(found)}, no {name}"
+        return f"{path} is {_shown(actual)}, no {'array' if name == 'array' else 'object'}"
+    return None if _fits(actual, name) else f"{path} is {_shown(actual)}, no {name}"
 
 
 def _of_items(items: Iterable[tuple[str, Any]], wanted: Any, *, may_be_null: bool) -> str | None:  # noqa: ANN401
@@ -89,12 +89,12 @@ def _of_items(items: Iterable[tuple[str, Any]], wanted: Any, *, may_be_null: boo
     return None
 
 
-def _of_object(found: Any, wanted: Any, path: str) -> str | None:  # noqa: ANN401
-    if not isinstance(found, dict):
-        return f"{path} is {_shown(found)}, no object"
+def _of_object(actual: Any, wanted: Any, path: str) -> str | None:  # noqa: ANN401
+    if not isinstance(actual, dict):
+        return f"{path} is {_shown(actual)}, no object"
     for field in wanted["fields"]:
         field_path = f"{path}.{field['name']}" if path != "the value" else f"field {field['name']}"
-        value = found.get(field["name"])
+        value = actual.get(field["name"])
         if value is None and not field["nullable"]:
             return f"{field_path} is missing or null"
         if problem := _of_value(value, field["type"], field_path):
@@ -102,17 +102,17 @@ def _of_object(found: Any, wanted: Any, path: str) -> str | None:  # noqa: ANN40
     return None
 
 
-def _fits(found: Any, name: str) -> bool:  # noqa: ANN401
+def _fits(actual: Any, name: str) -> bool:  # noqa: ANN401
     if name in _BITS:
-        return type(found) is int and -(2 ** _BITS[name]) <= found < 2 ** _BITS[name]
+        return type(actual) is int and -(2 ** _BITS[name]) <= actual < 2 ** _BITS[name]
     if name in ("double", "float"):
-        return type(found) in (int, float)
+        return type(actual) in (int, float)
     if name in _TEXTS:
-        return isinstance(found, str) and re.match(_TEXTS[name], found) is not None
+        return isinstance(actual, str) and re.match(_TEXTS[name], actual) is not None
     # Any JSON will do for a STRING; what is left, Spark alone can tell.
-    return name != "boolean" or isinstance(found, bool)
+    return name != "boolean" or isinstance(actual, bool)
 
 
-def _shown(found: Any) -> str:  # noqa: ANN401
-    text = json.dumps(found, ensure_ascii=False)
+def _shown(actual: Any) -> str:  # noqa: ANN401
+    text = json.dumps(actual, ensure_ascii=False)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"

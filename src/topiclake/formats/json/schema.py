@@ -39,10 +39,10 @@ def shape(schema: str, references: Mapping[str, str]) -> JsonType:
     """
     reader = _Reader({name: json.loads(text) for name, text in references.items()})
     document = json.loads(schema)
-    found, _ = reader.read(document, document, (id(document),))
-    if not isinstance(found, dict) or found["type"] != "struct":
+    json_type, _ = reader.read(document, document, (id(document),))
+    if not isinstance(json_type, dict) or json_type["type"] != "struct":
         raise ValueError("its values are no objects with properties whose names a table can have")
-    return found
+    return json_type
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class _Reader:
         others = [member for member in members if not _is_null(member)]
         if len(others) != 1 or (words == ["allOf"] and len(members) > 1):
             return ANY, True
-        found, may_be_null = self.read(others[0], document, above)
-        return found, may_be_null or len(members) > 1
+        json_type, may_be_null = self.read(others[0], document, above)
+        return json_type, may_be_null or len(members) > 1
 
     def _typed(self, kind: str, tree: Any, document: Any, above: tuple[int, ...]) -> JsonType:  # noqa: ANN401
         if kind == "string":
@@ -117,11 +117,11 @@ class _Reader:
         required = tree.get("required") or []
         fields = []
         for name, inner in properties.items():
-            found, may_be_null = self.read(inner, document, above)
+            json_type, may_be_null = self.read(inner, document, above)
             fields.append(
                 {
                     "name": name,
-                    "type": found,
+                    "type": json_type,
                     "nullable": may_be_null or name not in required,
                     "metadata": {},
                 }
@@ -132,15 +132,15 @@ class _Reader:
         """Return what `$ref` names, and the document that it is in; None for what is not there."""
         name, _, pointer = reference.partition("#")
         of = self._named(name, document) if name else document
-        found = of
+        target = of
         for step in filter(None, pointer.split("/")):
             key = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
+            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
             else:
-                found = found.get(key) if isinstance(found, dict) else None
+                target = target.get(key) if isinstance(target, dict) else None
         # Whatever does not begin with a slash is the name of an anchor.
-        return (found, of) if not pointer or pointer.startswith("/") else (None, of)
+        return (target, of) if not pointer or pointer.startswith("/") else (None, of)
 
     def _named(self, name: str, document: Any) -> Any:  # noqa: ANN401
         base = str(document.get("$id", "")) if isinstance(document, dict) else ""
@@ -153,8 +153,8 @@ class _Reader:
 
 
 def _members(tree: dict[str, Any], word: str) -> list[Any]:
-    found = tree.get(word)
-    return found if isinstance(found, list) else []
+    members = tree.get(word)
+    return members if isinstance(members, list) else []
 
 
 def _shapes(tree: Any, *, of_members: bool = True) -> bool:  # noqa: ANN401
@@ -181,8 +181,8 @@ def _kinds(tree: dict[str, Any]) -> set[str]:
     allowed = (
         tree["enum"] if isinstance(tree.get("enum"), list) else [tree["const"]] if "const" in tree else []
     )
-    if allowed and all(one is None or isinstance(one, str) for one in allowed):
-        return {"null" if one is None else "string" for one in allowed}
+    if allowed and all(value is None or isinstance(value, str) for value in allowed):
+        return {"null" if value is None else "string" for value in allowed}
     return set()
 
 

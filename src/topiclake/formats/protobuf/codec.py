@@ -63,16 +63,18 @@ class ProtobufCodec(Codec):
                 continue
             try:
                 files = protobuf_schema.compiled(each.schema, tuple(each.references))
-                found = protobuf_schema.messages(files, names)
-                shapes = [protobuf_schema.shape(message) for message in found]
+                messages = protobuf_schema.messages(files, names)
+                shapes = [protobuf_schema.shape(message) for message in messages]
                 candidate = reduce(protobuf_schema.united, shapes, reader or shapes[0])
-                why = accepts(json.dumps(candidate)) if candidate["fields"] else "its message has no fields"
+                refusal = (
+                    accepts(json.dumps(candidate)) if candidate["fields"] else "its message has no fields"
+                )
             except (ValueError, TypeError, RecursionError, SubprocessError) as error:
-                why = str(error)
-            if why:
-                refused[key] = INCOMPATIBLE_SCHEMA, why
+                refusal = str(error)
+            if refusal:
+                refused[key] = INCOMPATIBLE_SCHEMA, refusal
             else:
-                described = base64.b64encode(files).decode("ascii"), [each.full_name for each in found]
+                described = base64.b64encode(files).decode("ascii"), [each.full_name for each in messages]
                 reader, writers[key] = candidate, json.dumps(described)
         return cls(reader and json.dumps(reader), writers, refused)
 

@@ -35,8 +35,8 @@ def as_json(value: Column, schema: Column, schemas: Mapping[bytes, Described]) -
 
     pandas_udf: Any = F.pandas_udf  # its overloads know no schema as text
     # Called once for each value, wherever Spark would like to have it twice.
-    found: Column = pandas_udf(run, "text STRING, error STRING").asNondeterministic()(value, schema)
-    return found
+    decoded: Column = pandas_udf(run, "text STRING, error STRING").asNondeterministic()(value, schema)
+    return decoded
 
 
 def _row(

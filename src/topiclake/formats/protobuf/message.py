@@ -130,18 +130,18 @@ class _Reader:
 
 
 def _as_json(message: Any, fields: Sequence[_Field]) -> dict[str, Any]:  # noqa: ANN401
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, kind, convert in fields:
         if kind == "optional" and not message.HasField(name):
             continue
         value = getattr(message, name)
         if kind == "map":
-            found[name] = {_key(key): convert(each) if convert else each for key, each in value.items()}
+            result[name] = {_key(key): convert(each) if convert else each for key, each in value.items()}
         elif kind == "repeated":
-            found[name] = [convert(each) for each in value] if convert else list(value)
+            result[name] = [convert(each) for each in value] if convert else list(value)
         else:
-            found[name] = convert(value) if convert else value
-    return found
+            result[name] = convert(value) if convert else value
+    return result
 
 
 def _key(key: object) -> str:
@@ -184,13 +184,13 @@ def _indexes(value: bytes) -> tuple[list[int], int]:
 
 def _number(value: bytes, begin: int) -> tuple[int, int]:
     """Read a whole number (varint, zigzag), and return where it ends."""
-    found = shift = 0
+    number = shift = 0
     end = begin
     while True:
         if end >= len(value) or shift > 63:
             raise ValueError("the message indexes are cut off")
         byte = value[end]
-        found |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         end, shift = end + 1, shift + 7
         if byte < 0x80:
-            return (found >> 1) ^ -(found & 1), end
+            return (number >> 1) ^ -(number & 1), end

@@ -158,10 +158,10 @@ def _ordered(
     name: str, files: Mapping[str, descriptor_pb2.FileDescriptorProto]
 ) -> list[descriptor_pb2.FileDescriptorProto]:
     """Return the file `name` and all it imports, what is imported first."""
-    found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+    ordered: dict[str, descriptor_pb2.FileDescriptorProto] = {}
 
     def visit(name: str) -> None:
-        if name in found:
+        if name in ordered:
             return
         file = files.get(name)
         if file is None:
@@ -171,10 +171,10 @@ def _ordered(
             _OWN_FILES[name].CopyToProto(file)
         for imported in file.dependency:
             visit(imported)
-        found[name] = file
+        ordered[name] = file
 
     visit(name)
-    return list(found.values())
+    return list(ordered.values())
 
 
 def messages(files: bytes, names: Iterable[str]) -> list[Descriptor]:
@@ -187,13 +187,13 @@ def messages(files: bytes, names: Iterable[str]) -> list[Descriptor]:
     for file in described:
         pool.Add(file)
     main, wanted = described[-1], set(names)
-    there = [f"{main.package}.{message.name}".lstrip(".") for message in main.message_type]
-    found = [name for name in there if name in wanted] if wanted else there[:1]
-    if not found:
+    known = [f"{main.package}.{message.name}".lstrip(".") for message in main.message_type]
+    chosen = [name for name in known if name in wanted] if wanted else known[:1]
+    if not chosen:
         raise ValueError(
-            f"its messages are {', '.join(there) or 'none'}, and not {' or '.join(sorted(wanted)) or 'one'}"
+            f"its messages are {', '.join(known) or 'none'}, and not {' or '.join(sorted(wanted)) or 'one'}"
         )
-    return [pool.FindMessageTypeByName(name) for name in found]
+    return [pool.FindMessageTypeByName(name) for name in chosen]
 
 
 def shape(message: Descriptor, above: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -240,33 +240,33 @@ def _of_value(field: FieldDescriptor, above: tuple[str, ...]) -> Any:  # noqa: A
 _WIDER = {("integer", "long"): "long", ("float", "double"): "double"}
 
 
-def united(one: Any, other: Any, path: str = "") -> Any:  # noqa: ANN401
+def united(first: Any, second: Any, path: str = "") -> Any:  # noqa: ANN401
     """Return the columns that hold values of both.
 
     Raises:
         ValueError: There are none; names the field.
     """
-    if one == other:
-        return one
-    kinds = {each if isinstance(each, str) else each["type"] for each in (one, other)}
-    if len(kinds) == 1 and not isinstance(one, str):
+    if first == second:
+        return first
+    kinds = {each if isinstance(each, str) else each["type"] for each in (first, second)}
+    if len(kinds) == 1 and not isinstance(first, str):
         if kinds == {"struct"}:
-            return _united_structs(one, other, path)
+            return _united_structs(first, second, path)
         inner = "elementType" if kinds == {"array"} else "valueType"
-        return one | {inner: united(one[inner], other[inner], path)}
+        return first | {inner: united(first[inner], second[inner], path)}
     for pair, wider in _WIDER.items():
         if kinds == set(pair):
             return wider
-    shown = [each if isinstance(each, str) else each["type"] for each in (one, other)]
+    shown = [each if isinstance(each, str) else each["type"] for each in (first, second)]
     raise ValueError(f"{path} is {shown[0]} in earlier versions and would become {shown[1]}")
 
 
-def _united_structs(one: Any, other: Any, path: str) -> Any:  # noqa: ANN401
-    fields = {field["name"]: field for field in one["fields"]}
-    for field in other["fields"]:
-        there = fields.get(field["name"])
+def _united_structs(first: Any, second: Any, path: str) -> Any:  # noqa: ANN401
+    fields = {field["name"]: field for field in first["fields"]}
+    for field in second["fields"]:
+        known = fields.get(field["name"])
         inner = f"{path}.{field['name']}".lstrip(".")
-        kind = united(there["type"], field["type"], inner) if there else field["type"]
+        kind = united(known["type"], field["type"], inner) if known else field["type"]
         fields[field["name"]] = field | {"type": kind}
     if len({name.lower() for name in fields}) < len(fields):
         raise ValueError(f"fields of {path or 'it'} and earlier versions differ in the case of their names")

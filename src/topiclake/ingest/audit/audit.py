@@ -93,7 +93,7 @@ def _audit_topic(
 ) -> AuditReport:
     resolve = partial(mount.resolve, settings.storage)
     pipeline, topic = settings.pipeline, settings.pipeline.topic
-    held = topic_offsets(settings.kafka, topic)
+    broker_offsets = topic_offsets(settings.kafka, topic)
     with storage_errors(settings.storage, resolve(pipeline.table_path)):
         paused = paused_ranges(spark, resolve(pipeline.paused_path), topic)
         landed = [
@@ -105,7 +105,7 @@ def _audit_topic(
     ranges = {
         partition: within_kafka(
             replace(part, paused=paused.get(partition, (None, None))),
-            held.get(partition, (0, 0)),
+            broker_offsets.get(partition, (0, 0)),
             topic=topic,
             partition=partition,
         )

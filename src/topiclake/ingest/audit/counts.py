@@ -68,8 +68,8 @@ def find_offsets(locations: DataFrame, policy: AuditRules, topic: str) -> list[F
     is_bad = F.expr(f"partition <=> bad_partition AND offset div {_BLOCK} <=> bad_block")
     suspects = locations.join(F.broadcast(bad_blocks), is_bad, "left_semi")
     kinds = F.array_compact(F.array(*(F.when(F.col(kind) > 0, F.lit(kind)) for kind in KINDS)))
-    found = _counted(suspects, 1, policy).select("partition", "block", F.explode(kinds).alias("kind"))
-    first = found.orderBy("partition", "block", "kind").limit(MAX_FINDINGS).collect()
+    counted = _counted(suspects, 1, policy).select("partition", "block", F.explode(kinds).alias("kind"))
+    first = counted.orderBy("partition", "block", "kind").limit(MAX_FINDINGS).collect()
     return [Finding(topic, row["partition"], row["block"], row["kind"]) for row in first]
 
 

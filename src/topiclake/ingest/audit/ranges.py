@@ -92,13 +92,13 @@ def _ends(
     return before.get(partition, begin), committed.get(partition, begin), planned
 
 
-def within_kafka(range_: Range, held: tuple[int, int], *, topic: str, partition: int) -> Range:
-    """Return the range with what Kafka still holds, `held`: the first offset, and the next to come.
+def within_kafka(range_: Range, broker_range: tuple[int, int], *, topic: str, partition: int) -> Range:
+    """Return the range with what Kafka still holds, `broker_range`: the first offset, and the next to come.
 
     Raises:
         OffsetsLostError: Kafka ends before the last committed offset.
     """
-    earliest, end = held
+    earliest, end = broker_range
     if end < range_.committed:
         raise OffsetsLostError(
             f"topic {topic} ends at offset {end} of partition {partition}, and the checkpoint at "
@@ -150,8 +150,8 @@ def read_held(
     client = {key: value for key, value in options.items() if key != "includeHeaders"}
     if uncommitted:
         client["kafka.isolation.level"] = "read_uncommitted"
-    held = {partition: (part.earliest, part.committed) for partition, part in ranges.items()}
-    return kafka_source.read_range(spark, client, {pipeline.topic: held})
+    in_kafka = {partition: (part.earliest, part.committed) for partition, part in ranges.items()}
+    return kafka_source.read_range(spark, client, {pipeline.topic: in_kafka})
 
 
 def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tuple[int, int]]:
@@ -165,10 +165,10 @@ def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tup
     waiting = paused_topics.waiting(spark, ledger)
     if waiting is None:
         return {}
-    found = (
+    ranges = (
         waiting.where(F.col("topic") == topic)
         .groupBy("partition")
         .agg(F.min("first"), F.max("last"))
         .collect()
     )
-    return {row[0]: (row[1], row[2]) for row in found}
+    return {row[0]: (row[1], row[2]) for row in ranges}

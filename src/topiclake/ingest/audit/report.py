@@ -137,16 +137,16 @@ class AuditReport:
             lines.append(f"· {sums['paused']:,} records wait until their topic goes on")
         if sums["aged_out"]:
             lines.append(f"· {sums['aged_out']:,} offsets cannot be checked: Kafka no longer holds them")
-        held = sums["held"] - sums["paused"]
-        right = f"✓ each of the {held:,} records that Kafka holds is in exactly one place"
+        in_kafka = sums["held"] - sums["paused"]
+        right = f"✓ each of the {in_kafka:,} records that Kafka holds is in exactly one place"
         return "\n".join([right, *lines] if self.ok else lines)
 
 
 def joined(reports: Iterable[AuditReport]) -> AuditReport:
     """Make one report of those of several topics."""
-    found = list(reports)
+    all_reports = list(reports)
     return AuditReport(
-        all(report.ok for report in found),
-        [partition for report in found for partition in report.partitions],
-        [finding for report in found for finding in report.findings][:MAX_FINDINGS],
+        all(report.ok for report in all_reports),
+        [partition for report in all_reports for partition in report.partitions],
+        [finding for report in all_reports for finding in report.findings][:MAX_FINDINGS],
     )

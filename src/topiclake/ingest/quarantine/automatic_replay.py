@@ -73,9 +73,9 @@ class _Waiting:
 
     def known(self) -> set[int]:
         """Return the schemas that the registry knows by now."""
-        wanted = [one for one in self.ids if one not in self.replayed]
-        found, _, _ = self.target.schemas.registry.by_ids(wanted)
-        return set(found)
+        wanted = [schema_id for schema_id in self.ids if schema_id not in self.replayed]
+        schemas, _, _ = self.target.schemas.registry.by_ids(wanted)
+        return set(schemas)
 
 
 def run_at_start(spark: SparkSession, settings: Settings) -> None:
@@ -113,12 +113,12 @@ def _look(spark: SparkSession, settings: Settings, seen: dict[str, _Waiting]) ->
 
 
 @contextmanager
-def _problems_logged(what: str) -> Iterator[None]:
+def _problems_logged(subject: str) -> Iterator[None]:
     try:
         yield
     except (TopiclakeError, PySparkException, Py4JError) as error:
-        why = " ".join(str(error).split())[:500]
-        _LOG.warning("%s: its quarantine cannot be replayed now: %s", what, why)
+        problem = " ".join(str(error).split())[:500]
+        _LOG.warning("%s: its quarantine cannot be replayed now: %s", subject, problem)
 
 
 def _topics(spark: SparkSession, settings: Settings) -> Iterable[str]:

@@ -53,7 +53,7 @@ def read(spark: SparkSession, quarantine: str, version: int | None = None) -> Da
             reason="other_version",
         )
     if not delta.is_table(spark, location(quarantine)):
-        return rows.select("*", *(F.lit(None).cast(one.dataType).alias(one.name) for one in _CLAIM))
+        return rows.select("*", *(F.lit(None).cast(column.dataType).alias(column.name) for column in _CLAIM))
     claims = delta.read(spark, location(quarantine))
     return rows.join(claims, list(KEY), "left").select(*rows.columns, *_CLAIM.names)
 
@@ -77,9 +77,9 @@ def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) ->
 
 def mark(spark: SparkSession, quarantine: str, replay: str) -> int:
     """Note that the rows of a claim are in the table; return how many were not marked yet."""
-    one = spark.createDataFrame([(replay,)], "replay STRING")
+    mark_row = spark.createDataFrame([(replay,)], "replay STRING")
     unmarked = "claim.replay = ended.replay AND claim.replayed_at IS NULL"
     table = DeltaTable.forPath(spark, location(quarantine)).alias("claim")
-    merge = table.merge(one.alias("ended"), unmarked)
+    merge = table.merge(mark_row.alias("ended"), unmarked)
     done = merge.whenMatchedUpdate(set={"replayed_at": F.current_timestamp()}).execute()
     return int(done.collect()[0]["num_affected_rows"])

@@ -89,7 +89,9 @@ def write_registered(
         SchemaRegistryError: The registry cannot be used; nothing is written.
     """
     spark, codecs, layout = records.sparkSession, fixed.codecs, target.schemas.layout
-    left = registered_rows.decode(records, codecs, layout).where(registered_rows.is_rejected(codecs, layout))
+    rejected = registered_rows.decode(records, codecs, layout).where(
+        registered_rows.is_rejected(codecs, layout)
+    )
     decisions, kafka_records = fixed.decisions, records.select(*kafka_source.RECORD_COLUMNS)
     while True:
         tally = registered_rows.tally(kafka_records, codecs, layout, decisions.unknown)
@@ -101,7 +103,7 @@ def write_registered(
             if new:
                 decisions = _decided(target, fixed.table, spark, part, new)
     unknown: dict[Part, set[SchemaKey]] = {part: set(keys) for part, keys in decisions.unknown.items()}
-    bad = quarantine_rows.with_reasons(left, codecs, unknown, ask_python=UNDECODABLE in tally.reasons)
+    bad = quarantine_rows.with_reasons(rejected, codecs, unknown, ask_python=UNDECODABLE in tally.reasons)
     delta.append_once(
         quarantine_rows.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id),
         target.quarantine,
@@ -115,8 +117,8 @@ def _decided(
     target: Target, table: str, spark: SparkSession, part: Part, new: Sequence[SchemaKey]
 ) -> Decisions:
     """Ask the registry, write its answers, and return what is decided; raise where a schema is known."""
-    found, _, _ = target.schemas.registry.by_ids(new, subjects=target.schemas.subjects[part])
-    schema_decisions.decide(spark, table, part, {key: key in found for key in new})
+    schemas, _, _ = target.schemas.registry.by_ids(new, subjects=target.schemas.subjects[part])
+    schema_decisions.decide(spark, table, part, {key: key in schemas for key in new})
     decisions = schema_decisions.read(spark, table)
     if known := [key for key in new if key in decisions.known[part]]:
         ids = ", ".join(map(str, known))

@@ -37,11 +37,11 @@ def _read(spark: SparkSession, settings: Settings, reason: str | None = None) ->
     path = mount.resolve(settings.storage, settings.pipeline.quarantine_path)
     with storage_errors(settings.storage, path):
         if delta.is_table(spark, path):
-            found = replay_claims.read(spark, path)
+            rows = replay_claims.read(spark, path)
         else:
-            found = spark.createDataFrame([], f"{SCHEMA}, replay STRING, replayed_at TIMESTAMP")
-    found = found.where(F.col("topic") == settings.pipeline.topic)
-    return found.where(F.col("reason") == reason) if reason else found
+            rows = spark.createDataFrame([], f"{SCHEMA}, replay STRING, replayed_at TIMESTAMP")
+    rows = rows.where(F.col("topic") == settings.pipeline.topic)
+    return rows.where(F.col("reason") == reason) if reason else rows
 
 
 def quarantine_reasons(spark: SparkSession, settings: Settings) -> DataFrame:

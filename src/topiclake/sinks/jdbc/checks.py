@@ -19,9 +19,9 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
         ConfigError: It lacks a column, has one that needs a value, or knows rows apart by something else.
     """
     same = str if shape.kind == "postgresql" else _same_in_mysql
-    found = inspect(connection)
-    _require_columns(found.get_columns(shape.table), shape, same)
-    unique = [{same(name) for name in one} for one in _unique(found, shape.table)]
+    inspector = inspect(connection)
+    _require_columns(inspector.get_columns(shape.table), shape, same)
+    unique = [{same(name) for name in columns} for columns in _unique(inspector, shape.table)]
     keys, names = {same(key) for key in shape.keys}, {same(name) for name, _ in shape.columns}
     if keys not in unique:
         raise ConfigError(
@@ -35,7 +35,7 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
     if shape.kind == "postgresql":
         return
     # MariaDB and MySQL would update whichever row they find by any of them.
-    if others := [one for one in unique if one & names and not keys <= one]:
+    if others := [columns for columns in unique if columns & names and not keys <= columns]:
         raise ConfigError(
             f"table {shape.table} has another unique index, over {', '.join(sorted(others[0]))}, by which "
             f"{shape.kind} would update another row",
@@ -44,7 +44,7 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
             columns=tuple(sorted(others[0])),
             reason="another_index",
         )
-    options = found.get_table_options(shape.table)
+    options = inspector.get_table_options(shape.table)
     engine = str(options.get(f"{shape.kind}_engine") or options.get("mysql_engine"))
     if engine.lower() != "innodb":
         raise ConfigError(
@@ -59,9 +59,9 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
 def _require_columns(
     columns: Sequence[ReflectedColumn], shape: TableSchema, same: Callable[[str], str]
 ) -> None:
-    there = {same(one["name"]): one for one in columns}
+    by_name = {same(column["name"]): column for column in columns}
     names = {same(name) for name, _ in shape.columns}
-    if missing := [name for name, _ in shape.columns if same(name) not in there]:
+    if missing := [name for name, _ in shape.columns if same(name) not in by_name]:
         raise ConfigError(
             f"table {shape.table} has no column {missing[0]}",
             "ALTER TABLE … ADD it, or rows without it",
@@ -69,7 +69,9 @@ def _require_columns(
             column=missing[0],
             reason="missing",
         )
-    if needed := [one["name"] for name, one in there.items() if name not in names and _needs_value(one)]:
+    if needed := [
+        column["name"] for name, column in by_name.items() if name not in names and _needs_value(column)
+    ]:
         raise ConfigError(
             f"table {shape.table} needs a value for {needed[0]}, which the rows don't have",
             "a default for it, or the column in the rows",
@@ -89,12 +91,12 @@ def _needs_value(column: ReflectedColumn) -> bool:
     return not column["nullable"] and column["default"] is None and not made
 
 
-def _unique(found: Any, table: str) -> list[list[str]]:  # noqa: ANN401 (SQLAlchemy's Inspector)
+def _unique(inspector: Any, table: str) -> list[list[str]]:  # noqa: ANN401 (SQLAlchemy's Inspector)
     """Return the columns of each unique key; none that holds for some rows, or parts of values, only."""
-    keys = [found.get_pk_constraint(table)["constrained_columns"]]
-    for one in found.get_indexes(table):
+    keys = [inspector.get_pk_constraint(table)["constrained_columns"]]
+    for key in inspector.get_indexes(table):
         limits = ("postgresql_where", "mysql_length", "mariadb_length")
-        limited = any(one.get("dialect_options", {}).get(name) for name in limits)
-        if one["unique"] and not limited and "expressions" not in one:
-            keys.append(one["column_names"])
-    return [one for one in keys if one]
+        limited = any(key.get("dialect_options", {}).get(name) for name in limits)
+        if key["unique"] and not limited and "expressions" not in key:
+            keys.append(key["column_names"])
+    return [key for key in keys if key]

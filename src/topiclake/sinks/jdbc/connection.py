@@ -58,24 +58,24 @@ class Database:
         Raises:
             ConfigError: There is none, a secret cannot be read, or `ca_file` is not there.
         """
-        found = settings.database
-        if found is None:
+        section = settings.database
+        if section is None:
             raise ConfigError(
                 "the configuration has no section database", "database.url, username and password in conf"
             )
-        if found.ca_file and not found.ca_file.is_file():
-            raise ConfigError(f"database.ca_file {found.ca_file} is not there", "the path of a PEM file")
+        if section.ca_file and not section.ca_file.is_file():
+            raise ConfigError(f"database.ca_file {section.ca_file} is not there", "the path of a PEM file")
         return cls(
-            found.kind,
-            found.host,
-            found.port,
-            found.name,
-            found.username.reveal(),
-            found.password.reveal(),
-            found.tls,
-            str(found.ca_file) if found.ca_file else None,
-            found.pool_size,
-            found.retry_seconds,
+            section.kind,
+            section.host,
+            section.port,
+            section.name,
+            section.username.reveal(),
+            section.password.reveal(),
+            section.tls,
+            str(section.ca_file) if section.ca_file else None,
+            section.pool_size,
+            section.retry_seconds,
         )
 
     @property

@@ -61,8 +61,8 @@ def text(error: BaseException) -> str:
 
 def is_of_a_row(error: DBAPIError) -> bool:
     """Return whether a database refuses values, not the statement."""
-    found = code(error)
-    return isinstance(error, DataError) or found in _MYSQL_ROW or _has_class(found, _POSTGRESQL_ROW)
+    error_code = code(error)
+    return isinstance(error, DataError) or error_code in _MYSQL_ROW or _has_class(error_code, _POSTGRESQL_ROW)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -71,24 +71,28 @@ def is_transient(error: BaseException) -> bool:
         return True
     if not isinstance(error, DBAPIError):
         return False
-    found = code(error)
-    if error.connection_invalidated or found in _MYSQL_TRANSIENT or _has_class(found, _POSTGRESQL_TRANSIENT):
+    error_code = code(error)
+    if (
+        error.connection_invalidated
+        or error_code in _MYSQL_TRANSIENT
+        or _has_class(error_code, _POSTGRESQL_TRANSIENT)
+    ):
         return True
     # psycopg gives no code to what happens while it connects; a server that answers says FATAL.
-    connects = not found and type(error.orig).__name__ in ("OperationalError", "ConnectionTimeout")
+    connects = not error_code and type(error.orig).__name__ in ("OperationalError", "ConnectionTimeout")
     return connects and ("FATAL" not in text(error) or bool(_COMING_BACK.search(text(error))))
 
 
-def _has_class(found: str, classes: tuple[str, ...]) -> bool:
-    return len(found) == 5 and found.startswith(classes)
+def _has_class(error_code: str, classes: tuple[str, ...]) -> bool:
+    return len(error_code) == 5 and error_code.startswith(classes)
 
 
-def persist(database: Database, what: str, once: Callable[[], Answer], *, patience: float) -> Answer:
+def persist(database: Database, subject: str, once: Callable[[], Answer], *, patience: float) -> Answer:
     """Call `once`, a whole transaction, until the database takes it.
 
     Args:
         database: Whose errors are understood.
-        what: Which pipeline and table, for the error.
+        subject: Which pipeline and table, for the error.
         once: Called again after deadlocks and outages.
         patience: Seconds until the last try; 0 for one try.
 
@@ -99,7 +103,7 @@ def persist(database: Database, what: str, once: Callable[[], Answer], *, patien
     def log(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         said = database.without_login(text(error)) if error else ""
-        _LOG.warning("%s, %s: %s; next try in %.1f s", what, database.address, said, state.upcoming_sleep)
+        _LOG.warning("%s, %s: %s; next try in %.1f s", subject, database.address, said, state.upcoming_sleep)
 
     repeated = Retrying(
         retry=retry_if_exception(is_transient),
@@ -111,20 +115,24 @@ def persist(database: Database, what: str, once: Callable[[], Answer], *, patien
     try:
         return repeated(once)
     except (DBAPIError, PoolTimeoutError) as error:
-        raise failed(database, what, error, patience) from None
+        raise failed(database, subject, error, patience) from None
 
 
-def failed(database: Database, what: str, error: BaseException, patience: float) -> DatabaseError:
+def failed(database: Database, subject: str, error: BaseException, patience: float) -> DatabaseError:
     """Say what a database refuses, and what helps."""
-    said, found = text(error), code(error)
-    fitting = (remedy for one, remedy in _REMEDIES.items() if re.search(one, found) or re.search(one, said))
+    said, error_code = text(error), code(error)
+    fitting = (
+        remedy
+        for pattern, remedy in _REMEDIES.items()
+        if re.search(pattern, error_code) or re.search(pattern, said)
+    )
     remedy = next(fitting, "the same start again once it is mended: what was not written comes again")
     gave_up = f"; gave up after {patience:.0f} s" if patience and is_transient(error) else ""
-    shown = database.without_login(said)[:500] + (f" ({found})" if found else "")
+    shown = database.without_login(said)[:500] + (f" ({error_code})" if error_code else "")
     return DatabaseError(
-        f"{what}, {database.address}: {shown}{gave_up}",
+        f"{subject}, {database.address}: {shown}{gave_up}",
         remedy,
         server=database.address,
-        code=found,
+        code=error_code,
         detail=database.without_login(said)[:500],
     )

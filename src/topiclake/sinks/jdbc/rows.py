@@ -83,7 +83,7 @@ class UpsertTransaction:
         takers = [jdbc_values.taker(kind, self.shape.kind) for _, kind in self.shape.columns]
         before: Row | None = None
         for row in rows:
-            keys = tuple(row[one] for one in at)
+            keys = tuple(row[position] for position in at)
             if keys == before:
                 raise ConfigError(
                     f"two rows of batch {self.batch_id} have the same {', '.join(self.shape.keys)}",
@@ -133,7 +133,10 @@ class UpsertTransaction:
             }
         )
         self.refused += 1
-        if len(self._held) == CHUNK_ROWS or sum(len(one["row_json"]) for one in self._held) > _CHUNK_BYTES:
+        if (
+            len(self._held) == CHUNK_ROWS
+            or sum(len(refused["row_json"]) for refused in self._held) > _CHUNK_BYTES
+        ):
             self._flush()
 
     def _flush(self) -> None:

@@ -68,11 +68,11 @@ class TableSchema:
         Raises:
             ConfigError: A name, a type or a key cannot be used.
         """
-        columns = tuple((one.name, one.dataType) for one in schema.fields)
+        columns = tuple((field.name, field.dataType) for field in schema.fields)
         names = [name for name, _ in columns]
         for name in (f"{table}{QUARANTINE}", *names):
             _check_name(name)
-        if twice := {name for name in names if [one.lower() for one in names].count(name.lower()) > 1}:
+        if twice := {name for name in names if [field.lower() for field in names].count(name.lower()) > 1}:
             raise ConfigError(
                 f"the rows have {min(twice)} twice",
                 "select('<each name once>')",

@@ -121,6 +121,8 @@ def _plain(value: object) -> str:
 
 def _cut(value: object) -> object:
     if isinstance(value, str | bytes | bytearray) and len(value) > _CUT:
-        kept = value[:_CUT]
-        return f"{kept if isinstance(kept, str) else kept.hex()}… (cut; there were {len(value)})"
+        shortened = value[:_CUT]
+        return (
+            f"{shortened if isinstance(shortened, str) else shortened.hex()}… (cut; there were {len(value)})"
+        )
     return value
