@@ -115,8 +115,8 @@ def produce(
             fastavro.schemaless_writer(payload, avro_schema, record.value)
             message = {"key": record.key} | _message(key, payload.getvalue())
             # What librdkafka repeats it numbers by itself. This is for what is sent anew.
-            one = sha256(f"{topic}/{record.id or f'{call}/{sent}'}".encode()).hexdigest()[:32]
-            message["headers"] = [*message.get("headers", []), (ID_HEADER, one.encode())]
+            record_id = sha256(f"{topic}/{record.id or f'{call}/{sent}'}".encode()).hexdigest()[:32]
+            message["headers"] = [*message.get("headers", []), (ID_HEADER, record_id.encode())]
             _send(producer, topic, message, failures)
             sent += 1
     finally:

@@ -16,9 +16,9 @@ def whole_number(name: str, value: int | str, allowed: Sequence[int] = ()) -> in
     """
     text = str(value)
     if not text.isdecimal() or (allowed and int(text) not in allowed):
-        what = " or ".join(map(str, allowed)) or "a whole number from 0 on"
+        expected = " or ".join(map(str, allowed)) or "a whole number from 0 on"
         raise ConfigError(
-            f"{name} is {text!r}; allowed: {what}",
+            f"{name} is {text!r}; allowed: {expected}",
             f"-p {name}={[*allowed, 1000][0]}",
             parameter=name,
             found=text,
@@ -31,7 +31,7 @@ def moment(text: str) -> datetime | None:
     """Return a time in ISO 8601 with its zone; None where it is none."""
     try:
         # Before Python 3.11 fromisoformat knows no Z.
-        found = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
+        parsed = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
     except ValueError:
         return None
-    return found if found.tzinfo else None
+    return parsed if parsed.tzinfo else None

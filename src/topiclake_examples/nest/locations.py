@@ -35,15 +35,15 @@ def device_locations(spark: SparkSession, settings: tl.Settings) -> DataFrame:
     Raises:
         StorageError: No location has come yet.
     """
-    place = tl.table_path(settings)
-    if not DeltaTable.isDeltaTable(spark, place):
+    path = tl.table_path(settings)
+    if not DeltaTable.isDeltaTable(spark, path):
         raise StorageError(
-            f"topic {settings.pipeline.topic} has told no location yet: there is no table {place}",
+            f"topic {settings.pipeline.topic} has told no location yet: there is no table {path}",
             "python -m workbench run notebooks/nest_publish.py",
             topic=settings.pipeline.topic,
-            table=place,
+            table=path,
         )
-    lines = spark.read.format("delta").load(place)
+    lines = spark.read.format("delta").load(path)
     newest = F.max_by(F.struct("device_id", "zip_code", "city"), "_kafka.offset").alias("newest")
     places = lines.groupBy(F.col("device_id").alias("of")).agg(newest).select("newest.*")
     places.createOrReplaceTempView(settings.pipeline.view)

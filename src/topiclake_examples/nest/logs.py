@@ -59,17 +59,17 @@ class NestLogs:
     def text(self) -> Column:
         """Return the log as JSON."""
         options = {"timestampFormat": self.timestamp_format, "timeZone": "UTC"}
-        one = F.from_json(F.lit(_template()), self.value_schema, options)
-        devices = one["devices"]
+        template = F.from_json(F.lit(_template()), self.value_schema, options)
+        devices = template["devices"]
         log = F.struct(
-            one["metadata"].alias("metadata"),
+            template["metadata"].alias("metadata"),
             F.struct(
                 F.create_map(self._device("thermostat"), self._thermostat(devices)).alias("thermostats"),
                 F.create_map(self._device("alarm"), self._alarm(devices)).alias("smoke_co_alarms"),
                 self._cameras(devices).alias("cameras"),
                 F.create_map(self._device("meter"), self._meter(devices)).alias("companyName"),
             ).alias("devices"),
-            F.create_map(self.home, self._structure(one)).alias("structures"),
+            F.create_map(self.home, self._structure(template)).alias("structures"),
         )
         return F.to_json(log, options)
 
@@ -154,7 +154,7 @@ class NestLogs:
         }
         return _changed(devices["cameras"]["one"], fields)
 
-    def _structure(self, one: Column) -> Column:
+    def _structure(self, template: Column) -> Column:
         place = _place(self._home)
         fields = {
             "structure_id": self.home,
@@ -165,7 +165,7 @@ class NestLogs:
             "smoke_co_alarms": F.array(self._device("alarm")),
             "cameras": F.transform(_camera_numbers(self._home), self._camera_id),
         }
-        return _changed(one["structures"]["home"], fields)
+        return _changed(template["structures"]["home"], fields)
 
 
 def location_lines(spark: SparkSession, homes: int) -> DataFrame:
@@ -200,5 +200,5 @@ def _place(home: Column) -> Column:
     return found.cast("STRUCT<zip: STRING, city: STRING, zone: STRING>")
 
 
-def _changed(one: Column, fields: dict[str, Column]) -> Column:
-    return reduce(lambda changed, field: changed.withField(*field), fields.items(), one)
+def _changed(template: Column, fields: dict[str, Column]) -> Column:
+    return reduce(lambda changed, field: changed.withField(*field), fields.items(), template)

@@ -74,20 +74,20 @@ def publish_trips(
     width, amount = whole_number("columns", columns, [17, 18]), whole_number("trips", trips or 0)
     address = _address(settings, source)
     with tl.storage_errors(settings.storage, address):
-        found = read_trips(spark, address, _elsewhere(settings, address))
+        rows = read_trips(spark, address, _elsewhere(settings, address))
         if amount:
-            found = generate_trips(found, amount, whole_number("seed", seed))
+            rows = generate_trips(rows, amount, whole_number("seed", seed))
         # Spark's Kafka sink tells nobody what an Observation counted.
-        amount = amount or found.count()
+        amount = amount or rows.count()
     topic, form = settings.pipeline.topic, settings.pipeline.avro_form
-    there = tl.ensure_topic(settings.kafka, topic, partitions)
+    partitions_there = tl.ensure_topic(settings.kafka, topic, partitions)
     schema = json.dumps(TRIP_SCHEMAS[width])
     registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", schema)
     header = struct.pack(">xI", schema_id & 0xFFFFFFFF) if form == "confluent" else b""
-    records = found.select(_key(), _value(schema, header))
+    records = rows.select(_key(), _value(schema, header))
     _send(settings, records, address)
-    return PublishedTrips(topic, there, amount, width, schema_id, form)
+    return PublishedTrips(topic, partitions_there, amount, width, schema_id, form)
 
 
 def _key() -> Column:

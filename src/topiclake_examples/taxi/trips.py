@@ -116,7 +116,7 @@ def _require_trips(lines: DataFrame, source: str) -> None:
     # All columns: Spark does not look at those that nobody asks for.
     text = F.coalesce(_BAD, F.to_csv(F.struct(*(name for name in lines.columns if name in _COLUMNS))))
     try:
-        found = lines.where(is_bad).select("_metadata.file_path", text).take(1)
+        bad_lines = lines.where(is_bad).select("_metadata.file_path", text).take(1)
     except (PySparkException, Py4JError) as error:
         if "CSV header" not in str(error):
             raise
@@ -128,8 +128,8 @@ def _require_trips(lines: DataFrame, source: str) -> None:
             source=source,
             reason="header",
         ) from None
-    if found:
-        file, line = found[0]
+    if bad_lines:
+        file, line = bad_lines[0]
         raise ConfigError(
             f"{file} holds a line that is no trip: {line[:300]}",
             "mend or remove that line",

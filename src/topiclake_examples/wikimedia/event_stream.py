@@ -68,14 +68,14 @@ def follow(
                 last = event.id or last
                 yield event
         except (_BrokenOffError, requests.RequestException, UnicodeDecodeError) as error:
-            why, now = _reason(error), time.monotonic()
+            reason, now = _reason(error), time.monotonic()
             failing_since = now if failing_since is None else failing_since
             if _is_final(error) or now - failing_since > patience:
                 raise EventStreamError(
-                    f"{url} {why}", _remedy(last), url=url, **_fields(error, last)
+                    f"{url} {reason}", _remedy(last), url=url, **_fields(error, last)
                 ) from None
             pause = max(wait, _asked_for(error))
-            _LOG.warning("%s %s; again in %.1f s, behind event %s", url, why, pause, last or "now")
+            _LOG.warning("%s %s; again in %.1f s, behind event %s", url, reason, pause, last or "now")
             time.sleep(pause)
             wait = min(2 * wait, _LONGEST_WAIT)
 

@@ -24,15 +24,15 @@ _RARE_COLUMNS = ("aborted", "skipped", "paused", "compacted", "aged_out", "in_fl
 def print_report(console: Console, report: Mapping[str, Any]) -> None:
     """Print the partitions as a table, then what is wrong."""
     console.print(partitions_table(report["partitions"]))
-    for one in report["findings"]:
-        place = f"topic {one['topic']}, partition {one['partition']}, offset {one['offset']}"
-        console.print(f"✗ {one['kind']}: {place}", markup=False, soft_wrap=True)
+    for finding in report["findings"]:
+        place = f"topic {finding['topic']}, partition {finding['partition']}, offset {finding['offset']}"
+        console.print(f"✗ {finding['kind']}: {place}", markup=False, soft_wrap=True)
     wrong = sum(partition[fault] for partition in report["partitions"] for fault in FAULTS)
     if wrong > len(report["findings"]):
         console.print(f"✗ {wrong:,} in all; the first {len(report['findings'])} are listed", markup=False)
     if report["ok"]:
-        held = sum(partition["held"] - partition["paused"] for partition in report["partitions"])
-        console.print(f"✓ each of the {held:,} records that Kafka holds is in exactly one place")
+        in_kafka = sum(partition["held"] - partition["paused"] for partition in report["partitions"])
+        console.print(f"✓ each of the {in_kafka:,} records that Kafka holds is in exactly one place")
 
 
 def partitions_table(partitions: list[dict[str, Any]]) -> Table:

@@ -47,10 +47,10 @@ def up(extras: tuple[str, ...]) -> None:
     click.echo(f"Kafka            {addresses.kafka_bootstrap_servers}")
     click.echo(f"schema registry  {addresses.schema_registry_url}")
     click.echo(f"datalake         {addresses.datalake}")
-    for one in services.status(home):
-        if one.name not in SERVICE_NAMES:
-            stored = f"  (notebooks: -p env=local-{one.name})" if one.name in services.EXTRAS else ""
-            click.echo(f"{one.name:<16} {one.address}{stored}")
+    for service in services.status(home):
+        if service.name not in SERVICE_NAMES:
+            stored = f"  (notebooks: -p env=local-{service.name})" if service.name in services.EXTRAS else ""
+            click.echo(f"{service.name:<16} {service.address}{stored}")
     click.echo("stop them with   python -m workbench down")
 
 
@@ -58,15 +58,15 @@ def up(extras: tuple[str, ...]) -> None:
 @click.pass_context
 def status(context: click.Context) -> None:
     """Tell how each service is; exit 1 when one has crashed or does not answer."""
-    found = services.status(Home.find())
-    for one in found:
-        where = f"  {one.address}  (process {one.pid})" if one.state == "running" else ""
-        click.echo(f"{_SIGNS[one.state]} {one.name:<16} {one.state}{where}")
-    for one in found:
-        if one.state in ("crashed", "silent"):
-            remedy = f"python -m workbench logs {one.name}, or python -m workbench up"
-            click.echo(f"✗ {one.name} has {_told(one)} (log: {one.log}); try: {remedy}", err=True)
-    if any(one.state in ("crashed", "silent") for one in found):
+    statuses = services.status(Home.find())
+    for service in statuses:
+        where = f"  {service.address}  (process {service.pid})" if service.state == "running" else ""
+        click.echo(f"{_SIGNS[service.state]} {service.name:<16} {service.state}{where}")
+    for service in statuses:
+        if service.state in ("crashed", "silent"):
+            remedy = f"python -m workbench logs {service.name}, or python -m workbench up"
+            click.echo(f"✗ {service.name} has {_told(service)} (log: {service.log}); try: {remedy}", err=True)
+    if any(service.state in ("crashed", "silent") for service in statuses):
         context.exit(1)
 
 
@@ -79,12 +79,12 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
     checks = diagnose(Home.find())
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in checks], indent=2))
+        click.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        for one in checks:
-            remedy = f"; try: {one.remedy}" if one.remedy else ""
-            click.echo(f"{'✓' if one.ok else '✗'} {one.check:<16} {one.detail}{remedy}")
-    if not all(one.ok for one in checks):
+        for check in checks:
+            remedy = f"; try: {check.remedy}" if check.remedy else ""
+            click.echo(f"{'✓' if check.ok else '✗'} {check.check:<16} {check.detail}{remedy}")
+    if not all(check.ok for check in checks):
         context.exit(1)
 
 
@@ -144,11 +144,11 @@ def quarantine(action: str, reason: str, given: tuple[str, ...], as_json: bool) 
 
     home = Home.find()
     parameters = parse_parameters(given) | {"action": action, "reason": reason}
-    found = run_for_value(home.project / "notebooks" / "quarantine.py", parameters, home, KEYS)
+    report = run_for_value(home.project / "notebooks" / "quarantine.py", parameters, home, KEYS)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(report, indent=2))
     else:
-        print_summary(Console(), action, found)
+        print_summary(Console(), action, report)
 
 
 @cli.command()
@@ -289,5 +289,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _told(one: services.ServiceStatus) -> str:
-    return f"crashed: {one.detail}" if one.state == "crashed" else f"not answered: {one.detail}"
+def _told(status: services.ServiceStatus) -> str:
+    return f"crashed: {status.detail}" if status.state == "crashed" else f"not answered: {status.detail}"

@@ -67,7 +67,7 @@ def consume(
         *("--consumer.config", _handed_on(access.consumer)),
     ]
     # Kafka takes no group beside a partition, nor two of them.
-    is_free = not any(one.startswith(("--partition", "--group")) for one in options)
+    is_free = not any(option.startswith(("--partition", "--group")) for option in options)
     if access.group_id_prefix is not None and is_free:
         command += ["--group", f"{access.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]
     if avro or avro_keys:

@@ -48,7 +48,7 @@ def run_demo(home: Home, activity: Activity, console: Console | None = None) -> 
 
 
 def _demo(home: Home, activity: Activity, console: Console | None) -> None:
-    began = all(one.state == "stopped" for one in services.status(home))
+    began = all(service.state == "stopped" for service in services.status(home))
     console = console or Console()
     with dashboard_beside(home, activity.tell, browser=console.is_terminal):
         _publish_and_ingest(home, activity, console, began=began)
@@ -62,10 +62,10 @@ def _publish_and_ingest(home: Home, activity: Activity, console: Console, *, beg
         ingested, page = _run(
             home, activity, addresses, "3/3", "gps_ingest", {"starting_offsets": "earliest"}
         )
-        found = verdict(published, ingested, lambda: topic_records(addresses, published["topic"]))
-        print_summary(console, published, ingested, page, found)
-        if not found.ok:
-            raise IngestError(f"the counts do not add up: {found.text}", f"a look at {page}")
+        result = verdict(published, ingested, lambda: topic_records(addresses, published["topic"]))
+        print_summary(console, published, ingested, page, result)
+        if not result.ok:
+            raise IngestError(f"the counts do not add up: {result.text}", f"a look at {page}")
     finally:
         if began:
             services.down(home, activity.tell)
@@ -87,8 +87,8 @@ def verdict(
     if arrived == records:
         return Verdict(True, f"all {records:,} records of this run arrived")
     counts = f"{records:,} published, {arrived:,} arrived"
-    kept = int(ingested["table"]["rows"]) + int(ingested["quarantine"]["rows"])
-    if arrived > records and kept == in_topic():
+    in_tables = int(ingested["table"]["rows"]) + int(ingested["quarantine"]["rows"])
+    if arrived > records and in_tables == in_topic():
         return Verdict(True, f"{counts}, {arrived - records:,} of them left by an earlier run")
     return Verdict(False, counts)
 
@@ -99,7 +99,10 @@ def topic_records(addresses: services.Addresses, topic: str) -> int:
     consumer = Consumer(settings)
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        marks = [consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10) for one in partitions]
+        marks = [
+            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+            for partition in partitions
+        ]
     finally:
         consumer.close()
     return sum(high - low for low, high in marks)
@@ -110,7 +113,7 @@ def print_summary(
     published: Mapping[str, Any],
     ingested: Mapping[str, Any],
     page: str,
-    found: Verdict,
+    result: Verdict,
 ) -> None:
     """Print the counts, the first rows of the table and where the executed notebook is."""
     table, quarantine = ingested["table"], ingested["quarantine"]
@@ -125,7 +128,7 @@ def print_summary(
     console.print(summary)
     if ingested["preview"]:
         console.print(preview_table(ingested["preview"]))
-    console.print(f"{'✓' if found.ok else '✗'} {found.text}", markup=False)
+    console.print(f"{'✓' if result.ok else '✗'} {result.text}", markup=False)
     console.print(f"executed notebook: {page}", markup=False, soft_wrap=True)
     console.print("see its streams again: python -m workbench dashboard", markup=False, soft_wrap=True)
 

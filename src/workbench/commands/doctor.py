@@ -100,7 +100,7 @@ def check_ports(home: Home) -> Check:
             "ports", False, f"no port of {ports.HOST} can be had ({error.strerror})", "ip link set lo up"
         )
     state = home.load()
-    alive = {one.name for one in services.status(home) if one.pid}
+    alive = {running.name for running in services.status(home) if running.pid}
     silent = [
         f"{name} {state.ports[name]}"
         for service in (*services.default_services(home), *services.extras_of(home, state.extras))
@@ -130,7 +130,9 @@ def check_jars(project: Path) -> Check:
 def listed_jars(folder: Path) -> Iterator[Path]:
     """Yield where each jar that `folder`/*/pom.xml list has to be after `make jars`."""
     parent = ElementTree.parse(folder / "pom.xml").getroot()  # noqa: S314
-    versions = {one.tag.removeprefix(_POM): one.text or "" for one in parent.iterfind(f"{_POM}properties/*")}
+    versions = {
+        entry.tag.removeprefix(_POM): entry.text or "" for entry in parent.iterfind(f"{_POM}properties/*")
+    }
 
     def text(element: ElementTree.Element, tag: str) -> str:
         raw = element.findtext(f"{_POM}{tag}", "")
@@ -158,9 +160,9 @@ def check_packages(requirements: Path) -> Check:
     pinned = re.findall(r"^([\w.-]+)(?:\[[^\]]*\])?==([^\s;#]+)", requirements.read_text("utf-8"), re.M)
     wrong = []
     for name, version in pinned:
-        found = _installed(name)
-        if found != version:
-            wrong.append(f"{name} {found or 'is missing'} instead of {version}")
+        installed = _installed(name)
+        if installed != version:
+            wrong.append(f"{name} {installed or 'is missing'} instead of {version}")
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         return Check("packages", False, f"{'; '.join(wrong[:3])}{more}", "make setup")
@@ -169,16 +171,16 @@ def check_packages(requirements: Path) -> Check:
 
 def check_services(home: Home) -> list[Check]:
     """Check each service: one that runs or was stopped is right, one that crashed or is silent is not."""
-    return [_service_check(one) for one in services.status(home)]
+    return [_service_check(service) for service in services.status(home)]
 
 
-def _service_check(one: services.ServiceStatus) -> Check:
-    if one.state == "running":
-        return Check(one.name, True, f"running at {one.address}")
-    if one.state == "stopped":
-        return Check(one.name, True, "not running (start: python -m workbench up)")
-    remedy = "python -m workbench up" if one.state == "crashed" else "python -m workbench down"
-    return Check(one.name, False, f"{one.state}: {one.detail} (log: {one.log})", remedy)
+def _service_check(service: services.ServiceStatus) -> Check:
+    if service.state == "running":
+        return Check(service.name, True, f"running at {service.address}")
+    if service.state == "stopped":
+        return Check(service.name, True, "not running (start: python -m workbench up)")
+    remedy = "python -m workbench up" if service.state == "crashed" else "python -m workbench down"
+    return Check(service.name, False, f"{service.state}: {service.detail} (log: {service.log})", remedy)
 
 
 def _installed(name: str) -> str | None:

@@ -17,20 +17,20 @@ _COUNTS = ("length", "waiting", "replayed")
 _NUMBERS = ("partition", "offset", "schema_id", *_COUNTS)
 
 
-def print_summary(console: Console, action: str, found: Mapping[str, Any]) -> None:
+def print_summary(console: Console, action: str, summary: Mapping[str, Any]) -> None:
     """Print what an action of `quarantine` told: reasons, after `show` rows, after `replay` what it did."""
-    if replay := found["replay"]:
-        left = sum(replay["left"].values())
-        console.print(f"✓ {replay['replayed']:,} replayed, {left:,} wait on", markup=False)
-    if not found["reasons"]:
+    if replay := summary["replay"]:
+        waiting = sum(replay["left"].values())
+        console.print(f"✓ {replay['replayed']:,} replayed, {waiting:,} wait on", markup=False)
+    if not summary["reasons"]:
         console.print(
-            f"no record of the topic is in quarantine ({found['path']})", markup=False, soft_wrap=True
+            f"no record of the topic is in quarantine ({summary['path']})", markup=False, soft_wrap=True
         )
         return
     if action == "show":
-        console.print(as_table("the first records", _ROWS, found["rows"]))
+        console.print(as_table("the first records", _ROWS, summary["rows"]))
     else:
-        console.print(as_table(found["path"], _REASONS, found["reasons"]))
+        console.print(as_table(summary["path"], _REASONS, summary["reasons"]))
 
 
 def as_table(title: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:

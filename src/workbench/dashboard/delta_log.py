@@ -110,18 +110,18 @@ def named_refusals(path: str) -> Iterator[None]:
     except TableNotFoundError as error:
         if "Unknown scheme" in str(error):
             raise _refused(path, f"deltalake does not know {path.partition(':')[0]}:", "scheme") from None
-        why = "there is no Delta table any more, or none that this process may see"
-        raise _refused(path, why, "missing") from None
+        problem = "there is no Delta table any more, or none that this process may see"
+        raise _refused(path, problem, "missing") from None
     except (DeltaError, OSError, ValueError) as error:
         raise _refused(path, _told(error), "unreadable") from None
 
 
-def _refused(path: str, why: str, reason: str) -> StorageError:
+def _refused(path: str, problem: str, reason: str) -> StorageError:
     return StorageError(
-        f"it cannot be read from here: {why}",
+        f"it cannot be read from here: {problem}",
         f"in a notebook: DESCRIBE DETAIL {_sql_name(path)}",
         reason=reason,
-        detail=why,
+        detail=problem,
     )
 
 
@@ -167,8 +167,8 @@ def _number(metrics: Mapping[str, Any], names: tuple[str, ...], otherwise: int |
 def _who(commit: Mapping[str, Any]) -> str:
     """Return the batch that Topiclake wrote into the commit, or who else made it."""
     try:
-        told = json.loads(commit["userMetadata"])
-        return f"{told.get('pipeline') or told['writer']}, batch {told['batch_id']}"
+        metadata = json.loads(commit["userMetadata"])
+        return f"{metadata.get('pipeline') or metadata['writer']}, batch {metadata['batch_id']}"
     except (KeyError, TypeError, ValueError, AttributeError):
         return str(commit.get("userName") or commit.get("engineInfo") or "")
 
@@ -176,11 +176,11 @@ def _who(commit: Mapping[str, Any]) -> str:
 def _points(files: int, versions: list[dict[str, Any]]) -> dict[str, list[int]]:
     """Return how many files each version had: counted back from the newest, as far as commits tell it."""
     points: list[tuple[int, int]] = []
-    for one in versions:
-        points.append((one["version"], files))
-        if one["added"] is None:
+    for commit in versions:
+        points.append((commit["version"], files))
+        if commit["added"] is None:
             break
-        files += one["removed"] - one["added"]
+        files += commit["removed"] - commit["added"]
         if files < 0:
             break
     points.reverse()

@@ -42,12 +42,12 @@ _TOPICS = "SELECT DISTINCT topic FROM partitions WHERE query_id = ? ORDER BY top
 
 def small_tables(store: Store, readings: Readings, query_id: str) -> dict[str, dict[str, int]]:
     """Return how many small files the tables of a query have, by `table_id`, where they have too many."""
-    found = {}
-    for one in store.rows(_TABLES, query_id)[:LOOKED_AT]:
-        told = readings.get(read_table, one["path"], seconds=SMALL_SECONDS) or {}
-        if told.get("small"):
-            found[table_id(one["path"])] = told["small"]
-    return found
+    tables = {}
+    for table in store.rows(_TABLES, query_id)[:LOOKED_AT]:
+        reading = readings.get(read_table, table["path"], seconds=SMALL_SECONDS) or {}
+        if reading.get("small"):
+            tables[table_id(table["path"])] = reading["small"]
+    return tables
 
 
 def page(store: Store, readings: Readings, address: str) -> dict[str, Any] | None:
@@ -57,17 +57,17 @@ def page(store: Store, readings: Readings, address: str) -> dict[str, Any] | Non
     """
     kind, query_id, name = [*map(unquote, address.split("/")), "", ""][:3]
     shown = {"table": _table, "reason": _reason}.get(kind)
-    found = shown(store, readings, query_id, name) if shown else None
-    if found is None:
+    details = shown(store, readings, query_id, name) if shown else None
+    if details is None:
         return None
     names = store.rows(_NAME, query_id)
-    return {"address": address, "query": query_id, "name": names[0]["name"] if names else query_id} | found
+    return {"address": address, "query": query_id, "name": names[0]["name"] if names else query_id} | details
 
 
 def _table(store: Store, readings: Readings, query_id: str, name: str) -> dict[str, Any] | None:
-    for one in store.rows(_TABLES, query_id):
-        if table_id(one["path"]) == name:
-            return {"kind": "table", "table": one, "read": readings.get(read_table, one["path"])}
+    for table in store.rows(_TABLES, query_id):
+        if table_id(table["path"]) == name:
+            return {"kind": "table", "table": table, "read": readings.get(read_table, table["path"])}
     return None
 
 
@@ -75,10 +75,10 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
     tables = store.rows(_REASON, query_id, reason)
     if not tables:
         return None
-    rows = sum(one["rows"] for one in tables)
+    rows = sum(row["rows"] for row in tables)
     (seen,) = store.rows(_SEEN, query_id, reason)
     known = REASONS.get(reason, OTHER)
-    topics = [one["topic"] for one in store.rows(_TOPICS, query_id)]
+    topics = [row["topic"] for row in store.rows(_TOPICS, query_id)]
     course = store.rows(_COURSE, query_id, reason, POINTS)[::-1]
     return {
         "kind": "reason",
@@ -91,13 +91,13 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
         "points": {name: [point[name] for point in course] for name in ("at", "rows")},
         "tables": [
             {
-                "path": one["path"],
-                "id": table_id(one["path"]),
-                "rows": one["rows"],
-                "commands": _commands(one["path"], reason, topics, may_replay=known.may_replay),
-                "read": readings.get(read_records, one["path"], reason),
+                "path": row["path"],
+                "id": table_id(row["path"]),
+                "rows": row["rows"],
+                "commands": _commands(row["path"], reason, topics, may_replay=known.may_replay),
+                "read": readings.get(read_records, row["path"], reason),
             }
-            for one in tables[:QUARANTINES]
+            for row in tables[:QUARANTINES]
         ],
         "more_tables": max(0, len(tables) - QUARANTINES),
         **asdict(known),
@@ -109,8 +109,9 @@ def _commands(path: str, reason: str, topics: list[str], *, may_replay: bool) ->
     given = [f"topic={topics[0]}"] if len(topics) == 1 else ["topic=<topic>"]
     if path.endswith(_SUFFIX):
         given.append(f"table_path={path.removesuffix(_SUFFIX)}")
-    options = " ".join(f"-p {shlex.quote(one)}" for one in given)
+    options = " ".join(f"-p {shlex.quote(word)}" for word in given)
     actions = ("show", "replay") if may_replay else ("show",)
     return [
-        f"python -m workbench quarantine {one} --reason {shlex.quote(reason)} {options}" for one in actions
+        f"python -m workbench quarantine {action} --reason {shlex.quote(reason)} {options}"
+        for action in actions
     ]

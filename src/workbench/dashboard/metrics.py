@@ -74,10 +74,10 @@ class _Queries(Collector):
             "SELECT * FROM partitions WHERE query_id = ? ORDER BY lag_records DESC, topic, partition LIMIT ?"
         )
         for query in queries:
-            for one in self._store.rows(sql, query["id"], PARTITIONS):
-                values = [*_values(query), one["topic"], str(one["partition"])]
-                records.add_metric(values, one["lag_records"])
-                seconds.add_metric(values, one["lag_seconds"])
+            for row in self._store.rows(sql, query["id"], PARTITIONS):
+                values = [*_values(query), row["topic"], str(row["partition"])]
+                records.add_metric(values, row["lag_records"])
+                seconds.add_metric(values, row["lag_seconds"])
         yield records
         yield seconds
 
@@ -92,9 +92,11 @@ def _gauges(queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         labels=_LABELS,
     )
     for query in queries:
-        for one in STATES:
-            state.add_metric([*_values(query), one], query["state"] == one)
-        newest = max((one["committed"] for one in query["tables"] if not one["is_quarantine"]), default=0)
+        for name in STATES:
+            state.add_metric([*_values(query), name], query["state"] == name)
+        newest = max(
+            (table["committed"] for table in query["tables"] if not table["is_quarantine"]), default=0
+        )
         if newest:
             committed.add_metric(_values(query), newest)
     yield state

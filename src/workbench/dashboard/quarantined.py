@@ -148,5 +148,5 @@ def _bytes(row: dict[str, Any], name: str) -> dict[str, Any] | None:
     if row[name] is None:
         return None
     text = bytes.fromhex(row[name]).decode("utf-8", "replace")
-    shown = "".join(one if one.isprintable() else "�" for one in text)
+    shown = "".join(character if character.isprintable() else "�" for character in text)
     return {"hex": row[name], "text": shown, "length": row[f"{name}_length"]}

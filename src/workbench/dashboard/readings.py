@@ -75,14 +75,14 @@ class Readings:
     def _read(self, key: tuple[object, ...], read: Read, path: str, *given: str) -> None:
         begun = time.monotonic()
         try:
-            told = read(path, *given)
+            reading = read(path, *given)
         except TopiclakeError as error:
-            told = {"problem": error.cause, "remedy": error.remedy}
+            reading = {"problem": error.cause, "remedy": error.remedy}
         except BaseException as error:  # noqa: BLE001 - a panic of deltalake's Rust is no Exception
-            told = {"problem": f"it cannot be read: {type(error).__name__}", "remedy": ""}
+            reading = {"problem": f"it cannot be read: {type(error).__name__}", "remedy": ""}
         ended = time.monotonic()
         with self._lock:
-            self._known[key] = _Known(told, ended, ended - begun)
+            self._known[key] = _Known(reading, ended, ended - begun)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
             del self._running[path]

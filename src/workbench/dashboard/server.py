@@ -163,10 +163,10 @@ class _Guarded(RequestHandler):
         elif not self._access.fits(self.get_cookie(cookie) or self._bearer()):
             self._refuse(401, "the address with its token is what `workbench dashboard` has printed")
 
-    def _refuse(self, status: int, why: str) -> None:
+    def _refuse(self, status: int, problem: str) -> None:
         self.set_status(status)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
-        self.finish(why)
+        self.finish(problem)
 
     def _bearer(self) -> str:
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
@@ -219,7 +219,7 @@ class _Events(_Guarded):
 
     def _shown(self, address: str) -> dict[str, Any]:
         queries = overview(self._store)
-        is_query = any(one["id"] == address for one in queries)
+        is_query = any(query["id"] == address for query in queries)
         return {
             "queries": queries,
             "details": details(self._store, address) if is_query else None,
@@ -231,8 +231,8 @@ class _Events(_Guarded):
 def _kept_access(home: Home) -> PageAccess:
     """Return what the last server used, so that an open page survives a restart; else port 0, a new token."""
     try:
-        told = json.loads(_access_file(home).read_text("utf-8"))
-        return PageAccess(int(told["port"]), str(told["token"]))
+        access = json.loads(_access_file(home).read_text("utf-8"))
+        return PageAccess(int(access["port"]), str(access["token"]))
     except (OSError, ValueError, KeyError, TypeError):
         return PageAccess(0, secrets.token_urlsafe(32))
 

@@ -95,12 +95,12 @@ def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, An
         **{name: batch.get(name) for name in named},
         **(totals[0] if totals else {"rows": 0, "late_rows": 0}),
         "sink": batch.get("sink", ""),
-        "lag_records": sum(one["lag_records"] for one in partitions) if partitions else None,
-        "lag_seconds": max((one["lag_seconds"] for one in partitions), default=None),
-        "lag_at_least": any(one["at_least"] and one["lag_records"] for one in partitions),
-        "tables": [one | {"id": table_id(one["path"])} for one in tables],
-        "written": sum(one["rows"] for one in tables if not one["is_quarantine"]) if tables else None,
-        "quarantined": {one["reason"]: one["rows"] for one in store.rows(_REASONS, query_id)},
+        "lag_records": sum(row["lag_records"] for row in partitions) if partitions else None,
+        "lag_seconds": max((row["lag_seconds"] for row in partitions), default=None),
+        "lag_at_least": any(row["at_least"] and row["lag_records"] for row in partitions),
+        "tables": [row | {"id": table_id(row["path"])} for row in tables],
+        "written": sum(row["rows"] for row in tables if not row["is_quarantine"]) if tables else None,
+        "quarantined": {row["reason"]: row["rows"] for row in store.rows(_REASONS, query_id)},
     }
 
 

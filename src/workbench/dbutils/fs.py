@@ -99,7 +99,8 @@ class FileSystem(Documented):
     def mounts(self) -> list[MountInfo]:
         """List what is mounted."""
         return [
-            MountInfo(one.mount_point, shown(one.source), one.encryption_type) for one in self._mounts.all()
+            MountInfo(mount.mount_point, shown(mount.source), mount.encryption_type)
+            for mount in self._mounts.all()
         ]
 
     def refreshMounts(self) -> bool:  # noqa: N802
@@ -118,7 +119,9 @@ class FileSystem(Documented):
     def ls(self, path: str) -> list[FileInfo]:
         """List a folder by name, or the file itself; `/mnt` lists what is mounted."""
         if _plain(path) == MOUNTS:
-            names = {one.mountPoint.split("/")[2] for one in self.mounts() if lies_in(one.mountPoint, MOUNTS)}
+            names = {
+                mount.mountPoint.split("/")[2] for mount in self.mounts() if lies_in(mount.mountPoint, MOUNTS)
+            }
             return [FileInfo(f"dbfs:{MOUNTS}/{name}/", f"{name}/", 0, 0) for name in sorted(names)]
         target = self._existing(path)
         prefix = path.rstrip("/") if path.startswith("file:") else f"dbfs:{_plain(path).rstrip('/')}"
@@ -157,7 +160,7 @@ class FileSystem(Documented):
         """
         target = self._resolve(dir)
         if target in (Path(target.anchor), self._root) or _plain(dir) in (
-            one.mountPoint for one in self.mounts()
+            mount.mountPoint for mount in self.mounts()
         ):
             raise StorageError(
                 f"{dir} is the root of a file system and stays", "a path inside it", path=dir, reason="root"
@@ -179,17 +182,17 @@ class FileSystem(Documented):
 
     def cp(self, source: str, dest: str, recurse: bool = False) -> bool:
         """Copy a file, or a folder with `recurse`; into `dest` when that is a folder."""
-        found, target = self._both(source, dest, recurse)
-        if found.is_dir():
-            shutil.copytree(found, target, dirs_exist_ok=True)
+        origin, target = self._both(source, dest, recurse)
+        if origin.is_dir():
+            shutil.copytree(origin, target, dirs_exist_ok=True)
         else:
-            shutil.copyfile(found, target)
+            shutil.copyfile(origin, target)
         return True
 
     def mv(self, source: str, dest: str, recurse: bool = False) -> bool:
         """Move a file, or a folder with `recurse`; into `dest` when that is a folder."""
-        found, target = self._both(source, dest, recurse)
-        shutil.move(found, target)
+        origin, target = self._both(source, dest, recurse)
+        shutil.move(origin, target)
         return True
 
     def _mount(
@@ -216,13 +219,13 @@ class FileSystem(Documented):
                 open_store(spark, mount.source, mount.configs)
 
     def _both(self, source: str, dest: str, recurse: bool) -> tuple[Path, Path]:
-        found, target = self._existing(source), self._resolve(dest)
-        if found.is_dir() and not recurse:
+        origin, target = self._existing(source), self._resolve(dest)
+        if origin.is_dir() and not recurse:
             raise StorageError(f"{source} is a folder", "recurse=True", path=source, reason="folder")
-        if target.is_dir() and found.is_file():
-            target = target / found.name
+        if target.is_dir() and origin.is_file():
+            target = target / origin.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        return found, target
+        return origin, target
 
     def _existing(self, path: str) -> Path:
         target = self._resolve(path)
@@ -245,7 +248,7 @@ class FileSystem(Documented):
         mount = self._mounts.find(plain)
         if mount is None:
             if plain.startswith("/mnt/"):
-                known = ", ".join(one.mountPoint for one in self.mounts()) or "none"
+                known = ", ".join(known_mount.mountPoint for known_mount in self.mounts()) or "none"
                 return _refuse(path, f"nothing is mounted there; mounted are {known}")
             return self._below_root(path, plain)
         if mount.folder is None:
@@ -265,12 +268,12 @@ class FileSystem(Documented):
         return self._root / plain.strip("/")
 
 
-def _refuse(path: str, why: str) -> NoReturn:
+def _refuse(path: str, problem: str) -> NoReturn:
     raise StorageError(
-        f"{shown(path)} cannot be used: {why}",
+        f"{shown(path)} cannot be used: {problem}",
         "spark.read, or a mounted local folder",
         path=shown(path),
-        reason=why,
+        reason=problem,
     )
 
 

@@ -24,8 +24,8 @@ class Documented:
             if isinstance(part, Documented):
                 part.help()
                 return
-            found = method_of(self, method)
-            text = f"{_call(method, found)}\n\n{inspect.getdoc(found)}"
+            documented = method_of(self, method)
+            text = f"{_call(method, documented)}\n\n{inspect.getdoc(documented)}"
         else:
             text = "\n".join([inspect.getdoc(self) or "", "", *self._lines()])
         sys.stdout.write(f"{text}\n")
@@ -69,7 +69,7 @@ def _first_line(documented: object) -> str:
 
 def _call(name: str, method: Callable[..., object]) -> str:
     parameters = [
-        one.replace(annotation=inspect.Parameter.empty)
-        for one in inspect.signature(method).parameters.values()
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in inspect.signature(method).parameters.values()
     ]
     return f"{name}({', '.join(map(str, parameters))})"

@@ -74,9 +74,11 @@ class TaskValues(Documented):
         if folder and task:
             file = values_file(folder, task)
             file.parent.mkdir(parents=True, exist_ok=True)
-            if held := [one for one in self._redactor.values if Redactor([one]).redact(text) != text]:
-                kept = secrets_file(folder, task)
-                replace_json(kept, sorted({*read_secrets(kept), *held}))
+            if contained := [
+                secret for secret in self._redactor.values if Redactor([secret]).redact(text) != text
+            ]:
+                secrets = secrets_file(folder, task)
+                replace_json(secrets, sorted({*read_secrets(secrets), *contained}))
             replace_json(file, {**_read(file), key: value})
 
     def get(
@@ -113,7 +115,7 @@ class TaskValues(Documented):
         for secret in read_secrets(secrets_file(folder, taskKey)):
             self._redactor.remember(secret)
         if key not in values and default is None:
-            known = ", ".join(f"'{one}'" for one in sorted(values)) or "nothing"
+            known = ", ".join(f"'{known_key}'" for known_key in sorted(values)) or "nothing"
             raise TaskValueError(
                 f"task '{taskKey}' has set no value '{key}'; it has set {known}",
                 "default=<a value>",
@@ -151,8 +153,8 @@ def secrets_file(folder: str, task: str) -> Path:
 
 def read_secrets(file: Path) -> list[str]:
     """Return the secrets of such a file, or none when there is none."""
-    found: list[str] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    return found
+    secrets: list[str] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    return secrets
 
 
 def _read(file: Path) -> dict[str, Any]:

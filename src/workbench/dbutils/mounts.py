@@ -131,15 +131,15 @@ class MountTable:
         """
         with self._locked():
             mounts = self.all()
-            left = [mount for mount in mounts if mount.mount_point != mount_point]
-            if len(left) == len(mounts):
+            remaining = [mount for mount in mounts if mount.mount_point != mount_point]
+            if len(remaining) == len(mounts):
                 known = ", ".join(mount.mount_point for mount in mounts) or "none"
                 raise StorageError(
                     f"Directory not mounted: {mount_point}; mounted are {known}",
                     mount_point=mount_point,
                     mounted=tuple(mount.mount_point for mount in mounts),
                 )
-            self._write(left)
+            self._write(remaining)
 
     def _remember(self, mount: Mount) -> None:
         for key, value in mount.configs.items():
@@ -201,8 +201,8 @@ def _is_credential(setting: str) -> bool:
     return not name.endswith(("provider", "provider.type")) and _CREDENTIAL.search(name) is not None
 
 
-def _is_of_one_store(one: Mount, other: Mount) -> bool:
-    return one.folder is None and urlsplit(one.source)[:2] == urlsplit(other.source)[:2]
+def _is_of_one_store(first: Mount, second: Mount) -> bool:
+    return first.folder is None and urlsplit(first.source)[:2] == urlsplit(second.source)[:2]
 
 
 def _check_credential(mount: Mount, others: list[Mount]) -> None:

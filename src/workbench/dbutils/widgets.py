@@ -125,13 +125,13 @@ class Widgets(Documented):
         self._widgets.clear()
 
     def _define(self, kind: str, name: str, default: str, choices: Sequence[str], label: str | None) -> None:
-        for what, value in (("name", name), ("default", default), *(("choice", item) for item in choices)):
+        for part, value in (("name", name), ("default", default), *(("choice", item) for item in choices)):
             if not isinstance(value, str):
                 raise ConfigError(
-                    f"widget '{name}': its {what} {value!r} is not a string",
+                    f"widget '{name}': its {part} {value!r} is not a string",
                     f"'{value}'",
                     widget=name,
-                    part=what,
+                    part=part,
                     found=repr(value),
                 )
         if kind in ("dropdown", "multiselect"):
@@ -158,8 +158,8 @@ def given(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         widgets._parameters = parameters
-        left = before.keys() & widgets._widgets.keys()
-        widgets._widgets.update({name: before[name] for name in left})
+        untaken_names = before.keys() & widgets._widgets.keys()
+        widgets._widgets.update({name: before[name] for name in untaken_names})
 
 
 def untaken(widgets: Widgets) -> list[str]:
@@ -167,17 +167,17 @@ def untaken(widgets: Widgets) -> list[str]:
     return sorted(widgets._parameters.keys() - widgets._taken)
 
 
-def _check_choice(name: str, what: str, kind: str, value: str, choices: Sequence[str]) -> None:
+def _check_choice(name: str, role: str, kind: str, value: str, choices: Sequence[str]) -> None:
     chosen = [part for part in value.split(",") if part] if kind == "multiselect" else [value]
-    for one in chosen:
-        if one not in choices:
-            near = difflib.get_close_matches(one, choices, n=1) or list(choices[:1])
+    for choice in chosen:
+        if choice not in choices:
+            near = difflib.get_close_matches(choice, choices, n=1) or list(choices[:1])
             raise ConfigError(
-                f"widget '{name}': {what} '{one}' is not one of its choices {_listed(choices)}",
+                f"widget '{name}': {role} '{choice}' is not one of its choices {_listed(choices)}",
                 f"'{near[0]}'" if near else "a list of choices",
                 widget=name,
-                part=what,
-                found=one,
+                part=role,
+                found=choice,
                 allowed=tuple(choices),
             )
 

@@ -20,9 +20,9 @@ class StreamDisplays:
 
     def add(self, display: StreamDisplay) -> None:
         """Remember a stream that the running cell shows."""
-        over = [one for one in self._shown if one[1].over]
+        over = [shown for shown in self._shown if shown[1].over]
         forgotten = over[:-MAX_OVER]
-        self._shown = [*(one for one in self._shown if one not in forgotten), (self._cell, display)]
+        self._shown = [*(shown for shown in self._shown if shown not in forgotten), (self._cell, display)]
 
     def begin_cell(self, cell: str | None) -> None:
         """Stop what an earlier run of this cell shows, as Databricks does: nothing would show it any more."""

@@ -109,8 +109,10 @@ class Display:
             sys.stdout.write(f"waiting for the displayed stream {name}\n")
         failed = self._streams.await_first(FIRST_BATCH_SECONDS)
         if failed:
-            told = "; ".join(f"the displayed stream {one.name} failed: {one.failure}" for one in failed)
-            raise DisplayError(told, LOG_COMMAND)
+            text = "; ".join(
+                f"the displayed stream {stream.name} failed: {stream.failure}" for stream in failed
+            )
+            raise DisplayError(text, LOG_COMMAND)
 
     def stop_streams(self) -> None:
         """Stop every stream, and leave the last state of each in its output."""

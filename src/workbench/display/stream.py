@@ -194,7 +194,7 @@ class StreamDisplay:
         # The query's own reports outlive it, unless the JVM is gone.
         with contextlib.suppress(Exception):
             known = {point.time: point for point in self._points}
-            known |= {one.time: one for one in map(batch_point, self._query.recentProgress)}
+            known |= {batch.time: batch for batch in map(batch_point, self._query.recentProgress)}
             points = [known[time] for time in sorted(known)][-MAX_POINTS:]
             self._change(points=tuple(points))
         if error is None:

@@ -29,17 +29,17 @@ def replace_private(file: Path, content: bytes) -> None:
 def replace_bytes(file: Path, content: bytes) -> None:
     """Write a file in one step; one that exists keeps its mode, and a link goes on leading to it."""
     target = Path(os.path.realpath(file))
-    kept = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    _replace(target, content, ANYBODY, kept)
+    mode_before = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    _replace(target, content, ANYBODY, mode_before)
 
 
-def _replace(file: Path, content: bytes, mode: int, kept: int | None = None) -> None:
+def _replace(file: Path, content: bytes, mode: int, mode_before: int | None = None) -> None:
     new = file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as written:
-            if kept is not None:
-                os.fchmod(written.fileno(), kept)
+            if mode_before is not None:
+                os.fchmod(written.fileno(), mode_before)
             written.write(content)
             written.flush()
             os.fsync(written.fileno())

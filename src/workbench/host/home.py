@@ -178,13 +178,13 @@ class Home:
 
     def _require_own(self) -> None:
         if self.folder in (Path(self.folder.anchor), Path.home().resolve()):
-            why = "is no folder of its own"
+            problem = "is no folder of its own"
         elif self.is_marked or not self.folder.is_dir() or not any(self.folder.iterdir()):
             return
         else:
-            why = f"holds other files, and no {MARKER}, by which the workbench knows its own folder"
+            problem = f"holds other files, and no {MARKER}, by which the workbench knows its own folder"
         raise ConfigError(
-            f"the state folder {self.folder} {why}",
+            f"the state folder {self.folder} {problem}",
             f"{HOME_VARIABLE}=<an empty folder>",
             folder=str(self.folder),
             reason="not_own",

@@ -37,8 +37,8 @@ class Java:
 
 def parse_version(text: str) -> tuple[str, int] | None:
     """Return the version and its major number from what `java -version` prints; None when it has none."""
-    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', text)
-    return (found[1], int(found[2])) if found else None
+    match = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', text)
+    return (match[1], int(match[2])) if match else None
 
 
 def require_java(minimum: int = MINIMUM) -> Java:
@@ -48,16 +48,16 @@ def require_java(minimum: int = MINIMUM) -> Java:
         PlatformError: There is none, or it is older than `minimum`.
     """
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"in JAVA_HOME ({home})" if home else "on the PATH"
-    if found is None or not os.access(found, os.X_OK):
+    if program is None or not os.access(program, os.X_OK):
         raise PlatformError(
             f"Java {minimum} or newer is needed, found none {where}",
             REMEDY,
             minimum=minimum,
             reason="missing",
         )
-    path = Path(found)
+    path = Path(program)
     version = parse_version(_version_text(path))
     if version is None:
         raise PlatformError(

@@ -26,7 +26,7 @@ class PageAccess:
 
         A page elsewhere whose name was bound to 127.0.0.1 would ask with that name.
         """
-        return host in {f"{one}:{self.port}" for one in (self.address, HOST, "localhost")}
+        return host in {f"{name}:{self.port}" for name in (self.address, HOST, "localhost")}
 
     def fits(self, given: str) -> bool:
         """Whether this is the token; takes as long for each that is not."""

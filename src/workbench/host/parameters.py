@@ -45,7 +45,7 @@ def parse_parameters(given: Sequence[str]) -> dict[str, str]:
     for pair in given:
         name, equals, value = pair.partition("=")
         if not name or not equals or name in parameters:
-            why = "is given twice" if name in parameters else "is not NAME=VALUE"
-            raise click.BadParameter(f"{pair!r} {why}", param_hint="-p")
+            problem = "is given twice" if name in parameters else "is not NAME=VALUE"
+            raise click.BadParameter(f"{pair!r} {problem}", param_hint="-p")
         parameters[name] = value
     return parameters

@@ -111,7 +111,9 @@ def marked(home: Home, service: str | None = None) -> list[Process]:
 def service_of(process: Process) -> str:
     """Return the service that a marked process runs; empty when it has just ended."""
     prefix = "-Dworkbench.service="
-    return next((one.removeprefix(prefix) for one in _arguments(process) if one.startswith(prefix)), "")
+    return next(
+        (argument.removeprefix(prefix) for argument in _arguments(process) if argument.startswith(prefix)), ""
+    )
 
 
 def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> None:
@@ -145,14 +147,14 @@ def last_error_line(log: Path) -> str:
             lines = file.read().decode("utf-8", errors="replace").splitlines()
     except OSError:
         return "it has no log"
-    told = [line.strip() for line in lines if line.strip()]
-    if not told:
+    text_lines = [line.strip() for line in lines if line.strip()]
+    if not text_lines:
         return "its log is empty"
     for pattern in _ERRORS:
-        errors = [line for line in told[-_ERROR_LINES:] if pattern.search(line)]
+        errors = [line for line in text_lines[-_ERROR_LINES:] if pattern.search(line)]
         if errors:
             return errors[-1][:400]
-    return f"no error in its log, which ends with: {told[-1][:400]}"
+    return f"no error in its log, which ends with: {text_lines[-1][:400]}"
 
 
 def take_sigterm_as_ctrl_c() -> None:
@@ -166,16 +168,16 @@ def signals_held() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[int] = []
+    signals: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, lambda arrived, _: held.append(arrived))
+        signal.signal(number, lambda arrived, _: signals.append(arrived))
     try:
         yield
     finally:
         for number, disposition in before.items():
             signal.signal(number, disposition)
-        for arrived in held:
+        for arrived in signals:
             signal.raise_signal(arrived)
 
 

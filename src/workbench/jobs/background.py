@@ -52,8 +52,8 @@ def start_in_background(home: Home, options: Sequence[str]) -> ProcessRecord:
     started = processes.start(command, log, home.project)
     deadline = time.monotonic() + START_SECONDS
     while processes.exit_code(started) is None and time.monotonic() < deadline:
-        if (found := find_scheduler(home)) and found.pid == started.pid:
-            return found
+        if (scheduler := find_scheduler(home)) and scheduler.pid == started.pid:
+            return scheduler
         time.sleep(0.1)
     stop_group(started)
     raise IngestError(f"the scheduler did not start: {processes.last_error_line(log)}", f"cat {log}")
@@ -61,10 +61,10 @@ def start_in_background(home: Home, options: Sequence[str]) -> ProcessRecord:
 
 def stop_scheduler(home: Home) -> bool:
     """Stop the scheduler; runs that have begun go on. Return whether there was one."""
-    found = find_scheduler(home)
-    if found:
-        processes.stop([Process(found.pid)])
-    return found is not None
+    scheduler = find_scheduler(home)
+    if scheduler:
+        processes.stop([Process(scheduler.pid)])
+    return scheduler is not None
 
 
 def _file(home: Home) -> Path:

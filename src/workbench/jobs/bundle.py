@@ -73,13 +73,13 @@ def load_bundle(project: Path, target: str | None = None) -> Bundle:
     name = _target_name(file, root, target)
     values = {"bundle.name": root.bundle.name, "bundle.target": name} | _variables(file, root, name)
     jobs: dict[str, Job] = {}
-    for one in [file, *_included(file, root)]:
-        for key, job in _validated(one, _with_values(one, values)).resources.jobs.items():
+    for part in [file, *_included(file, root)]:
+        for key, job in _validated(part, _with_values(part, values)).resources.jobs.items():
             if key in jobs:
-                raise one.error(
+                raise part.error(
                     ("resources", "jobs", key), f"job '{key}' is in another file too", "another key"
                 )
-            jobs[key] = check_job(one, key, job)
+            jobs[key] = check_job(part, key, job)
     return Bundle(root.bundle.name, name, jobs)
 
 
@@ -90,25 +90,25 @@ def _validated(file: YamlFile, content: object) -> BundleFile:
         first = error.errors(include_url=False, include_input=False)[0]
         where, kind = first["loc"], first["type"]
         if kind not in _TOLD:
-            told = f"{'.'.join(map(str, where)) or 'the file'}: {first['msg']}"
-            raise file.error(where, told) from None
+            text = f"{'.'.join(map(str, where)) or 'the file'}: {first['msg']}"
+            raise file.error(where, text) from None
         key = str(where[-1])
         near = difflib.get_close_matches(key, _KNOWN_KEYS - {key}, n=1) if kind == "extra_forbidden" else []
         inside = ".".join(map(str, where[:-1]))
-        told = f"{_TOLD[kind]} '{key}'" + (f" in {inside}" if inside else "")
-        raise file.error(where, told, near[0] if near else "") from None
+        text = f"{_TOLD[kind]} '{key}'" + (f" in {inside}" if inside else "")
+        raise file.error(where, text, near[0] if near else "") from None
 
 
 def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
     for at, pattern in enumerate(root.include):
         try:
-            found = sorted(file.path.parent.glob(pattern))
+            files = sorted(file.path.parent.glob(pattern))
         except (ValueError, IndexError, NotImplementedError):
-            told = f"'{pattern}' is no pattern of files below this folder"
-            raise file.error(("include", at), told, "conf/jobs/*.job.yml") from None
-        if not found:
+            problem = f"'{pattern}' is no pattern of files below this folder"
+            raise file.error(("include", at), problem, "conf/jobs/*.job.yml") from None
+        if not files:
             raise file.error(("include", at), f"no file fits {pattern}")
-        yield from map(read_yaml, found)
+        yield from map(read_yaml, files)
 
 
 def _target_name(file: YamlFile, root: BundleFile, asked: str | None) -> str:
@@ -117,7 +117,7 @@ def _target_name(file: YamlFile, root: BundleFile, asked: str | None) -> str:
         raise file.error(("targets",), f"there is no target '{asked}'; there are: {known}", "--target=<one>")
     if asked is not None:
         return asked
-    defaults = [name for name, one in root.targets.items() if one and one.default]
+    defaults = [name for name, target in root.targets.items() if target and target.default]
     if len(defaults) != 1:
         raise file.error(
             ("targets",), f"{len(defaults)} targets say `default: true`", "--target=<one of them>"
@@ -126,7 +126,7 @@ def _target_name(file: YamlFile, root: BundleFile, asked: str | None) -> str:
 
 
 def _variables(file: YamlFile, root: BundleFile, name: str) -> dict[str, str]:
-    values = {key: one.default or "" for key, one in root.variables.items()}
+    values = {key: variable.default or "" for key, variable in root.variables.items()}
     for key, value in (root.targets[name] or Target()).variables.items():
         if key not in values:
             raise file.error(("targets", name, "variables", key), f"there is no variable '{key}'")
@@ -144,13 +144,13 @@ def _with_values(file: YamlFile, values: Mapping[str, str]) -> object:
 def _expanded(file: YamlFile, content: object, where: KeyPath, values: Mapping[str, str]) -> object:
     """Return content with `${var.x}` and `${bundle.x}` replaced."""
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in values:
-            raise file.error(where, f"there is no {found[0]}", f"one of {', '.join(sorted(values))}")
-        return values[found[1]]
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise file.error(where, f"there is no {match[0]}", f"one of {', '.join(sorted(values))}")
+        return values[match[1]]
 
     if isinstance(content, dict):
-        return {key: _expanded(file, one, (*where, key), values) for key, one in content.items()}
+        return {key: _expanded(file, item, (*where, key), values) for key, item in content.items()}
     if isinstance(content, list):
-        return [_expanded(file, one, (*where, at), values) for at, one in enumerate(content)]
+        return [_expanded(file, item, (*where, at), values) for at, item in enumerate(content)]
     return _REFERENCE.sub(value, content) if isinstance(content, str) else content

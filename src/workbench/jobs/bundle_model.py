@@ -104,7 +104,7 @@ class Task(Part):
     @property
     def upstream(self) -> list[str]:
         """The tasks that this one waits for."""
-        return [one.task_key for one in self.depends_on]
+        return [dependency.task_key for dependency in self.depends_on]
 
 
 class Job(Part):
@@ -125,7 +125,7 @@ class Job(Part):
     @property
     def defaults(self) -> dict[str, str]:
         """The job's parameters with their defaults."""
-        return {one.name: one.default for one in self.parameters}
+        return {parameter.name: parameter.default for parameter in self.parameters}
 
 
 class Lookup(Part):

@@ -32,11 +32,11 @@ def upstream_of(job: Job) -> dict[str, set[str]]:
 
     def above(key: str) -> set[str]:
         seen: set[str] = set()
-        left = list(direct[key])
-        while left:
-            if (one := left.pop()) not in seen:
-                seen.add(one)
-                left += direct[one]
+        waiting = list(direct[key])
+        while waiting:
+            if (task := waiting.pop()) not in seen:
+                seen.add(task)
+                waiting += direct[task]
         return seen
 
     return {key: above(key) for key in direct}
@@ -96,16 +96,16 @@ def _found(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] |
     here = (*where, "notebook_task", "notebook_path")
     if not notebook.is_file():
         raise file.error(here, f"there is no notebook {notebook}", "a path relative to this file")
-    found = NotebookTask(notebook_path=str(notebook), base_parameters=given.base_parameters)
+    resolved = NotebookTask(notebook_path=str(notebook), base_parameters=given.base_parameters)
     try:
         widgets = widget_names(read_notebook(notebook))
     except TopiclakeError as error:
         raise file.error(here, error.cause, error.remedy) from None
     for name in given.base_parameters:
         if widgets is not None and name not in widgets:
-            told = f"{notebook.name} has no widget '{name}'; it has {', '.join(sorted(widgets)) or 'none'}"
-            raise file.error((*where, "notebook_task", "base_parameters", name), told)
-    return task.model_copy(update={"notebook_task": found}), widgets
+            problem = f"{notebook.name} has no widget '{name}'; it has {', '.join(sorted(widgets)) or 'none'}"
+            raise file.error((*where, "notebook_task", "base_parameters", name), problem)
+    return task.model_copy(update={"notebook_task": resolved}), widgets
 
 
 def _check_parameters(file: YamlFile, where: KeyPath, job: Job, widgets: list[set[str] | None]) -> None:
@@ -140,5 +140,5 @@ def _check_references(file: YamlFile, where: KeyPath, job: Job) -> None:
 
 def _check_text(file: YamlFile, where: KeyPath, text: str, parameters: set[str], upstream: set[str]) -> None:
     for name in references(text):
-        if told := problem(name, parameters, upstream):
-            raise file.error(where, told)
+        if reason := problem(name, parameters, upstream):
+            raise file.error(where, reason)

@@ -51,12 +51,12 @@ def list_jobs(target: str | None, as_json: bool) -> None:
     jobs = load_bundle(home.project, target).jobs
     if as_json:
         click.echo(
-            json.dumps({key: json.loads(one.model_dump_json()) for key, one in jobs.items()}, indent=2)
+            json.dumps({key: json.loads(listed.model_dump_json()) for key, listed in jobs.items()}, indent=2)
         )
         return
-    for key, one in sorted(jobs.items()):
-        tasks = " → ".join(task.task_key for task in one.tasks)
-        click.echo(f"{key:<16} {_due(one):<36} {tasks}")
+    for key, listed in sorted(jobs.items()):
+        tasks = " → ".join(task.task_key for task in listed.tasks)
+        click.echo(f"{key:<16} {_due(listed):<36} {tasks}")
 
 
 @job.command("run")
@@ -67,13 +67,13 @@ def list_jobs(target: str | None, as_json: bool) -> None:
 def run_job(context: click.Context, key: str, given: tuple[str, ...], target: str | None) -> None:
     """Run JOB now and wait for its end; exit 1 unless it succeeds. Ctrl-C cancels the run."""
     home = Home.find()
-    found = load_bundle(home.project, target).job(key)
+    chosen = load_bundle(home.project, target).job(key)
     parameters = parse_parameters(given)
-    check_given(key, found, parameters)
+    check_given(key, chosen, parameters)
     store = open_store(home)
     _mark_interrupted(home, store)
     _begin_pending(home, store)
-    new = NewRun(key, found.model_dump_json(), found.max_concurrent_runs, parameters=parameters)
+    new = NewRun(key, chosen.model_dump_json(), chosen.max_concurrent_runs, parameters=parameters)
     run = store.begin(new)
     if run.state == "RUNNING":
         click.echo(f"run {run.id} of {key} begins; its output: python -m workbench job logs {run.id}")
@@ -121,9 +121,9 @@ def stop(run: int | None) -> None:
     if run is None:
         click.echo("stopped: the scheduler" if stop_scheduler(home) else "no scheduler was running")
         return
-    found = open_store(home).cancel(run)
-    ended = found.state not in ACTIVE
-    click.echo(f"run {run} had ended: {found.state}" if ended else f"run {run} is being cancelled")
+    run_row = open_store(home).cancel(run)
+    ended = run_row.state not in ACTIVE
+    click.echo(f"run {run} had ended: {run_row.state}" if ended else f"run {run} is being cancelled")
 
 
 @job.command()
@@ -135,13 +135,21 @@ def history(key: str | None, runs: int, as_json: bool) -> None:
     home = Home.find()
     store = open_store(home)
     _mark_interrupted(home, store)
-    kept = History(store)
-    found = kept.runs(key, runs)
+    store_history = History(store)
+    past_runs = store_history.runs(key, runs)
     if as_json:
-        click.echo(json.dumps([_facts(one) | {"tasks": kept.task_states(one.id)} for one in found], indent=2))
+        click.echo(
+            json.dumps(
+                [
+                    _facts(past_run) | {"tasks": store_history.task_states(past_run.id)}
+                    for past_run in past_runs
+                ],
+                indent=2,
+            )
+        )
         return
-    for one in found:
-        click.echo(_line(one))
+    for past_run in past_runs:
+        click.echo(_line(past_run))
 
 
 @job.command()
@@ -150,8 +158,8 @@ def history(key: str | None, runs: int, as_json: bool) -> None:
 def logs(run: int, task: str | None) -> None:
     """Print what the tasks of RUN wrote."""
     home = Home.find()
-    kept = History(open_store(home))
-    keys = [key for key in kept.task_states(kept.run(run).id) if task in (None, key)]
+    store_history = History(open_store(home))
+    keys = [key for key in store_history.task_states(store_history.run(run).id) if task in (None, key)]
     if task and not keys:
         raise ConfigError(
             f"run {run} has no task '{task}'", f"python -m workbench job logs {run}", run=run, task=task
@@ -162,22 +170,22 @@ def logs(run: int, task: str | None) -> None:
             click.echo(line if task else f"{key} | {line}")
 
 
-def check_given(key: str, found: Job, parameters: Mapping[str, str]) -> None:
+def check_given(key: str, job: Job, parameters: Mapping[str, str]) -> None:
     """Refuse a parameter that the job does not have, and a value with a reference that has none.
 
     Raises:
         ConfigError: There is one.
     """
     for name, value in parameters.items():
-        if name not in found.defaults:
-            near = difflib.get_close_matches(name, found.defaults, n=1)
-            known = ", ".join(sorted(found.defaults)) or "none"
+        if name not in job.defaults:
+            near = difflib.get_close_matches(name, job.defaults, n=1)
+            known = ", ".join(sorted(job.defaults)) or "none"
             raise ConfigError(
                 f"job {key} has no parameter '{name}'; it has {known}",
                 f"-p {near[0]}=…" if near else "",
                 job=key,
                 parameter=name,
-                allowed=tuple(sorted(found.defaults)),
+                allowed=tuple(sorted(job.defaults)),
             )
         # As for the defaults in a file: what is known when the run begins, before tasks and parameters are.
         for reference in references(value):
@@ -216,13 +224,13 @@ def _failure_notice(home: Home) -> Callable[[Run], None]:
     return partial(notify, event="on_failure", log=log, address=address)
 
 
-def _due(one: Job) -> str:
-    kind = triggers.kind_of(one)
-    if one.schedule and kind:
-        return f"{one.schedule.quartz_cron_expression} ({one.schedule.timezone_id})"
-    if one.trigger and kind:
-        return f"every {one.trigger.periodic.interval} {one.trigger.periodic.unit.lower()}"
-    return kind or ("paused" if one.schedule or one.trigger or one.continuous else "by hand")
+def _due(job: Job) -> str:
+    kind = triggers.kind_of(job)
+    if job.schedule and kind:
+        return f"{job.schedule.quartz_cron_expression} ({job.schedule.timezone_id})"
+    if job.trigger and kind:
+        return f"every {job.trigger.periodic.interval} {job.trigger.periodic.unit.lower()}"
+    return kind or ("paused" if job.schedule or job.trigger or job.continuous else "by hand")
 
 
 def _line(run: Run) -> str:

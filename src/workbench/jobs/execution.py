@@ -74,7 +74,7 @@ class Execution:
                 self._stop("CANCELED")
         self._context.forget_secrets()
         state = self._stopped or _result(self._job, self._states)
-        failed = ", ".join(sorted(key for key, one in self._states.items() if one in _FAILED))
+        failed = ", ".join(sorted(key for key, task_state in self._states.items() if task_state in _FAILED))
         self._store.end(self._run.id, state, f"{failed} not successful" if failed else "")
         return state
 
@@ -88,8 +88,8 @@ class Execution:
     def _stop(self, state: str) -> None:
         self._stopped = self._stopped or state
         self._retries.clear()
-        for one in self._running.values():
-            one.process.stop(self._stopped)
+        for attempt in self._running.values():
+            attempt.process.stop(self._stopped)
         for task in self._job.tasks:
             if task.task_key not in self._running and task.task_key not in self._states:
                 self._end_task(task.task_key, self._stopped)
@@ -128,28 +128,33 @@ class Execution:
         self._history.set_task(self._run.id, key, "RUNNING")
 
     def _look_after_running(self) -> None:
-        for key, one in list(self._running.items()):
-            limit = one.task.timeout_seconds
-            if limit and one.process.seconds > limit:
-                one.process.stop("TIMEDOUT")
-            code = one.process.poll()
+        for key, attempt in list(self._running.items()):
+            limit = attempt.task.timeout_seconds
+            if limit and attempt.process.seconds > limit:
+                attempt.process.stop("TIMEDOUT")
+            code = attempt.process.poll()
             if code is not None:
                 del self._running[key]
-                self._end_try(one, code)
+                self._end_try(attempt, code)
 
-    def _end_try(self, one: _Try, code: int) -> None:
-        state = one.process.stop_reason or ("FAILED" if code else "SUCCESS")
-        reason = f"exit code {code}: {one.process.last_line()}" if code else ""
+    def _end_try(self, attempt: _Try, code: int) -> None:
+        state = attempt.process.stop_reason or ("FAILED" if code else "SUCCESS")
+        reason = f"exit code {code}: {attempt.process.last_line()}" if code else ""
         self._history.end_attempt(
-            self._run.id, one.task.task_key, one.number, state=state, reason=reason, page=one.process.page()
+            self._run.id,
+            attempt.task.task_key,
+            attempt.number,
+            state=state,
+            reason=reason,
+            page=attempt.process.page(),
         )
-        task = one.task
+        task = attempt.task
         again = state == "FAILED" or (state == "TIMEDOUT" and task.retry_on_timeout)
-        left = task.max_retries == -1 or one.number <= task.max_retries
-        if again and left and not self._stopped:
+        has_retries = task.max_retries == -1 or attempt.number <= task.max_retries
+        if again and has_retries and not self._stopped:
             # Counted from the start of the try that failed.
-            due = one.process.started + task.min_retry_interval_millis / 1000
-            self._retries[task.task_key] = due, one.number + 1
+            due = attempt.process.started + task.min_retry_interval_millis / 1000
+            self._retries[task.task_key] = due, attempt.number + 1
         else:
             self._end_task(task.task_key, state)
 

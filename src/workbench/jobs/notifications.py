@@ -38,12 +38,12 @@ def notify(run: Run, event: str, log: Path, address: Callable[[str], str]) -> No
     }
     failures = []
     for webhook in getattr(job.webhook_notifications, event):
-        if why := _post(webhook.id, message, address):
-            failures.append(f"webhook {webhook.id}: {why}")
-    told = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **message, "failures": failures}
+        if failure := _post(webhook.id, message, address):
+            failures.append(f"webhook {webhook.id}: {failure}")
+    note = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **message, "failures": failures}
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(told) + "\n")
+        file.write(json.dumps(note) + "\n")
 
 
 def end_event(state: str) -> str:

@@ -79,14 +79,14 @@ class JobsPage:
 
     def overview(self) -> str:
         """Return the page."""
-        jobs = [[html.escape(key), html.escape(one.description)] for key, one in sorted(self._jobs().items())]
+        jobs = [[html.escape(key), html.escape(job.description)] for key, job in sorted(self._jobs().items())]
         runs = [self._row(run) for run in self._history.runs(limit=100)]
         heads = ["Run", "Job", "Began (UTC)", "By", "State", "Duration", "Notebooks"]
         shown = f"<h1>Jobs</h1>{_table(['Job', 'What it does'], jobs)}<h1>Runs</h1>{_table(heads, runs)}"
         return _HEAD + shown
 
     def _row(self, run: Run) -> list[str]:
-        links = [_link(one) for one in self._history.attempts(run.id)]
+        links = [_link(attempt) for attempt in self._history.attempts(run.id)]
         began = shown_time(run.started or run.created)
         state = f'<span title="{html.escape(run.reason)}">{run.state}</span>'
         return [str(run.id), html.escape(run.job), began, run.trigger, state, run.duration, " ".join(links)]
@@ -94,13 +94,13 @@ class JobsPage:
     def _send_notebook(self, request: BaseHTTPRequestHandler, path: str) -> None:
         try:
             _, run, task, attempt = path.split("/")
-            found = [
-                one
-                for one in self._history.attempts(int(run))
-                if (one.task, str(one.attempt)) == (task, attempt)
+            attempts = [
+                candidate
+                for candidate in self._history.attempts(int(run))
+                if (candidate.task, str(candidate.attempt)) == (task, attempt)
             ]
-            file = Path(found[0].page).resolve()
-            if not found[0].page or not file.is_relative_to(self._notebooks):
+            file = Path(attempts[0].page).resolve()
+            if not attempts[0].page or not file.is_relative_to(self._notebooks):
                 raise FileNotFoundError
             text = file.read_text("utf-8")
         except (ValueError, IndexError, OSError, TopiclakeError):
@@ -112,22 +112,28 @@ class JobsPage:
 
 def _cookie(request: BaseHTTPRequestHandler) -> str:
     try:
-        found = SimpleCookie(request.headers.get("Cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(request.headers.get("Cookie", "")).get(COOKIE)
     except CookieError:
         return ""
-    return found.value if found else ""
+    return cookie.value if cookie else ""
 
 
-def _link(one: Attempt) -> str:
+def _link(attempt: Attempt) -> str:
     label = html.escape(
-        f"{one.task} ({one.state})" if one.attempt == 1 else f"{one.task} #{one.attempt} ({one.state})"
+        f"{attempt.task} ({attempt.state})"
+        if attempt.attempt == 1
+        else f"{attempt.task} #{attempt.attempt} ({attempt.state})"
     )
-    return f'<a href="/{one.run}/{html.escape(one.task)}/{one.attempt}">{label}</a>' if one.page else label
+    return (
+        f'<a href="/{attempt.run}/{html.escape(attempt.task)}/{attempt.attempt}">{label}</a>'
+        if attempt.page
+        else label
+    )
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
     """Return a table; the cells are HTML already."""
-    head = "".join(f"<th>{one}</th>" for one in heads)
+    head = "".join(f"<th>{title}</th>" for title in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
 

@@ -95,43 +95,43 @@ class QuartzCron:
         fields[5] = _day_of_week(fields[5])
         fields = [_without_equal_ends(field) for field in fields]
         before = int(last["before"] or 0) if last and last[0] != "L" else None
-        found = cls(" ".join(fields), _zone(timezone_id), before, bool(last and last["weekday"]))
+        parsed = cls(" ".join(fields), _zone(timezone_id), before, bool(last and last["weekday"]))
         try:
-            fires = found.after(datetime.now(timezone.utc)) is not None
+            fires = parsed.after(datetime.now(timezone.utc)) is not None
         except CroniterError as error:
             raise _invalid(expression, re.sub(r"^\[.*?\] ", "", str(error))) from None
         if not fires:
             raise _invalid(expression, "it never fires again")
-        return found
+        return parsed
 
     def after(self, instant: datetime) -> datetime | None:
         """Return the first time after an instant, in UTC; None when there is none within fifty years."""
         local = instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
-        while (found := self._next_local(local)) is not None:
-            exact = _instant(found, self.zone)
+        while (moment := self._next_local(local)) is not None:
+            exact = _instant(moment, self.zone)
             if exact is not None and exact > instant:
                 return exact
-            local = found
+            local = moment
         return None
 
     def _next_local(self, local: datetime) -> datetime | None:
         count = croniter(self.expression, local, second_at_beginning=True)
         while True:
             try:
-                found: datetime = count.get_next(datetime)
+                moment: datetime = count.get_next(datetime)
             except CroniterBadDateError:
                 return None
-            if self.before_last is None or found.date() == self._chosen_day(found):
-                return found
-            midnight = datetime.combine(found.date() + timedelta(days=1), time())
+            if self.before_last is None or moment.date() == self._chosen_day(moment):
+                return moment
+            midnight = datetime.combine(moment.date() + timedelta(days=1), time())
             count.set_current(midnight - timedelta(seconds=1), force=True)
 
-    def _chosen_day(self, found: datetime) -> date | None:
+    def _chosen_day(self, moment: datetime) -> date | None:
         """Return the day of `L-n` or `LW` in a month."""
-        day = calendar.monthrange(found.year, found.month)[1] - (self.before_last or 0)
+        day = calendar.monthrange(moment.year, moment.month)[1] - (self.before_last or 0)
         if day < 1:
             return None
-        chosen = date(found.year, found.month, day)
+        chosen = date(moment.year, moment.month, day)
         if not self.on_weekday or chosen.isoweekday() < 6:
             return chosen
         step = 1 if chosen.isoweekday() == 7 else -1
@@ -155,7 +155,7 @@ def _numbered(field: str, names: Sequence[str], first: int) -> str:
 def _without_equal_ends(field: str) -> str:
     """Write 5-5 as 5, which it is in Quartz; croniter takes it for every value."""
     return re.sub(
-        r"(\d+)-(\d+)(?:/\d+)?", lambda found: found[1] if int(found[1]) == int(found[2]) else found[0], field
+        r"(\d+)-(\d+)(?:/\d+)?", lambda match: match[1] if int(match[1]) == int(match[2]) else match[0], field
     )
 
 
@@ -182,10 +182,10 @@ def _zone(name: str) -> ZoneInfo:
         ) from None
 
 
-def _invalid(expression: str, why: str) -> ConfigError:
+def _invalid(expression: str, problem: str) -> ConfigError:
     return ConfigError(
-        f"'{expression}' is not a Quartz cron expression: {why}",
+        f"'{expression}' is not a Quartz cron expression: {problem}",
         "0 0/15 * * * ? every quarter",
         expression=expression,
-        detail=why,
+        detail=problem,
     )

@@ -45,8 +45,8 @@ _TIMES: dict[str, Callable[[datetime], object]] = {
 
 def references(text: str) -> Iterator[Name]:
     """Yield the references in a text, each as its parts without backticks."""
-    for found in _BRACES.finditer(text):
-        if (name := _parts(found[1])) is not None:
+    for match in _BRACES.finditer(text):
+        if (name := _parts(match[1])) is not None:
             yield name
 
 
@@ -75,10 +75,10 @@ def problem(name: Name, parameters: Collection[str], upstream: Collection[str]) 
 def resolve(text: str, value: Callable[[Name], object]) -> str:
     """Replace each reference by its value; other values than strings as JSON."""
 
-    def one(found: re.Match[str]) -> str:
-        name = _parts(found[1])
+    def one(match: re.Match[str]) -> str:
+        name = _parts(match[1])
         if name is None:
-            return found[0]
+            return match[0]
         resolved = value(name)
         return resolved if isinstance(resolved, str) else json.dumps(resolved)
 
@@ -95,10 +95,10 @@ def shown(name: Name) -> str:
     return "{{" + ".".join(name) + "}}"
 
 
-def unresolved(name: Name, why: str) -> ConfigError:
+def unresolved(name: Name, problem: str) -> ConfigError:
     """Return the error for a reference without a value."""
     remedy = f"dbutils.jobs.taskValues.set('{name[-1]}', …) in task '{name[1]}'" if name[0] == "tasks" else ""
-    return ConfigError(f"{shown(name)} has no value: {why}", remedy, reference=shown(name))
+    return ConfigError(f"{shown(name)} has no value: {problem}", remedy, reference=shown(name))
 
 
 def _parts(text: str) -> Name | None:

@@ -96,18 +96,18 @@ class Store:
     def cancel(self, run: int) -> Run:
         """Ask for the end of a run; one that has not begun ends at once. Return it as it was."""
         with self.transaction() as database:
-            found = run_row(database, run)
+            row = run_row(database, run)
             database.execute("UPDATE runs SET cancelled = 1 WHERE id = ?", (run,))
-            if found.state == "PENDING":
+            if row.state == "PENDING":
                 _end(database, run, "CANCELED", "cancelled before it began")
-            return found
+            return row
 
     def mark_interrupted(self) -> list[Run]:
         """End the runs whose process is gone, with what is left of their tasks; return them."""
         with self.transaction() as database:
             gone = _gone(database)
-            left = [process for run in gone for process in _orphans(database, run.id)]
-        for process in left:
+            orphans = [process for run in gone for process in _orphans(database, run.id)]
+        for process in orphans:
             stop_group(process)
         return [run for run in gone if self.end(run.id, "INTERRUPTED", "its process ended without a word")]
 

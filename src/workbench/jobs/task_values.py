@@ -111,8 +111,8 @@ class RunContext:
         }
 
         def value(name: Name) -> object:
-            if told := problem(name, self._parameters, self.states):
-                raise unresolved(name, told)
+            if text := problem(name, self._parameters, self.states):
+                raise unresolved(name, text)
             match name:
                 case ("job", "parameters", parameter):
                     return self._parameters[parameter]
@@ -139,8 +139,8 @@ class RunContext:
             raise unresolved(name, f"{self._values / task}.json is not JSON ({error})") from None
         if key not in values:
             raise unresolved(name, f"task '{task}' has left {', '.join(sorted(values)) or 'none'}")
-        found: object = values[key]
-        return found
+        stored: object = values[key]
+        return stored
 
 
 def _utc(seconds: float) -> datetime:

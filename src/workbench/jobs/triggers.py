@@ -59,8 +59,8 @@ def next_slot(job: Job, anchor: float, after: float) -> float | None:
     if job.schedule is None:
         return None
     cron = QuartzCron.parse(job.schedule.quartz_cron_expression, job.schedule.timezone_id)
-    found = cron.after(datetime.fromtimestamp(after, timezone.utc))
-    return found.timestamp() if found else None
+    slot = cron.after(datetime.fromtimestamp(after, timezone.utc))
+    return slot.timestamp() if slot else None
 
 
 def due(job: Job, anchor: float, latest: float, now: float, shortest: float = SHORTEST_SECONDS) -> Due | None:
@@ -86,9 +86,9 @@ def _last_slot(job: Job, anchor: float, first: float, now: float) -> float:
     """Return the last slot up to now; looks back further and further, as far as a slot that is known."""
     span, last = 60.0, first
     while now - span > first:
-        found = next_slot(job, anchor, now - span)
-        if found is not None and found <= now:
-            last = found
+        slot = next_slot(job, anchor, now - span)
+        if slot is not None and slot <= now:
+            last = slot
             break
         span *= 4
     following = next_slot(job, anchor, last)

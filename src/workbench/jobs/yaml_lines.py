@@ -28,10 +28,10 @@ class YamlFile:
             where = where[:-1]
         return self.lines.get(where, 1)
 
-    def error(self, where: KeyPath, what: str, remedy: str = "") -> ConfigError:
+    def error(self, where: KeyPath, problem: str, remedy: str = "") -> ConfigError:
         """Return an error that names file and line."""
         return ConfigError(
-            f"{self.path}, line {self.line(where)}: {what}",
+            f"{self.path}, line {self.line(where)}: {problem}",
             remedy,
             file=str(self.path),
             line=self.line(where),
@@ -46,8 +46,8 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, KeyError, IndexError, AttributeError) as error:
             kind = node.tag.rpartition(":")[2]
-            told = f"'{node.value}' is not of type {kind}"
-            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark) from error
+            problem = f"'{node.value}' is not of type {kind}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
 
 def read_yaml(path: Path) -> YamlFile:
@@ -72,9 +72,9 @@ def read_yaml(path: Path) -> YamlFile:
         ) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        told = f"character #x{error.character:02x} is not allowed"
+        problem = f"character #x{error.character:02x} is not allowed"
         raise ConfigError(
-            f"{path}, line {line}: not valid YAML ({told})", file=str(path), line=line, reason="no_yaml"
+            f"{path}, line {line}: not valid YAML ({problem})", file=str(path), line=line, reason="no_yaml"
         ) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(

@@ -22,7 +22,7 @@ def take_context() -> Context:
     if context.notebook:
         return context
     home = Home(Path(context.home_folder), Path(context.project_folder))
-    if found := services.addresses(home):
-        for name, value in found.environment().items():
+    if addresses := services.addresses(home):
+        for name, value in addresses.environment().items():
             os.environ.setdefault(name, value)
     return replace(context, notebook=str(home.project / "notebooks" / (named or "lab")), in_lab=True)

@@ -181,8 +181,8 @@ class NotebookKernel(IPythonKernel):
 
     def _process_children(self) -> list[psutil.Process]:
         # Children that have ended but were not waited for would hold up the shutdown for ten seconds.
-        found = super()._process_children()  # type: ignore[no-untyped-call]
-        return [child for child in found if child.status() != psutil.STATUS_ZOMBIE]
+        children = super()._process_children()  # type: ignore[no-untyped-call]
+        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
 
 
 class NotebookKernelApp(IPKernelApp):

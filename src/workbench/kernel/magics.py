@@ -175,7 +175,9 @@ class Magics:
             )
         with tempfile.NamedTemporaryFile("w", prefix="workbench-pip-", suffix=".txt") as pins:
             if command == "install":
-                pins.writelines(f"{one.name}=={one.version}\n" for one in importlib.metadata.distributions())
+                pins.writelines(
+                    f"{package.name}=={package.version}\n" for package in importlib.metadata.distributions()
+                )
                 pins.flush()
                 words += ["--constraint", pins.name]
             status = _run([sys.executable, "-m", "pip", *words])

@@ -91,8 +91,8 @@ class StartNoise:
         """Return a piece without it."""
         if self._line_is_open:
             text = text.removeprefix("\n")
-        found = list(NOISE.finditer(text))
-        self._line_is_open = bool(found) and found[-1].end() == len(text) and not text.endswith("\n")
+        matches = list(NOISE.finditer(text))
+        self._line_is_open = bool(matches) and matches[-1].end() == len(text) and not text.endswith("\n")
         return NOISE.sub("", text)
 
 
@@ -134,17 +134,17 @@ class RedactingSession(Session):
         if kind in SHOWN_MESSAGES and isinstance(content, dict):
             if kind == "stream":
                 content = {**content, "text": self._join(content["name"], content["text"])}
-            kept = {key: content[key] for key in PROTOCOL_KEYS if key in content}
-            shown = {key: value for key, value in content.items() if key not in kept}
-            msg = {**msg, "content": {**kept, **self._redacted(shown)}}
+            allowed = {key: content[key] for key in PROTOCOL_KEYS if key in content}
+            shown = {key: value for key, value in content.items() if key not in allowed}
+            msg = {**msg, "content": {**allowed, **self._redacted(shown)}}
         return super().serialize(msg, ident)
 
     def release(self) -> Iterator[tuple[str, str]]:
         """Return what still waits, by stream, and let it pass."""
         with self._lock:
-            held, self._held, self._releasing = self._held, {}, True
+            messages, self._held, self._releasing = self._held, {}, True
             try:
-                yield from held.items()
+                yield from messages.items()
             finally:
                 self._releasing = False
 

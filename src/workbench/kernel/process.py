@@ -101,10 +101,10 @@ class KernelProcess:
         """Return the kernel's processes: its children, and all of its session should it be dead already."""
         if self._pid is None:
             return set()
-        found = {process for process in psutil.process_iter() if _session_of(process.pid) == self._pid}
+        descendants = {process for process in psutil.process_iter() if _session_of(process.pid) == self._pid}
         with contextlib.suppress(psutil.Error):
-            found |= set(psutil.Process(self._pid).children(recursive=True))
-        return {process for process in found if process.pid != os.getpid()}
+            descendants |= set(psutil.Process(self._pid).children(recursive=True))
+        return {process for process in descendants if process.pid != os.getpid()}
 
     def _sweep(self, known: set[psutil.Process]) -> None:
         everything = list(known | self._descendants())

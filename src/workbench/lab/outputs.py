@@ -39,11 +39,11 @@ class KeptOutputs:
 
     def put_back(self, path: str, notebook: nbformat.NotebookNode) -> None:
         """Give the cells of a notebook what was kept for cells of the same text."""
-        kept: dict[tuple[str, str], deque[Any]] = defaultdict(deque)
+        saved: dict[tuple[str, str], deque[Any]] = defaultdict(deque)
         for cell in self._cells(path):
-            kept[cell.cell_type, cell.source].append(cell)
+            saved[cell.cell_type, cell.source].append(cell)
         for cell in notebook.cells:
-            if same := kept[cell.cell_type, cell.source]:
+            if same := saved[cell.cell_type, cell.source]:
                 _give(same.popleft(), cell)
 
     def move(self, old: str, new: str) -> None:
@@ -65,14 +65,14 @@ class KeptOutputs:
     def _cells(self, path: str) -> list[Any]:
         # A damaged file is as good as none: what it held can be computed again.
         with contextlib.suppress(OSError, ValueError, AttributeError, nbformat.ValidationError):
-            kept: list[Any] = nbformat.read(self._file(path), as_version=4).cells
-            return kept
+            saved: list[Any] = nbformat.read(self._file(path), as_version=4).cells
+            return saved
         return []
 
 
-def _give(kept: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> None:
+def _give(saved: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> None:
     if cell.cell_type == "code":
-        cell.outputs, cell.execution_count = copy.deepcopy(kept.outputs), kept.execution_count
-    for key, value in kept.metadata.items():
+        cell.outputs, cell.execution_count = copy.deepcopy(saved.outputs), saved.execution_count
+    for key, value in saved.metadata.items():
         if key not in FROM_SOURCE:
             cell.metadata[key] = value

@@ -59,8 +59,12 @@ def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: 
 
 
 def _tell(home: Home) -> None:
-    found = services.addresses(home)
-    kafka = found.kafka_bootstrap_servers if found else "does not run; start it with  python -m workbench up"
+    addresses = services.addresses(home)
+    kafka = (
+        addresses.kafka_bootstrap_servers
+        if addresses
+        else "does not run; start it with  python -m workbench up"
+    )
     click.echo(f"notebooks        {home.project / 'notebooks'}")
     click.echo(f"Kafka            {kafka}")
     click.echo("stop with        Ctrl-C")
@@ -88,20 +92,20 @@ def _serve(server: Any) -> None:  # noqa: ANN401 - Jupyter's carries half of its
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """End what Jupyter leaves unfinished; its worker threads would outlive a task that does not end."""
-    left = asyncio.all_tasks(loop)
-    for task in left:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
         task.cancel()
-    if left:
-        loop.run_until_complete(asyncio.wait(left, timeout=TASK_SECONDS))
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=TASK_SECONDS))
 
 
 @contextlib.contextmanager
 def _own_folder(home: Home) -> Iterator[Path]:
     """Make a folder for what is one lab's alone; remove it afterwards, and those of labs that were killed."""
     home.lab.mkdir(mode=0o700, exist_ok=True)
-    for left in home.lab.glob("server-*"):
-        if not psutil.pid_exists(int(left.name.removeprefix("server-"))):
-            shutil.rmtree(left, ignore_errors=True)
+    for leftover in home.lab.glob("server-*"):
+        if not psutil.pid_exists(int(leftover.name.removeprefix("server-"))):
+            shutil.rmtree(leftover, ignore_errors=True)
     folder = home.lab / f"server-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)

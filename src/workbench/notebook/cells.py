@@ -27,8 +27,8 @@ class CellLanguages:
         Raises:
             NotebookSourceError: The cell's language does not run here.
         """
-        found = LANGUAGE.match(lines[0]) if lines else None
-        name = found["name"] if found else ""
+        match = LANGUAGE.match(lines[0]) if lines else None
+        name = match["name"] if match else ""
         language = LANGUAGES.get(name)
         if not name or language in COMMANDS or (language is None and self._is_magic(name)):
             return lines

@@ -33,16 +33,16 @@ def to_notebook(source: NotebookSource) -> nbformat.NotebookNode:
     Cell number, line and language stay in the cell's `workbench` metadata, with the lines of the file where
     `to_source` would write others; the title where Databricks keeps it.
     """
-    kept: dict[str, object] = {"notebook": source.path.name}
+    metadata: dict[str, object] = {"notebook": source.path.name}
     if source.newline != "\n":
-        kept["newline"] = source.newline
+        metadata["newline"] = source.newline
     if source.byte_order_mark:
-        kept["byte_order_mark"] = True
+        metadata["byte_order_mark"] = True
     notebook: nbformat.NotebookNode = _v4.new_notebook(
         metadata={
             "kernelspec": {"name": "python3", "display_name": "Topiclake workbench", "language": "python"},
             "language_info": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"},
-            WORKBENCH_METADATA: kept,
+            WORKBENCH_METADATA: metadata,
         }
     )
     notebook.cells = [_notebook_cell(cell) for cell in source.cells]
@@ -59,14 +59,14 @@ def to_source(notebook: nbformat.NotebookNode) -> bytes:
     for index, node in enumerate(notebook.cells):
         lines += _kept_lines(node, index) or [_marker(index), *_written_lines(node, index)]
     text = "\n".join(lines or [FIRST_LINE, ""])
-    kept = notebook.metadata.get(WORKBENCH_METADATA, {})
-    start = "\ufeff" if kept.get("byte_order_mark") else ""
-    return (start + text.replace("\n", kept.get("newline", "\n"))).encode("utf-8")
+    stored = notebook.metadata.get(WORKBENCH_METADATA, {})
+    start = "\ufeff" if stored.get("byte_order_mark") else ""
+    return (start + text.replace("\n", stored.get("newline", "\n"))).encode("utf-8")
 
 
 def _notebook_cell(cell: Cell) -> nbformat.NotebookNode:
-    kept: dict[str, object] = {"number": cell.number, "line": cell.line, "language": cell.language}
-    metadata: dict[str, object] = {WORKBENCH_METADATA: kept}
+    described: dict[str, object] = {"number": cell.number, "line": cell.line, "language": cell.language}
+    metadata: dict[str, object] = {WORKBENCH_METADATA: described}
     if cell.title:
         metadata[DATABRICKS_METADATA] = {"title": cell.title, "showTitle": cell.title_shown}
     made: nbformat.NotebookNode
@@ -87,10 +87,10 @@ def _marker(index: int) -> str:
 
 def _kept_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
     """Return marker and lines that `to_notebook` kept, or none where the cell is another one now."""
-    kept = node.metadata.get(WORKBENCH_METADATA, {})
-    if "lines" not in kept:
+    metadata = node.metadata.get(WORKBENCH_METADATA, {})
+    if "lines" not in metadata:
         return []
-    cell = read_cell(Path(), index + 1, 0, kept["marker"], kept["lines"], lenient=True)
+    cell = read_cell(Path(), index + 1, 0, metadata["marker"], metadata["lines"], lenient=True)
     kind, text = ("markdown", cell.source) if cell.language == "md" else ("code", cell.code)
     title = (cell.title, cell.title_shown) if cell.title else ("", False)
     if (kind, text, title) != (node.cell_type, node.source, _title(node)):
@@ -110,7 +110,7 @@ def _text_lines(node: nbformat.NotebookNode) -> list[str]:
     lines = node.source.split("\n")
     if node.cell_type != "code":
         return _as_magic(["%md", *(lines if node.source else [])])
-    if (found := CELL_MAGIC.fullmatch(lines[0])) and found["name"] in LANGUAGES:
+    if (match := CELL_MAGIC.fullmatch(lines[0])) and match["name"] in LANGUAGES:
         return _as_magic([lines[0][1:], *lines[1:]])
     return _as_magic(lines) if lines[0].startswith("%") else lines
 
@@ -120,6 +120,6 @@ def _as_magic(lines: list[str]) -> list[str]:
 
 
 def _title(node: nbformat.NotebookNode) -> tuple[str, bool]:
-    kept = node.metadata.get(DATABRICKS_METADATA, {})
-    title = " ".join(str(kept.get("title") or "").split("\n")).strip()
-    return title, bool(title and kept.get("showTitle"))
+    metadata = node.metadata.get(DATABRICKS_METADATA, {})
+    title = " ".join(str(metadata.get("title") or "").split("\n")).strip()
+    return title, bool(title and metadata.get("showTitle"))

@@ -44,9 +44,9 @@ def inclusions(source: NotebookSource, above: Sequence[Path] = ()) -> Iterator[I
         if cell.language == "run":
             where = f"{source.path}, cell {cell.number}, line {cell.line}"
             path, values = read_run(cell.source, where)
-            found = find_notebook(path, source.path.parent, where)
-            check_cycle((*chain, found))
-            included = read_notebook(found)
+            file = find_notebook(path, source.path.parent, where)
+            check_cycle((*chain, file))
+            included = read_notebook(file)
             yield Inclusion(included, values, where)
             yield from inclusions(included, chain)
 
@@ -57,12 +57,12 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
     Raises:
         NotebookSourceError: It is written otherwise.
     """
-    found, values = PATH.match(text), {}
-    at = found.end() if found else 0
+    match, values = PATH.match(text), {}
+    at = match.end() if match else 0
     while at < len(text) and (value := VALUE.match(text, at)):
         values[value["name"]] = _written(value)
         at = value.end()
-    if found is None or at < len(text):
+    if match is None or at < len(text):
         raise NotebookSourceError(
             f"{where}: '{text}' cannot be read",
             '%run ./notebook $name="value"',
@@ -70,7 +70,7 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
             text=text,
             reason="unreadable",
         )
-    return _written(found), values
+    return _written(match), values
 
 
 def find_notebook(path: str, folder: Path, where: str = "") -> Path:
@@ -115,5 +115,5 @@ def check_cycle(chain: Sequence[Path]) -> None:
         )
 
 
-def _written(found: re.Match[str]) -> str:
-    return next(found[kind] for kind in ("double", "single", "bare") if found[kind] is not None)
+def _written(match: re.Match[str]) -> str:
+    return next(match[kind] for kind in ("double", "single", "bare") if match[kind] is not None)

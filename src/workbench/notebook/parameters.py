@@ -22,14 +22,14 @@ def widget_names(source: NotebookSource) -> set[str] | None:
     handed on.
     """
     sources = (source, *(included.source for included in inclusions(source)))
-    cells = [cell for one in sources for cell in one.runnable if cell.language in ("python", "pip")]
+    cells = [cell for part in sources for cell in part.runnable if cell.language in ("python", "pip")]
     try:
         nodes = [node for cell in cells for node in ast.walk(_parsed(cell.source))]
     except SyntaxError:
         return None
-    found = set(_defined_widgets(nodes))
-    names = {name for name in found if name is not None}
-    return names if names == found else None
+    defined = set(_defined_widgets(nodes))
+    names = {name for name in defined if name is not None}
+    return names if names == defined else None
 
 
 def check_parameters(source: NotebookSource, parameters: Mapping[str, str]) -> None:
@@ -88,9 +88,9 @@ def _library_names(nodes: Sequence[ast.AST]) -> Iterator[str]:
     for node in nodes:
         match node:
             case ast.Import(names=names):
-                yield from (one.asname or one.name for one in names if one.name == LIBRARY)
+                yield from (alias.asname or alias.name for alias in names if alias.name == LIBRARY)
             case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == LIBRARY:
-                yield from (one.asname or one.name for one in names)
+                yield from (alias.asname or alias.name for alias in names)
 
 
 def _parsed(source: str) -> ast.Module:

@@ -183,8 +183,8 @@ def read_cell(
     """
     title, title_shown, arguments, language = "", False, "", "python"
     at, body = _trim(line, [text.rstrip("\r") for text in lines])
-    if body and (found := TITLE.fullmatch(body[0].rstrip())):
-        title, title_shown = found["title"].strip(), found["shown"] != "0"
+    if body and (match := TITLE.fullmatch(body[0].rstrip())):
+        title, title_shown = match["title"].strip(), match["shown"] != "0"
         at, body = _trim(at + 1, body[1:])
     if body and lenient and not _runs_here(at, body):
         body = _without_magic(body)
@@ -230,23 +230,23 @@ def _magic(where: str, line: int, lines: list[str]) -> tuple[str, str, list[str]
                 reason="no_magic",
             )
     first, *rest = [MAGIC.sub("", text, count=1) for text in lines]
-    found = LANGUAGE.match(first)
-    if found is None:
+    match = LANGUAGE.match(first)
+    if match is None:
         raise NotebookSourceError(
             f"{where}, line {line}: '# MAGIC' without a magic such as %md or %sql",
             place=where,
             line=line,
             reason="no_language",
         )
-    language = LANGUAGES.get(found["name"])
+    language = LANGUAGES.get(match["name"])
     if language is None:
         allowed = ", ".join(f"%{name}" for name in LANGUAGES)
         raise NotebookSourceError(
-            f"{where}, line {line}: %{found['name']} cells do not run in the workbench",
+            f"{where}, line {line}: %{match['name']} cells do not run in the workbench",
             f"one of {allowed}",
             place=where,
             line=line,
-            language=found["name"],
+            language=match["name"],
             reason="language",
         )
     if language in ALONE and any(text.strip() for text in rest):
@@ -258,4 +258,4 @@ def _magic(where: str, line: int, lines: list[str]) -> tuple[str, str, list[str]
             language=language,
             reason="not_alone",
         )
-    return language, first if language in COMMANDS else first[found.end() :], rest
+    return language, first if language in COMMANDS else first[match.end() :], rest

@@ -134,15 +134,15 @@ def status(home: Home, services: Sequence[Service] | None = None) -> list[Servic
 
 def addresses(home: Home) -> Addresses | None:
     """Return the addresses while broker and registry run and answer, else None."""
-    if any(one.state != "running" for one in status(home, default_services(home))):
+    if any(service.state != "running" for service in status(home, default_services(home))):
         return None
     return _addresses(home, home.load())
 
 
 def environment(home: Home) -> dict[str, str]:
     """Return this process's variables, over those that tell of the running services."""
-    found = addresses(home)
-    return (found.environment() if found else {}) | os.environ
+    running = addresses(home)
+    return (running.environment() if running else {}) | os.environ
 
 
 def _addresses(home: Home, state: State) -> Addresses:
@@ -172,8 +172,8 @@ def _launch(home: Home, state: State, starting: Sequence[Service], on_progress: 
         processes.stop(processes.marked(home, service.name))
         state.processes.pop(service.name, None)
     names = [name for service in starting for name in service.port_names]
-    kept = [port for name, port in state.ports.items() if name not in names]
-    state.ports |= free_ports.choose(names, state.ports, kept)
+    other_ports = [port for name, port in state.ports.items() if name not in names]
+    state.ports |= free_ports.choose(names, state.ports, other_ports)
     home.save(state)
     for service in starting:
         on_progress(f"{service.name}: starting")
@@ -189,7 +189,7 @@ def _launch(home: Home, state: State, starting: Sequence[Service], on_progress: 
 def _await(
     home: Home, state: State, services: Sequence[Service], on_progress: OnProgress, time_limit: float
 ) -> None:
-    begin = told = time.monotonic()
+    begin = reported = time.monotonic()
     waiting = list(services)
     while waiting:
         for service in tuple(waiting):
@@ -202,9 +202,9 @@ def _await(
         elapsed = time.monotonic() - begin
         if waiting and elapsed > time_limit:
             raise _late(home, state, waiting[0], time_limit)
-        if waiting and time.monotonic() - told > _TELL_EVERY_SECONDS:
-            told = time.monotonic()
-            on_progress(f"waiting for {', '.join(one.name for one in waiting)} ({elapsed:.0f} s)")
+        if waiting and time.monotonic() - reported > _TELL_EVERY_SECONDS:
+            reported = time.monotonic()
+            on_progress(f"waiting for {', '.join(missing.name for missing in waiting)} ({elapsed:.0f} s)")
         time.sleep(0.1 if waiting else 0)
 
 
@@ -217,8 +217,8 @@ def _died(home: Home, state: State, service: Service) -> PlatformError:
 
 
 def _late(home: Home, state: State, service: Service, time_limit: float) -> PlatformError:
-    why, log = service.problem(state.ports), home.log(service.name)
-    cause = f"{service.name} did not answer within {time_limit:.0f} s ({why}; log: {log})"
+    problem, log = service.problem(state.ports), home.log(service.name)
+    cause = f"{service.name} did not answer within {time_limit:.0f} s ({problem}; log: {log})"
     return PlatformError(cause, f"python -m workbench logs {service.name}")
 
 
@@ -247,7 +247,7 @@ def _status(home: Home, state: State, service: Service) -> ServiceStatus:
     if _running(home, state, service.name) is None:
         detail = processes.last_error_line(log)
         return ServiceStatus(service.name, "crashed", address, log, detail=detail)
-    why = service.problem(state.ports)
+    problem = service.problem(state.ports)
     return ServiceStatus(
-        service.name, "silent" if why else "running", address, log, pid=record.pid, detail=why or ""
+        service.name, "silent" if problem else "running", address, log, pid=record.pid, detail=problem or ""
     )

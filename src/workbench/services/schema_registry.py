@@ -75,7 +75,7 @@ class SchemaRegistry:
 
     def _program(self) -> Path:
         folder = self.home.project / "jars" / "schema-registry" / "target" / "registry"
-        found = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
-        if not found:
+        programs = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
+        if not programs:
             raise PlatformError(f"the schema registry is not in {folder}", "make jars")
-        return found[-1]
+        return programs[-1]

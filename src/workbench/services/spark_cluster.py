@@ -77,10 +77,10 @@ class SparkMaster:
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the master for its state; return None when it takes applications, else why not."""
-        told = _page(ports["spark-master-page"], seconds)
-        if isinstance(told, str):
-            return told
-        return None if told.get("status") == "ALIVE" else f"it is {told.get('status')}"
+        page = _page(ports["spark-master-page"], seconds)
+        if isinstance(page, str):
+            return page
+        return None if page.get("status") == "ALIVE" else f"it is {page.get('status')}"
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class SparkWorker:
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the master for its workers; return None when this one is alive, else why it takes no work."""
-        told = _page(ports["spark-master-page"], seconds)
-        if isinstance(told, str):
-            return f"the master does not answer: {told}"
-        alive = [worker["port"] for worker in told["workers"] if worker["state"] == "ALIVE"]
+        page = _page(ports["spark-master-page"], seconds)
+        if isinstance(page, str):
+            return f"the master does not answer: {page}"
+        alive = [worker["port"] for worker in page["workers"] if worker["state"] == "ALIVE"]
         return None if ports[self.name] in alive else "the master does not know it"
 
 
