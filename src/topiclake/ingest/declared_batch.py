@@ -19,7 +19,8 @@ from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import quarantine_rows
-from topiclake.ingest.targets import Target, report_counts, report_earlier_counts, writer_name
+from topiclake.ingest.batch import Batch
+from topiclake.ingest.targets import Target, report_earlier_counts, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK
 from topiclake.sources.declared_rows import (
@@ -50,6 +51,24 @@ class _TableState:
     name: str
     snapshot: TableSnapshot
     has_written: bool = False
+
+
+@dataclass(frozen=True)
+class _Batch(Batch):
+    """One micro-batch of values whose columns the configuration declares.
+
+    Attributes:
+        state: What this start of the query has learnt about the table.
+        values: What values mean.
+    """
+
+    state: _TableState
+    values: DeclaredFormat
+
+    @property
+    def meaning(self) -> str:
+        """What decides how a value is read, the session's time zone among it."""
+        return self.values.meaning(str(self.spark.conf.get("spark.sql.session.timeZone")))
 
 
 #: By checkpoint, in the process that runs the micro-batches.
@@ -84,117 +103,97 @@ def write(
     if state is None or state.name != target.start:
         state = _TableState(target.start, target.snapshot or read_snapshot(spark, target.table) or NO_TABLE)
         _states[target.checkpoint] = state
+    batch = _Batch(target, writer_name(target, spark), records, batch_id, offsets, state, values)
 
     def refresh() -> None:
         state.snapshot = read_snapshot(spark, target.table) or NO_TABLE
 
-    delta.written_again(partial(_write, state, target, values, records, batch_id, offsets), refresh)
+    delta.written_again(partial(_write, batch), refresh)
 
 
-def _write(
-    state: _TableState,
-    target: Target,
-    values: DeclaredFormat,
-    records: DataFrame,
-    batch_id: int,
-    offsets: Ranges,
-) -> None:
-    observed, attempt, layout, spark = Observation(), uuid4().hex, target.schemas.layout, records.sparkSession
-    decoded = decode(values, records, layout, state.snapshot)
+def _write(batch: _Batch) -> None:
+    target, state, observed, attempt = batch.target, batch.state, Observation(), uuid4().hex
+    layout = target.schemas.layout
+    decoded = decode(batch.values, batch.records, layout, state.snapshot)
     if target.mode == "FAILFAST":
-        decoded = fail_on_bad_record(decoded, values, layout)
-    # Above the judgement: Spark pushes no filter below what is counted.
-    counts = [F.count_if(F.col("reason") == one).alias(one) for one in (OK, *REASONS)]
-    counted = decoded.observe(observed, F.count_if(is_rejected(layout)).alias("left"), *counts)
-    writer = writer_name(target, spark)
-    meaning = values.meaning(str(spark.conf.get("spark.sql.session.timeZone")))
-    kept = {"pipeline": target.pipeline, "run": target.run, "values": meaning, batch_offsets.OFFSETS: offsets}
-    delta.append_once(
+        decoded = fail_on_bad_record(decoded, batch.values, layout)
+    # Above what decodes: Spark pushes no filter below what is counted.
+    counts = [F.count_if(F.col("reason") == reason).alias(reason) for reason in (OK, *REASONS)]
+    counted = decoded.observe(observed, F.count_if(is_rejected(layout)).alias("rejected"), *counts)
+    batch.append(
         valid_rows(counted, layout, state.snapshot),
         target.table,
-        writer=writer,
-        batch_id=batch_id,
-        commit=kept | {"constraints": state.snapshot.constraints, "attempt": attempt},
+        commit={
+            "values": batch.meaning,
+            batch_offsets.OFFSETS: batch.offsets,
+            "constraints": state.snapshot.constraints,
+            "attempt": attempt,
+        },
     )
     # Until it is written: the next try of this batch has to look for what is there of it.
     had_written, state.has_written = state.has_written, False
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
     is_counted = (
-        had_written or observation.has_metrics(observed) or delta.is_committed(spark, target.table, attempt)
+        had_written
+        or observation.has_metrics(observed)
+        or delta.is_committed(batch.spark, target.table, attempt)
     )
-    counts_of_batch = (
-        observation.counts(f"batch {batch_id} is in {target.table}", observed) if is_counted else None
+    metrics = (
+        observation.counts(f"batch {batch.number} is in {target.table}", observed) if is_counted else None
     )
-    if counts_of_batch is None:
-        _resume_batch(state, target, values, records, batch_id, offsets)
+    if metrics is None:
+        _resume_batch(batch)
         return
-    report_counts(target, spark, batch_id, TableCount(target.table, counts_of_batch[OK], None, writer))
-    if counts_of_batch["left"]:
-        write_rejected(target, values, decoded, writer, batch_id)
+    batch.report(TableCount(target.table, metrics[OK], None, batch.writer))
+    if metrics["rejected"]:
+        write_rejected(batch, batch.values, decoded)
         reasons = {
-            one: counts_of_batch[one]
-            for one in REASONS
-            if counts_of_batch[one] and one not in _never_rejected(layout)
+            reason: metrics[reason]
+            for reason in REASONS
+            if metrics[reason] and reason not in _never_rejected(layout)
         }
-        count = TableCount(target.quarantine, counts_of_batch["left"], reasons, writer)
-        report_counts(target, spark, batch_id, count)
+        batch.report(TableCount(target.quarantine, metrics["rejected"], reasons, batch.writer))
     state.has_written = True
 
 
-def _resume_batch(
-    state: _TableState,
-    target: Target,
-    values: DeclaredFormat,
-    records: DataFrame,
-    batch_id: int,
-    offsets: Ranges,
-) -> None:
+def _resume_batch(batch: _Batch) -> None:
     """Do what an earlier attempt did not get to, after its first commit."""
-    spark = records.sparkSession
-    writer = writer_name(target, spark)
-    commit = delta.commit_of(spark, target.table, writer=writer, batch_id=batch_id)
+    target, commit = batch.target, batch.earlier(batch.target.table)
     batch_offsets.require_same(
-        commit, offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch_id
+        commit, batch.offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch.number
     )
-    _require_same(target, values.meaning(str(spark.conf.get("spark.sql.session.timeZone"))), commit)
+    _require_same(batch, commit)
     constraints = {} if commit is None else commit["constraints"]
-    decoded = decode(values, records, target.schemas.layout, state.snapshot, constraints)
-    write_rejected(target, values, decoded, writer, batch_id)
-    report_earlier_counts(target, records, batch_id)
+    decoded = decode(batch.values, batch.records, target.schemas.layout, batch.state.snapshot, constraints)
+    write_rejected(batch, batch.values, decoded)
+    report_earlier_counts(target, batch.records, batch.number)
 
 
-def _require_same(target: Target, meaning: str, commit: Mapping[str, Any] | None) -> None:
+def _require_same(batch: _Batch, commit: Mapping[str, Any] | None) -> None:
     """Check that a batch which was written in part is finished as it was begun: each record in one place."""
-    if commit is not None and commit.get("values") != meaning:
+    if commit is not None and commit.get("values") != batch.meaning:
         raise IngestError(
-            f"batch {commit['batch_id']} of pipeline {target.pipeline} was written in part with another "
-            "value_schema, value_format, timestamp_format, deserializer or spark.sql.session.timeZone; with "
+            f"batch {commit['batch_id']} of pipeline {batch.target.pipeline} was written in part with "
+            "another value_schema, value_format, timestamp_format, deserializer or spark.sql.session.timeZone; with "
             "these, records would be lost, doubled or read otherwise",
             "put them back until that batch is done, then change them",
-            pipeline=target.pipeline,
+            pipeline=batch.target.pipeline,
             batch_id=commit["batch_id"],
             reason="values_changed",
         )
 
 
-def write_rejected(
-    target: Target, values: DeclaredFormat, decoded: DataFrame, writer: str, batch_id: int
-) -> None:
+def write_rejected(batch: Batch, values: DeclaredFormat, decoded: DataFrame) -> None:
     """Write the records of a batch that are no rows of the table to the quarantine."""
-    left = decoded.where(is_rejected(target.schemas.layout))
-    if left.isEmpty():
+    rejected = decoded.where(is_rejected(batch.target.schemas.layout))
+    if rejected.isEmpty():
         return
-    bad = left.select(
+    bad = rejected.select(
         *kafka_source.RECORD_COLUMNS,
         "reason",
-        _detail(left, values).alias("detail"),
+        _detail(rejected, values).alias("detail"),
         F.lit(None).alias("schema_id"),
     )
-    delta.append_once(
-        quarantine_rows.quarantine_rows(bad, pipeline=target.pipeline, batch_id=batch_id),
-        target.quarantine,
-        writer=writer,
-        batch_id=batch_id,
-        commit={"pipeline": target.pipeline, "run": target.run},
-    )
+    rows = quarantine_rows.quarantine_rows(bad, pipeline=batch.target.pipeline, batch_id=batch.number)
+    batch.append(rows, batch.target.quarantine)

@@ -28,8 +28,9 @@ from topiclake.errors import DecodeError, IngestError
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
 from topiclake.ingest import quarantine_rows
+from topiclake.ingest.batch import Batch
 from topiclake.ingest.batch_schemas import BatchSchemas
-from topiclake.ingest.targets import LATE, Target, report_counts, report_earlier_counts, writer_name
+from topiclake.ingest.targets import LATE, Target, report_earlier_counts, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK, REFUSED_BY_TABLE, UNDECODABLE
 from topiclake.schema_registry.wire_format import Part, SchemaKey
@@ -58,44 +59,16 @@ _states: dict[tuple[str, str | None], _TopicState] = {}
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One micro-batch on its way.
+class _Batch(Batch):
+    """One micro-batch of values whose schemas are in the registry.
 
     Attributes:
-        target: Where to.
         state: What this start of the query has learnt about the topic.
-        records: Kafka's records, as Kafka has them.
-        number: Spark's number.
-        offsets: Its offsets; empty where the checkpoint does not say.
         is_read_again: Whether it is older than the query's newest batch, and may be written already.
     """
 
-    target: Target
     state: _TopicState
-    records: DataFrame
-    number: int
-    offsets: Ranges
     is_read_again: bool
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session of its records."""
-        return self.records.sparkSession
-
-    def report(self, count: TableCount) -> None:
-        """Report to whoever watches the query what this batch put into a table."""
-        report_counts(self.target, self.spark, self.number, count)
-
-    def append(
-        self, frame: DataFrame, path: str, suffix: str = "", commit: Mapping[str, object] | None = None
-    ) -> None:
-        """Append once, as this batch of this writer; `commit` is kept in the table's history."""
-        kept = {"pipeline": self.target.pipeline, "run": self.target.run} | dict(commit or {})
-        delta.append_once(frame, path, writer=self.state.writer + suffix, batch_id=self.number, commit=kept)
-
-    def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
-        """Return what an earlier attempt of this batch wrote into the history of the table at `path`."""
-        return delta.commit_of(self.spark, path, writer=self.state.writer + suffix, batch_id=self.number)
 
 
 def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Ranges | None = None) -> None:
@@ -118,7 +91,9 @@ def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Rang
     if offsets is None:
         whole = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
         offsets = batch_offsets.of_topic(whole, target.topic)
-    batch = Batch(target, state, records, batch_id, offsets, is_read_again=read_again is not None)
+    batch = _Batch(
+        target, state.writer, records, batch_id, offsets, state, is_read_again=read_again is not None
+    )
     delta.written_again(partial(_write, batch), batch.state.schemas.forget)
 
 
@@ -136,7 +111,7 @@ def _state_of(target: Target, spark: SparkSession) -> _TopicState:
     return _states[key]
 
 
-def _write(batch: Batch) -> None:
+def _write(batch: _Batch) -> None:
     codecs = batch.state.schemas.current(batch.spark)
     if batch.target.topic is not None:
         # A query of one topic does not start then.
@@ -158,7 +133,7 @@ def _write(batch: Batch) -> None:
 
 
 def _write_known(
-    batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey], *, may_be_repeated: bool
+    batch: _Batch, codecs: Codecs, plain: Sequence[SchemaKey], *, may_be_repeated: bool
 ) -> int | None:
     """Write commit 1, and return how many records it has rejected.
 
@@ -185,16 +160,16 @@ def _write_known(
     if counted is None:
         return None
     rows_written = int(counted["rows"])
-    batch.report(TableCount(batch.target.table, rows_written, None, batch.state.writer, codecs.keys))
+    batch.report(TableCount(batch.target.table, rows_written, None, batch.writer, codecs.keys))
     return int(counted["records"]) - rows_written
 
 
-def _is_committed(batch: Batch, read: Observation, attempt: str) -> bool:
+def _is_committed(batch: _Batch, read: Observation, attempt: str) -> bool:
     # To ask the table are two calls on an object store.
     return observation.has_metrics(read) or delta.is_committed(batch.spark, batch.target.table, attempt)
 
 
-def _resume_batch(batch: Batch, codecs: Codecs) -> None:
+def _resume_batch(batch: _Batch, codecs: Codecs) -> None:
     """Do what an earlier attempt did not get to, after its commit 1."""
     commit, target = batch.earlier(batch.target.table), batch.target
     batch_offsets.require_same(
@@ -211,7 +186,7 @@ def _resume_batch(batch: Batch, codecs: Codecs) -> None:
     _write_rejected(batch, remaining, codecs, is_repeated=True, is_late_written=late is not None)
 
 
-def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | None) -> DataFrame:
+def _not_written(batch: _Batch, records: DataFrame, commit: Mapping[str, Any] | None) -> DataFrame:
     """Return the records that an earlier commit left: decoded as it did, whatever the registry says now.
 
     `commit` is None where the table's history was cleaned up since.
@@ -241,7 +216,7 @@ def _not_written(batch: Batch, records: DataFrame, commit: Mapping[str, Any] | N
     )
 
 
-def _pinned(batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[str, object]:
+def _pinned(batch: _Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[str, object]:
     """Return what a commit keeps of how its records were decoded; an attempt after it decodes them alike."""
     return {
         "schemas": codecs.keys,
@@ -251,7 +226,7 @@ def _pinned(batch: Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[st
     }
 
 
-def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
+def _require_same(batch: _Batch, commit: Mapping[str, Any] | None) -> None:
     """Check that a batch which was written in part is finished as it was begun: each record in one place."""
     now = batch.target.judgement
     if commit is None or commit["judged"] == now:
@@ -272,7 +247,7 @@ def _require_same(batch: Batch, commit: Mapping[str, Any] | None) -> None:
     )
 
 
-def _rejected(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
+def _rejected(batch: _Batch, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
     decoded = registered_rows.decode(
         avro_plain.tag_plain_records(records, codecs.value, plain), codecs, batch.target.schemas.layout
     )
@@ -281,7 +256,7 @@ def _rejected(batch: Batch, records: DataFrame, codecs: Codecs, plain: Sequence[
 
 
 def _write_rejected(
-    batch: Batch,
+    batch: _Batch,
     remaining: DataFrame,
     known: Codecs,
     *,
@@ -310,7 +285,7 @@ def _write_rejected(
             remaining = _not_written(batch, remaining, batch.earlier(batch.target.table, LATE))
             _write_rejected(batch, remaining, codecs, is_repeated=True, is_late_written=True)
             return
-        writer = batch.state.writer + LATE
+        writer = batch.writer + LATE
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     is_rejected = F.lit(True) if is_late_written else registered_rows.is_rejected(codecs, layout)
     ask_python = codecs is not known or UNDECODABLE in tally.reasons
@@ -330,7 +305,7 @@ def _write_rejected(
     reasons = tally.reasons if is_counted else _count_reasons(batch, rejected)
     if reasons is not None:
         path, rows_written = batch.target.quarantine, sum(reasons.values())
-        _report_rejected(batch, tally, late, TableCount(path, rows_written, reasons, batch.state.writer))
+        _report_rejected(batch, tally, late, TableCount(path, rows_written, reasons, batch.writer))
 
 
 def _learn(schemas: BatchSchemas, tally: Tally) -> dict[Part, set[SchemaKey]]:
@@ -343,7 +318,7 @@ def _learn(schemas: BatchSchemas, tally: Tally) -> dict[Part, set[SchemaKey]]:
     return schemas.look_up(tally.late)
 
 
-def _write_late(batch: Batch, rows: DataFrame, pinned: Mapping[str, object]) -> bool:
+def _write_late(batch: _Batch, rows: DataFrame, pinned: Mapping[str, object]) -> bool:
     """Write commit 2, and return whether this attempt has made it."""
     written, attempt = Observation(), uuid4().hex
     counted = rows.observe(written, F.count("*").alias("rows"))
@@ -351,7 +326,7 @@ def _write_late(batch: Batch, rows: DataFrame, pinned: Mapping[str, object]) -> 
     return _is_committed(batch, written, attempt)
 
 
-def _write_quarantine(batch: Batch, rejected: DataFrame) -> None:
+def _write_quarantine(batch: _Batch, rejected: DataFrame) -> None:
     """Write commit 3; in mode FAILFAST raise its first record."""
     if batch.target.mode == "FAILFAST":
         raise _first_of(rejected)
@@ -359,7 +334,7 @@ def _write_quarantine(batch: Batch, rejected: DataFrame) -> None:
     batch.append(rows, batch.target.quarantine)
 
 
-def _count_reasons(batch: Batch, rejected: DataFrame) -> Mapping[str, int] | None:
+def _count_reasons(batch: _Batch, rejected: DataFrame) -> Mapping[str, int] | None:
     try:
         return quarantine_rows.count_reasons(rejected)
     except (PySparkException, Py4JError) as error:
@@ -381,7 +356,7 @@ def _first_of(rejected: DataFrame) -> DecodeError:
     )
 
 
-def _report_rejected(batch: Batch, tally: Tally, late: TableCount, quarantined: TableCount) -> None:
+def _report_rejected(batch: _Batch, tally: Tally, late: TableCount, quarantined: TableCount) -> None:
     """Report commits 2 and 3: what is not in the quarantine became rows."""
     if not tally.is_whole:
         return

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.formats.avro import plain as avro_plain
@@ -13,6 +14,7 @@ from topiclake.formats.codec import Codecs
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
+from topiclake.reasons import OK
 from topiclake.schema_registry.wire_format import schema_key
 from topiclake.sources import declared_rows, registered_rows
 from topiclake.sources.layout import Layout
@@ -102,10 +104,10 @@ class _Declared:
         return records
 
     def valid(self, records: DataFrame) -> DataFrame:
-        return self._decoded(records).where("reason = 'ok'")
+        return self._decoded(records).where(F.col("reason") == OK)
 
     def invalid(self, records: DataFrame) -> list[str]:
-        invalid = self._decoded(records).where("reason <> 'ok'").limit(10).collect()
+        invalid = self._decoded(records).where(F.col("reason") != OK).limit(10).collect()
         return [f"partition {row['partition']}, offset {row['offset']}" for row in invalid]
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:

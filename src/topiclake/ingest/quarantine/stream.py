@@ -11,10 +11,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
-from topiclake.delta import table as delta
 from topiclake.errors import NewSchemaError
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import declared_batch, quarantine_rows, targets
+from topiclake.ingest.batch import Batch
 from topiclake.ingest.targets import Target, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK, UNDECODABLE
@@ -104,12 +104,9 @@ def write_registered(
                 decisions = _decided(target, fixed.table, spark, part, new)
     unknown: dict[Part, set[SchemaKey]] = {part: set(keys) for part, keys in decisions.unknown.items()}
     bad = quarantine_rows.with_reasons(rejected, codecs, unknown, ask_python=UNDECODABLE in tally.reasons)
-    delta.append_once(
-        quarantine_rows.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id),
-        target.quarantine,
-        writer=writer_name(replace(target, checkpoint=checkpoint), spark),
-        batch_id=batch_id,
-        commit={"pipeline": target.pipeline, "run": target.run},
+    batch = _batch(target, checkpoint, records, batch_id)
+    batch.append(
+        quarantine_rows.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id), target.quarantine
     )
 
 
@@ -137,5 +134,10 @@ def write_declared(
     target: Target, values: DeclaredFormat, checkpoint: str, records: DataFrame, batch_id: int
 ) -> None:
     """Write what is no row of a table to the quarantine, in a query with a `checkpoint` of its own."""
-    writer = writer_name(replace(target, checkpoint=checkpoint), records.sparkSession)
-    declared_batch.write_rejected(target, values, values.decode(records), writer, batch_id)
+    batch = _batch(target, checkpoint, records, batch_id)
+    declared_batch.write_rejected(batch, values, values.decode(records))
+
+
+def _batch(target: Target, checkpoint: str, records: DataFrame, batch_id: int) -> Batch:
+    of_query = replace(target, checkpoint=checkpoint)
+    return Batch(of_query, writer_name(of_query, records.sparkSession), records, batch_id, {})

@@ -1,0 +1,53 @@
+"""A micro-batch on its way into the tables of a topic, and the commits that it makes there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from topiclake.delta import table as delta
+from topiclake.ingest.targets import Target, report_counts
+from topiclake.streaming.batch_counts import TableCount
+from topiclake.streaming.checkpoint import Ranges
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch.
+
+    Attributes:
+        target: Where to.
+        writer: How Delta knows the writer of the query's batches.
+        records: Kafka's records, as Kafka has them.
+        number: Spark's number.
+        offsets: Its offsets; empty where the checkpoint does not say.
+    """
+
+    target: Target
+    writer: str
+    records: DataFrame
+    number: int
+    offsets: Ranges
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of its records."""
+        return self.records.sparkSession
+
+    def report(self, count: TableCount) -> None:
+        """Report to whoever watches the query what this batch put into a table."""
+        report_counts(self.target, self.spark, self.number, count)
+
+    def append(
+        self, frame: DataFrame, path: str, suffix: str = "", commit: Mapping[str, object] | None = None
+    ) -> None:
+        """Append once, as this batch of this writer; `commit` is kept in the table's history."""
+        kept = {"pipeline": self.target.pipeline, "run": self.target.run} | dict(commit or {})
+        delta.append_once(frame, path, writer=self.writer + suffix, batch_id=self.number, commit=kept)
+
+    def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
+        """Return what an earlier attempt of this batch wrote into the history of the table at `path`."""
+        return delta.commit_of(self.spark, path, writer=self.writer + suffix, batch_id=self.number)
