@@ -27,6 +27,8 @@ AVRO_LIMITS = {
     "org.apache.avro.limits.collectionItems.maxAllocation": FREE_ITEMS_LIMIT,
 }
 
+#: The modules of `jars/` that Spark needs, Avro first: its jar stands in front of Spark's own.
+JAR_MODULES = ("avro", "spark", "store", "values")
 #: Below the folder of the jars, where `make setup` puts it: Spark's own classes as the JVM holds them, which
 #: saves a third of its start. The JVM ignores one that does not fit it or its class path.
 CLASS_ARCHIVE = Path("target", "spark.jsa")
@@ -158,10 +160,7 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
     """
     # The JVM compares the archive's class path with its own letter by letter.
     jars_folder = jars_folder.resolve()
-    modules = [
-        sorted(jars_folder.glob(f"{module}/target/jars/*.jar"))
-        for module in ("avro", "spark", "store", "values")
-    ]
+    modules = [sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in JAR_MODULES]
     if not all(modules):
         raise PlatformError(
             f"Spark's jars are not in {jars_folder}", "make jars", folder=str(jars_folder), reason="jars"

@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from topiclake.config.load import load_settings
-from topiclake.session import spark_conf
+from topiclake.session import JAR_MODULES, spark_conf
 from workbench.dbutils import DBUtils
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +80,16 @@ def not_in_the_image(manifest: Manifest) -> list[str]:
     named = re.findall(r'(?:local://|[":])(/topiclake/[\w./-]+)', json.dumps(manifest["spec"]))
     assert named
     return sorted({path for path in named if not path.startswith(tuple(filled))})
+
+
+def test_the_image_has_each_module_of_jars_that_spark_needs_and_drivers_and_executors_load_it() -> None:
+    dockerfile = (ROOT / "deploy" / "spark" / "Dockerfile").read_text("utf-8")
+    (built,) = re.findall(r" -pl (\S+) process-resources", dockerfile)
+    assert sorted(built.split(",")) == sorted(JAR_MODULES)
+    for application in APPLICATIONS.values():
+        for process in ("driver", "executor"):
+            path = application["spec"]["sparkConf"][f"spark.{process}.extraClassPath"]
+            assert sorted(re.findall(r"/topiclake/jars/([\w-]+)/", path)) == sorted(JAR_MODULES)
 
 
 def test_the_manifests_of_the_issue_are_there() -> None:

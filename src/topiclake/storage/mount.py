@@ -38,7 +38,7 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
     The process remembers `dbutils`: every function that takes a path looks its mounts up in it.
 
     Args:
-        dbutils: The platform's, or the workbench's. None, where there is none: then nothing can be mounted.
+        dbutils: The platform's, or the workbench's. None: that of an earlier call, or none.
         storage: The source and what grants access to it.
         spark: The session; needed for a URI with `mounted: false`.
 
