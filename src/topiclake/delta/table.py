@@ -283,7 +283,9 @@ def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None
 
 def is_table(spark: SparkSession, path: str) -> bool:
     """Return whether there is a Delta table at `path`; a wrong credential raises Spark's own error."""
-    return bool(DeltaTable.isDeltaTable(spark, path))
+    # A session that looked between a killed writer's log folder and the first commit of another process would
+    # say for an hour that there is none: Delta answers from what it has cached. To read looks anew.
+    return bool(DeltaTable.isDeltaTable(spark, path)) or columns(spark, path) is not None
 
 
 def read(spark: SparkSession, path: str, version: int | None = None) -> DataFrame:

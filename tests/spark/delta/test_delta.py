@@ -1,4 +1,5 @@
 import json
+import shutil
 import threading
 from pathlib import Path
 from uuid import uuid4
@@ -157,6 +158,17 @@ def test_a_writer_that_was_killed_before_its_first_commit_is_in_nobodys_way(spar
     assert properties(spark, path).items() >= wanted.items()
     assert append(rows, path, 0)
     assertDataFrameEqual(delta.read(spark, path), rows, rtol=0, atol=0)
+
+
+def test_a_table_that_another_process_makes_is_seen_by_a_session_that_looked_before(spark, rows, path):
+    """A writer was killed before its first commit, a session looked at the table, another process made it."""
+    (Path(path) / "_delta_log").mkdir(parents=True)
+    assert not delta.is_table(spark, path)
+    elsewhere = f"{path}-of-another-process"
+    delta.append_once(rows, elsewhere, writer="w", batch_id=0, commit={})
+    shutil.copytree(elsewhere, path, dirs_exist_ok=True)
+    assert delta.is_table(spark, path)
+    assert delta.commit_of(spark, path, writer="w", batch_id=0) is not None
 
 
 @pytest.mark.thorough("a further race between writers")
