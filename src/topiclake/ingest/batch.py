@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from topiclake.delta import table as delta
 from topiclake.ingest.targets import Target, report_counts
+from topiclake.streaming import batch_offsets, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
 
@@ -45,8 +46,28 @@ class Batch:
         self, frame: DataFrame, path: str, suffix: str = "", commit: Mapping[str, object] | None = None
     ) -> None:
         """Append once, as this batch of this writer; `commit` is kept in the table's history."""
-        kept = {"pipeline": self.target.pipeline, "run": self.target.run} | dict(commit or {})
-        delta.append_once(frame, path, writer=self.writer + suffix, batch_id=self.number, commit=kept)
+        metadata = {"pipeline": self.target.pipeline, "run": self.target.run} | dict(commit or {})
+        delta.append_once(frame, path, writer=self.writer + suffix, batch_id=self.number, commit=metadata)
+
+    def has_committed(self, observed: Observation, attempt: str) -> bool:
+        """Return whether `attempt` made its commit of the table, on whose rows `observed` is.
+
+        Otherwise the table has the batch already, and Spark executed nothing.
+        """
+        # To ask the table are two calls on an object store.
+        return observation.has_metrics(observed) or delta.is_committed(self.spark, self.target.table, attempt)
+
+    def commit_to_resume(self) -> Mapping[str, Any] | None:
+        """Return commit 1 of an earlier attempt; None where the table's history was cleaned up since.
+
+        Raises:
+            IngestError: It holds other offsets.
+        """
+        commit, target = self.earlier(self.target.table), self.target
+        batch_offsets.require_same(
+            commit, self.offsets, table=target.table, checkpoint=target.checkpoint, batch_id=self.number
+        )
+        return commit
 
     def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
         """Return what an earlier attempt of this batch wrote into the history of the table at `path`."""

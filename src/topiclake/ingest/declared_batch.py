@@ -134,11 +134,7 @@ def _write(batch: _Batch) -> None:
     had_written, state.has_written = state.has_written, False
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
     # a copy repeats more than one.
-    is_counted = (
-        had_written
-        or observation.has_metrics(observed)
-        or delta.is_committed(batch.spark, target.table, attempt)
-    )
+    is_counted = had_written or batch.has_committed(observed, attempt)
     metrics = (
         observation.counts(f"batch {batch.number} is in {target.table}", observed) if is_counted else None
     )
@@ -159,10 +155,7 @@ def _write(batch: _Batch) -> None:
 
 def _resume_batch(batch: _Batch) -> None:
     """Do what an earlier attempt did not get to, after its first commit."""
-    target, commit = batch.target, batch.earlier(batch.target.table)
-    batch_offsets.require_same(
-        commit, batch.offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch.number
-    )
+    target, commit = batch.target, batch.commit_to_resume()
     _require_same(batch, commit)
     constraints = {} if commit is None else commit["constraints"]
     decoded = decode(batch.values, batch.records, target.schemas.layout, batch.state.snapshot, constraints)

@@ -154,7 +154,7 @@ def _write_known(
     kept = {"attempt": attempt, batch_offsets.OFFSETS: batch.offsets}
     batch.append(rows, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
-    if may_be_repeated and not _is_committed(batch, read, attempt):
+    if may_be_repeated and not batch.has_committed(read, attempt):
         return None
     counted = observation.counts(f"batch {batch.number} is in {batch.target.table}", read, written)
     if counted is None:
@@ -164,17 +164,9 @@ def _write_known(
     return int(counted["records"]) - rows_written
 
 
-def _is_committed(batch: _Batch, read: Observation, attempt: str) -> bool:
-    # To ask the table are two calls on an object store.
-    return observation.has_metrics(read) or delta.is_committed(batch.spark, batch.target.table, attempt)
-
-
 def _resume_batch(batch: _Batch, codecs: Codecs) -> None:
     """Do what an earlier attempt did not get to, after its commit 1."""
-    commit, target = batch.earlier(batch.target.table), batch.target
-    batch_offsets.require_same(
-        commit, batch.offsets, table=target.table, checkpoint=target.checkpoint, batch_id=batch.number
-    )
+    commit, target = batch.commit_to_resume(), batch.target
     report_earlier_counts(target, batch.records, batch.number)
     if batch.earlier(target.quarantine) is not None:
         return
@@ -323,7 +315,7 @@ def _write_late(batch: _Batch, rows: DataFrame, pinned: Mapping[str, object]) ->
     written, attempt = Observation(), uuid4().hex
     counted = rows.observe(written, F.count("*").alias("rows"))
     batch.append(counted, batch.target.table, LATE, {**pinned, "attempt": attempt})
-    return _is_committed(batch, written, attempt)
+    return batch.has_committed(written, attempt)
 
 
 def _write_quarantine(batch: _Batch, rejected: DataFrame) -> None:
