@@ -160,17 +160,17 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
     """
     # The JVM compares the archive's class path with its own letter by letter.
     jars_folder = jars_folder.resolve()
-    modules = [sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in JAR_MODULES]
-    if not all(modules):
+    avro, *others = (sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in JAR_MODULES)
+    if not all([avro, *others]):
         raise PlatformError(
             f"Spark's jars are not in {jars_folder}", "make jars", folder=str(jars_folder), reason="jars"
         )
     conf = spark_conf() | {
         "spark.master": "local[*]",
-        "spark.jars": ",".join(str(jar) for module in modules[1:] for jar in module),
+        "spark.jars": ",".join(str(jar) for jars in others for jar in jars),
         # In front of Spark's own Avro, see AVRO_LIMIT.
-        "spark.driver.extraClassPath": str(modules[0][0]),
-        "spark.executor.extraClassPath": str(modules[0][0]),
+        "spark.driver.extraClassPath": str(avro[0]),
+        "spark.executor.extraClassPath": str(avro[0]),
     }
     if (archive := jars_folder / CLASS_ARCHIVE).exists():
         conf["spark.driver.extraJavaOptions"] += f' "-XX:SharedArchiveFile={archive}" {ARCHIVE_OPTIONS}'

@@ -104,10 +104,10 @@ class Ingest:
         pipeline = self.settings.pipeline.model_copy(update={"trigger": trigger})
         return self.settings.model_copy(update={"pipeline": pipeline})
 
-    def _ended(self, process: subprocess.Popen[bytes], seconds: float = PATIENCE_SECONDS) -> int:
+    def _ended(self, process: subprocess.Popen[bytes]) -> int:
         """Wait until it ends, and return how; one that does not is killed."""
         try:
-            return process.wait(seconds)
+            return process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise

@@ -283,8 +283,8 @@ def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None
 
 def is_table(spark: SparkSession, path: str) -> bool:
     """Return whether there is a Delta table at `path`; a wrong credential raises Spark's own error."""
-    # A session that looked between a killed writer's log folder and the first commit of another process would
-    # say for an hour that there is none: Delta answers from what it has cached. To read looks anew.
+    # Delta answers from its cache, for an hour. A session may have looked between a killed writer's log
+    # folder and the first commit of another process. A read asks the store again.
     return bool(DeltaTable.isDeltaTable(spark, path)) or columns(spark, path) is not None
 
 

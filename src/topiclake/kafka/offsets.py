@@ -113,13 +113,13 @@ def fetch_offsets(
         KafkaException: The broker cannot be reached, or refuses the request.
     """
     admin = _admin(tuple(sorted(client.items())))
-    topics_there = _topics(admin, set(topics))
-    wanted = {name for name in topics if name in topics_there}
-    wanted |= {name for name in topics_there if pattern and re.fullmatch(pattern, name)}
+    known_topics = _topics(admin, set(topics))
+    wanted = {name for name in topics if name in known_topics}
+    wanted |= {name for name in known_topics if pattern and re.fullmatch(pattern, name)}
     partitions = [
         TopicPartition(name, partition)
         for name in sorted(wanted)
-        for partition in topics_there[name].partitions
+        for partition in known_topics[name].partitions
     ]
     if not partitions:
         return BrokerOffsets()
@@ -199,22 +199,18 @@ def require_partitions(pipeline: PipelineSettings, broker_offsets: BrokerOffsets
             }
     for key, topics in named.items():
         for topic, partitions in topics.items():
-            partitions_there = set(broker_offsets.offsets.get(topic, {}))
-            wanted = (
-                set((pipeline.assign or {}).get(topic, partitions_there))
-                if key != "assign"
-                else partitions_there
-            )
-            wrong = set(partitions) - partitions_there or (key != "assign" and wanted - set(partitions))
+            in_kafka = set(broker_offsets.offsets.get(topic, {}))
+            wanted = set((pipeline.assign or {}).get(topic, in_kafka)) if key != "assign" else in_kafka
+            wrong = set(partitions) - in_kafka or (key != "assign" and wanted - set(partitions))
             if wrong:
                 raise ConfigError(
                     f"{key} names the partitions {_shown(partitions)} of topic {topic}, which has "
-                    f"{_shown(partitions_there)}",
+                    f"{_shown(in_kafka)}",
                     f"-p {key}=<JSON with {'some' if key == 'assign' else 'each'} of them>",
                     parameter=key,
                     topic=topic,
                     partitions=tuple(sorted(partitions)),
-                    allowed=tuple(sorted(partitions_there)),
+                    allowed=tuple(sorted(in_kafka)),
                 )
 
 

@@ -169,12 +169,12 @@ def _completed(rows: DataFrame, columns: StructType) -> DataFrame:
     return rows.withColumns(added) if added else rows
 
 
-def _filled(value: Column, type_there: DataType, wanted: DataType) -> Column:
+def _filled(value: Column, actual: DataType, wanted: DataType) -> Column:
     """Add to a value the fields that it lacks, as nulls."""
-    if not _lacks(type_there, wanted):
+    if not _lacks(actual, wanted):
         return value
-    if isinstance(type_there, StructType) and isinstance(wanted, StructType):
-        rest = {field.name.lower(): field for field in type_there}
+    if isinstance(actual, StructType) and isinstance(wanted, StructType):
+        rest = {field.name.lower(): field for field in actual}
         fields = []
         for field in wanted:
             column = rest.pop(field.name.lower(), None)
@@ -185,27 +185,25 @@ def _filled(value: Column, type_there: DataType, wanted: DataType) -> Column:
             fields.append(inner.alias(field.name))
         fields += [value[field.name].alias(field.name) for field in rest.values()]
         return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(type_there, ArrayType) and isinstance(wanted, ArrayType):
-        return F.transform(value, lambda item: _filled(item, type_there.elementType, wanted.elementType))
-    if isinstance(type_there, MapType) and isinstance(wanted, MapType):
-        return F.transform_values(
-            value, lambda _, item: _filled(item, type_there.valueType, wanted.valueType)
-        )
+    if isinstance(actual, ArrayType) and isinstance(wanted, ArrayType):
+        return F.transform(value, lambda item: _filled(item, actual.elementType, wanted.elementType))
+    if isinstance(actual, MapType) and isinstance(wanted, MapType):
+        return F.transform_values(value, lambda _, item: _filled(item, actual.valueType, wanted.valueType))
     return value
 
 
-def _lacks(type_there: DataType, wanted: DataType) -> bool:
+def _lacks(actual: DataType, wanted: DataType) -> bool:
     """Return whether a value has not all the fields that are wanted of it."""
-    if isinstance(type_there, StructType) and isinstance(wanted, StructType):
-        kinds = {field.name.lower(): field.dataType for field in type_there}
+    if isinstance(actual, StructType) and isinstance(wanted, StructType):
+        kinds = {field.name.lower(): field.dataType for field in actual}
         return any(
             field.name.lower() not in kinds or _lacks(kinds[field.name.lower()], field.dataType)
             for field in wanted
         )
-    if isinstance(type_there, ArrayType) and isinstance(wanted, ArrayType):
-        return _lacks(type_there.elementType, wanted.elementType)
-    if isinstance(type_there, MapType) and isinstance(wanted, MapType):
-        return _lacks(type_there.valueType, wanted.valueType)
+    if isinstance(actual, ArrayType) and isinstance(wanted, ArrayType):
+        return _lacks(actual.elementType, wanted.elementType)
+    if isinstance(actual, MapType) and isinstance(wanted, MapType):
+        return _lacks(actual.valueType, wanted.valueType)
     return False
 
 

@@ -170,7 +170,7 @@ def _of_the_store(storage: StorageSettings, problem: str, mend: str) -> tuple[_A
         (
             _WRONG_MD5,
             "checksum",
-            f"holds a file that is damaged, or that abfss wrote: Hadoop's gives it a wrong checksum "
+            "holds a file that is damaged, or that abfss wrote: Hadoop's gives it a wrong checksum "
             f"({problem})",
             "storage.source: abfss://…",
         ),

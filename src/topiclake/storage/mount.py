@@ -54,7 +54,8 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
         '/mnt/datalake'
     """
     global _dbutils
-    _dbutils = _dbutils if dbutils is None else dbutils
+    if dbutils is not None:
+        _dbutils = dbutils
     try:
         settings = hadoop_settings(storage)
     except Exception as error:
@@ -250,7 +251,7 @@ def require_writable(path: str) -> None:
     if not path.startswith("file:") and (is_databricks() or not path.startswith("/")):
         return
     folder = Path(path.removeprefix("file:"))
-    nearest = next(existing for existing in (folder, *folder.parents) if existing.exists())
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         problem = "cannot be written" if nearest.is_dir() else "is not a folder"
         raise StorageError(

@@ -130,7 +130,7 @@ def publish_hits(
             found=start,
         )
     topic = settings.pipeline.topic
-    partitions_there = tl.ensure_topic(settings.kafka, topic, partitions)
+    partition_count = tl.ensure_topic(settings.kafka, topic, partitions)
     made = _numbered(spark, amount, seeded, start, max(spread, 1))
     fields = [name for name in made.columns if name != "id"]
     text = F.to_json(F.struct(*fields), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
@@ -138,7 +138,7 @@ def publish_hits(
     records = made.select(F.col("zipcode").alias("key"), value.alias("value"))
     # Hits that are made again are other hits.
     tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
-    return PublishedHits(topic, partitions_there, amount, min(cut, amount))
+    return PublishedHits(topic, partition_count, amount, min(cut, amount))
 
 
 def zip_hits(hits: DataFrame) -> DataFrame:

@@ -94,7 +94,7 @@ def publish_nest_logs(
         **numbers,
     )
     topic, of_lines = settings.pipeline.topic, locations.pipeline.topic
-    partitions_there = tl.ensure_topic(settings.kafka, topic, partitions)
+    partition_count = tl.ensure_topic(settings.kafka, topic, partitions)
     # One partition: of two lines about a camera, the later one counts.
     tl.ensure_topic(locations.kafka, of_lines, 1)
     lines = location_lines(spark, made.homes)
@@ -103,7 +103,7 @@ def publish_nest_logs(
     records = spark.range(made.logs).select(made.home.alias("key"), value.alias("value"))
     # Logs that are made again are other logs.
     tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
-    return PublishedLogs(topic, partitions_there, made.logs, min(cut, made.logs), lines.count())
+    return PublishedLogs(topic, partition_count, made.logs, min(cut, made.logs), lines.count())
 
 
 def nest_cameras(logs: DataFrame) -> DataFrame:

@@ -80,14 +80,14 @@ def publish_trips(
         # Spark's Kafka sink tells nobody what an Observation counted.
         amount = amount or rows.count()
     topic, form = settings.pipeline.topic, settings.pipeline.avro_form
-    partitions_there = tl.ensure_topic(settings.kafka, topic, partitions)
+    partition_count = tl.ensure_topic(settings.kafka, topic, partitions)
     schema = json.dumps(TRIP_SCHEMAS[width])
     registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", schema)
     header = struct.pack(">xI", schema_id & 0xFFFFFFFF) if form == "confluent" else b""
     records = rows.select(_key(), _value(schema, header))
     _send(settings, records, address)
-    return PublishedTrips(topic, partitions_there, amount, width, schema_id, form)
+    return PublishedTrips(topic, partition_count, amount, width, schema_id, form)
 
 
 def _key() -> Column:

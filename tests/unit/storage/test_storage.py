@@ -58,7 +58,6 @@ def settings(source="file:///lake", mount_point="/mnt/lake", token=None, **more)
 @pytest.fixture(autouse=True)
 def _nothing_is_known_of_mounts(monkeypatch):
     monkeypatch.setattr(mount, "_marks", {})
-    monkeypatch.setattr(mount, "_dbutils", None)
 
 
 @pytest.fixture
