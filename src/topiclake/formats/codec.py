@@ -6,11 +6,12 @@ A value is right where its decoder got one whole record and nothing else. Each f
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from topiclake.reasons import (
     BAD_MAGIC,
+    INCOMPATIBLE_SCHEMA,
     OK,
     TOMBSTONE,
     TOO_SHORT,
@@ -35,6 +37,9 @@ from topiclake.schema_registry.wire_format import (
     is_id,
     named_in_header,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Any long would do that random bytes rarely hold; a long is cheaper to decode than a fixed(8).
 END = 0x5A17_E5C0_DE5E_A1ED
@@ -84,6 +89,36 @@ class Codec(ABC):
             for key, each in schemas.items()
             if each.schema_type != cls.schema_type
         }
+
+    @classmethod
+    def unite(
+        cls,
+        schemas: Mapping[SchemaKey, SchemaVersion],
+        extended: Callable[[Any, SchemaVersion], tuple[Any, Any]],
+        accepts: Callable[[str], str | None],
+    ) -> Self:
+        """Unite schemas, oldest first; a schema that cannot be united is refused.
+
+        Args:
+            schemas: Schemas of the registry.
+            extended: Returns the reader (None before the first schema) with the fields of a schema, and
+                the writer that decodes its records, both as JSON data. ValueError: it cannot.
+            accepts: Returns why a reader is not possible, or None.
+        """
+        reader: Any = None
+        writers: dict[SchemaKey, str] = {}
+        refused = cls.of_other_types(schemas)
+        for key in (key for key in schemas if key not in refused):
+            try:
+                candidate, writer = extended(reader, schemas[key])
+                refusal = accepts(json.dumps(candidate))
+            except (ValueError, RecursionError) as error:
+                refusal = str(error)
+            if refusal:
+                refused[key] = INCOMPATIBLE_SCHEMA, refusal
+            else:
+                reader, writers[key] = candidate, json.dumps(writer)
+        return cls(reader and json.dumps(reader), writers, refused)
 
     @property
     @abstractmethod
@@ -160,6 +195,16 @@ def identified(records: DataFrame, part: Part = "value") -> DataFrame:
     """
     schema = F.coalesce(F.col(f"{part}_named"), header_of(F.col(part)))
     return records.withColumn(f"{part}_named", named_in_header(part)).withColumn(f"{part}_schema", schema)
+
+
+def nothing_decoded() -> Column:
+    """Return what `Codec.decode` decodes without any schema: null."""
+    return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+
+
+def decoded_row(fields: Sequence[Column], is_whole: Column) -> Column:
+    """Return the struct that `Codec.decode` returns of a value whose fields are columns."""
+    return F.struct(*fields, F.when(is_whole, F.lit(END)).alias(END_FIELD))
 
 
 def is_decoded(result: Column) -> Column:

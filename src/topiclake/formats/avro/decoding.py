@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake.formats.codec import END, END_FIELD, OWN, Codec, is_decoded
+from topiclake.formats.codec import END, END_FIELD, OWN, Codec, is_decoded, nothing_decoded
 from topiclake.schema_registry.wire_format import HEADER_LENGTH, Part, SchemaKey, identifier
 
 
@@ -104,7 +104,7 @@ def _wrap(codec: Codec, part: Part) -> Callable[..., str]:
 def _nothing(codec: Codec, part: Part) -> Column:
     """Return null of the type that `decoded` returns, for a codec without writer schemas."""
     if codec.reader is None:
-        return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+        return nothing_decoded()
     return from_avro(F.lit(None).cast("binary"), _wrap(codec, part)(codec.reader))
 
 

@@ -15,12 +15,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from topiclake.formats.codec import END, END_FIELD, OWN, Codec, SchemaVersion
+from topiclake.formats.codec import (
+    OWN,
+    Codec,
+    ImpossibleSchemaError,
+    SchemaVersion,
+    decoded_row,
+    nothing_decoded,
+)
 from topiclake.formats.json import columns as json_columns
 from topiclake.formats.json import diagnosis as json_diagnosis
 from topiclake.formats.json import schema as json_schema
 from topiclake.formats.json.frame import event_of, framed, is_alone
-from topiclake.reasons import INCOMPATIBLE_SCHEMA
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, payload_of
 
 _TEXT = f"{OWN}text"
@@ -39,23 +45,7 @@ class JsonSchemaCodec(Codec):
         accepts: Callable[[str], str | None] = lambda reader: None,
     ) -> JsonSchemaCodec:
         """Unite schemas, oldest first; `accepts` says why a shape of rows is not possible, or None."""
-        reader: Any = None
-        writers: dict[SchemaKey, str] = {}
-        refused = cls.of_other_types(schemas)
-        for key, each in schemas.items():
-            if key in refused:
-                continue
-            try:
-                shape = json_schema.shape(each.schema, dict(each.references))
-                candidate = json_columns.united(reader or shape, shape)
-                refusal = accepts(json.dumps(candidate)) if candidate != json_schema.ANY else _CASE
-            except (ValueError, RecursionError) as error:
-                refusal = str(error)
-            if refusal:
-                refused[key] = INCOMPATIBLE_SCHEMA, refusal
-            else:
-                reader, writers[key] = candidate, json.dumps(shape)
-        return cls(reader and json.dumps(reader), writers, refused)
+        return cls.unite(schemas, _extended, accepts)
 
     @property
     def is_row(self) -> bool:
@@ -88,7 +78,7 @@ class JsonSchemaCodec(Codec):
 
     def _decoded(self, named: Column) -> Column:
         if self.reader is None:
-            return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
+            return nothing_decoded()
         reader = json.loads(self.reader)
         branches = [
             (named == F.lit(identifier(key)), _row(F.col(f"{_PARSED}_{number}"), shape, reader))
@@ -97,7 +87,14 @@ class JsonSchemaCodec(Codec):
         return _first_of(branches)
 
 
-_CASE = "its properties and those of earlier versions differ in the case of their names alone"
+def _extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: ANN401
+    shape = json_schema.shape(version.schema, dict(version.references))
+    united = json_columns.united(reader or shape, shape)
+    if united == json_schema.ANY:
+        raise ImpossibleSchemaError(
+            "its properties and those of earlier versions differ in the case of their names alone"
+        )
+    return united, shape
 
 
 def event_type(reader: str) -> DataType:
@@ -115,4 +112,4 @@ def _row(parsed: Column, shape: Any, reader: Any) -> Column:  # noqa: ANN401
     right = is_alone(parsed) & F.col(_TEXT) & json_columns.holds(shape, event)
     fields = json_columns.converted(shape, reader, event)
     names = [each["name"] for each in reader["fields"]]
-    return F.struct(*(fields[name].alias(name) for name in names), F.when(right, F.lit(END)).alias(END_FIELD))
+    return decoded_row([fields[name].alias(name) for name in names], right)

@@ -13,11 +13,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from topiclake.formats.codec import END, END_FIELD, OWN, Codec, SchemaVersion
+from topiclake.formats.codec import (
+    OWN,
+    Codec,
+    ImpossibleSchemaError,
+    SchemaVersion,
+    decoded_row,
+    nothing_decoded,
+)
 from topiclake.formats.protobuf import decoding as protobuf_decoding
 from topiclake.formats.protobuf import schema as protobuf_schema
 from topiclake.formats.protobuf.decoding import Described
-from topiclake.reasons import INCOMPATIBLE_SCHEMA
 from topiclake.schema_registry.wire_format import (
     GUID_HEADER_LENGTH,
     GUID_MAGIC_BYTE,
@@ -55,28 +61,20 @@ class ProtobufCodec(Codec):
             accepts: Says why a type of rows is not possible; None: it is.
             names: Full names of the messages that values may be; empty: the first one of each schema.
         """
-        reader: Any = None
-        writers: dict[SchemaKey, str] = {}
-        refused = cls.of_other_types(schemas)
-        for key, each in schemas.items():
-            if key in refused:
-                continue
+
+        def extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: ANN401
             try:
-                files = protobuf_schema.compiled(each.schema, tuple(each.references))
+                files = protobuf_schema.compiled(version.schema, tuple(version.references))
                 messages = protobuf_schema.messages(files, names)
                 shapes = [protobuf_schema.shape(message) for message in messages]
-                candidate = reduce(protobuf_schema.united, shapes, reader or shapes[0])
-                refusal = (
-                    accepts(json.dumps(candidate)) if candidate["fields"] else "its message has no fields"
-                )
-            except (ValueError, TypeError, RecursionError, SubprocessError) as error:
-                refusal = str(error)
-            if refusal:
-                refused[key] = INCOMPATIBLE_SCHEMA, refusal
-            else:
-                described = base64.b64encode(files).decode("ascii"), [each.full_name for each in messages]
-                reader, writers[key] = candidate, json.dumps(described)
-        return cls(reader and json.dumps(reader), writers, refused)
+                united = reduce(protobuf_schema.united, shapes, reader or shapes[0])
+            except (TypeError, SubprocessError) as error:
+                raise ImpossibleSchemaError(str(error)) from error
+            if not united["fields"]:
+                raise ImpossibleSchemaError("its message has no fields")
+            return united, [base64.b64encode(files).decode("ascii"), [each.full_name for each in messages]]
+
+        return cls.unite(schemas, extended, accepts)
 
     @property
     def is_row(self) -> bool:
@@ -94,14 +92,13 @@ class ProtobufCodec(Codec):
         schema = F.coalesce(F.substring(named, F.lit(1), length), F.col(f"{part}_schema"))
         records = records.withColumn(f"{part}_schema", schema)
         if self.reader is None:
-            nothing = F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
-            return records.withColumn("decoded", F.when(F.spark_partition_id() >= 0, nothing))
+            return records.withColumn("decoded", F.when(F.spark_partition_id() >= 0, nothing_decoded()))
         reader = event_type(self.reader)
         made = records.withColumn(_MADE, self._made(F.col(f"{part}_schema"), _message(part)))
         parsed = F.when(F.spark_partition_id() >= 0, _parsed(F.col(f"{_MADE}.text"), reader))
         right = F.col(f"{_MADE}.text").isNotNull() & F.col(f"{_PARSED}.{_CORRUPT}").isNull()
         fields = [F.col(_PARSED)[name].alias(name) for name in reader.names]
-        decoded = F.struct(*fields, F.when(right, F.lit(END)).alias(END_FIELD))
+        decoded = decoded_row(fields, right)
         rows = made.withColumn(_PARSED, parsed)
         return rows.withColumn("decoded", F.when(F.spark_partition_id() >= 0, decoded)).drop(_MADE, _PARSED)
 
