@@ -23,6 +23,7 @@ from topiclake.storage import mount
 from workbench.host import processes
 from workbench.host.home import Home
 from workbench.host.java import SHORT_LIVED
+from workbench.kernel.session import SUBMITTED_VARIABLES
 from workbench.services import control as services
 from workbench.services.control import Addresses
 
@@ -48,6 +49,11 @@ LONG_LIVED = " ".join(
 # With the first compiler alone Java keeps 48 MB for compiled code, which sixteen notebooks in one JVM fill.
 os.environ.setdefault(JAVA_OPTIONS, f"{SHORT_LIVED} -XX:ReservedCodeCacheSize=240m")
 
+# The JVM and the services that several runs of pytest share (tests/mutation/plant_faults.py), if any.
+# Processes that a test starts must not find them.
+SHARED_JVM = {name: os.environ.pop(name) for name in SUBMITTED_VARIABLES if name in os.environ}
+SHARED_HOME = os.environ.pop("TOPICLAKE_TEST_HOME", None)
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,11 +73,12 @@ def _no_mounts_of_another_test() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Addresses]]:
     """A home whose broker and registry run, without TLS and logins; tests take topics of their own."""
-    home = Home(tmp_path_factory.mktemp("embedded"), PROJECT)
+    home = Home(Path(SHARED_HOME) if SHARED_HOME else tmp_path_factory.mktemp("embedded"), PROJECT)
     addresses = services.up(home)
     yield home, addresses
-    services.down(home)
-    assert processes.marked(home) == []
+    if not SHARED_HOME:
+        services.down(home)
+        assert processes.marked(home) == []
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +86,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session, with the settings that the library asks for; its files are in a temporary folder."""
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    with pytest.MonkeyPatch.context() as long_lived:
-        long_lived.setenv(JAVA_OPTIONS, LONG_LIVED)
+    with pytest.MonkeyPatch.context() as of_jvm:
+        for name, value in {JAVA_OPTIONS: LONG_LIVED, **SHARED_JVM}.items():
+            of_jvm.setenv(name, value)
         session = _session(folder)
     session.sparkContext.setLogLevel("OFF")
     yield session

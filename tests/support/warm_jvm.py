@@ -45,7 +45,13 @@ class WarmJvm:
             for name in ("PYSPARK_PYTHON", "SPARK_SUBMIT_OPTS", "WORKBENCH_SPARK_LOG"):
                 environment.setenv(name, "")
             prepare_environment(folder)
-            self._gateway: Any = launch_gateway(SparkConf(loadDefaults=False).setAll(list(conf.items())))
+            launch: Any = launch_gateway  # it has no types
+            self._gateway: Any = launch(SparkConf(loadDefaults=False).setAll(list(conf.items())))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the JVM runs."""
+        return self._gateway.proc.poll() is None
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which the next run finds the JVM; what the last one left is stopped."""
