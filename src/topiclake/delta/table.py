@@ -283,9 +283,21 @@ def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None
 
 def is_table(spark: SparkSession, path: str) -> bool:
     """Return whether there is a Delta table at `path`; a wrong credential raises Spark's own error."""
+    if DeltaTable.isDeltaTable(spark, path):
+        return True
     # Delta answers from its cache, for an hour. A session may have looked between a killed writer's log
     # folder and the first commit of another process. A read asks the store again.
-    return bool(DeltaTable.isDeltaTable(spark, path)) or columns(spark, path) is not None
+    return _has_log(spark, path) and columns(spark, path) is not None
+
+
+def _has_log(spark: SparkSession, path: str) -> bool:
+    try:
+        spark.read.format("binaryFile").load(f"{path}/_delta_log")
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return False
+    return True
 
 
 def read(spark: SparkSession, path: str, version: int | None = None) -> DataFrame:

@@ -83,6 +83,12 @@ def cache_query_id(path: str, start: str, query: str) -> None:
     _ids[path] = start, query
 
 
+def cache_position(path: str, start: str, progress: Progress) -> None:
+    """Note where the next batch of a start begins, so that the batch need not read it."""
+    if progress.position is not None:
+        _batches[path] = start, progress.committed, progress.position, {}
+
+
 def last_planned(spark: SparkSession, path: str) -> int:
     """Return the newest batch whose offsets are fixed; NONE where there is none."""
     return _newest(_files(spark, f"{path}/{_OFFSETS}"), _OFFSETS)

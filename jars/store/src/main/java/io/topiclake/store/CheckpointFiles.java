@@ -3,8 +3,6 @@ package io.topiclake.store;
 import io.delta.storage.internal.S3LogStoreUtil;
 import io.topiclake.store.cache.Bytes;
 import io.topiclake.store.cache.CachingS3A;
-import io.topiclake.store.cache.ListingCache;
-import io.topiclake.store.files.Conditions;
 import io.topiclake.store.files.LocalFiles;
 import io.topiclake.store.files.S3Files;
 import java.io.ByteArrayOutputStream;
@@ -42,8 +40,8 @@ public class CheckpointFiles implements CheckpointFileManager {
   /** Folders whose files are named by the number of their batch, each made once. */
   private static final Set<String> LOGS = Set.of("offsets", "commits", "_spark_metadata");
 
-  /** Where a query that goes on writes first. */
-  private static final String PLANS = "offsets";
+  /** Has the state of windows and joins. */
+  private static final String STATE = "state";
 
   /** Has a log for each source. */
   private static final String SOURCES = "sources";
@@ -58,7 +56,7 @@ public class CheckpointFiles implements CheckpointFileManager {
   private final CheckpointFileManager own;
   /** The files of a log by name; null until they were listed. */
   private Map<String, FileStatus> numbered;
-  /** The last one that was read: Spark reads the newest several times while a query starts. */
+  /** The last two that were read: Spark reads the newest several times while a query starts. */
   private final Map<Path, byte[]> kept = new ConcurrentHashMap<>();
 
   public CheckpointFiles(Path path, Configuration conf) throws IOException {
@@ -85,16 +83,8 @@ public class CheckpointFiles implements CheckpointFileManager {
     if (own != null) {
       return own.createAtomic(path, overwriteIfPossible);
     }
-    return Unchecked.of(() -> createOnS3(path, overwriteIfPossible));
-  }
-
-  private Upload createOnS3(Path path, boolean overwrite) throws IOException {
     String mark = UUID.randomUUID().toString();
-    FSDataOutputStream stream = S3Files.create(fs, path, overwrite, mark);
-    if (folder.getName().equals(PLANS) && path.equals(new Path(folder, "0"))) {
-      Conditions.prepare(fs, folder);
-    }
-    return new Upload(path, mark, stream);
+    return Unchecked.of(() -> new Upload(path, mark, S3Files.create(fs, path, overwriteIfPossible, mark)));
   }
 
   @Override
@@ -113,7 +103,9 @@ public class CheckpointFiles implements CheckpointFileManager {
           FutureIOSupport.awaitFuture(fs.openFile(path).withFileStatus(status).build())) {
         content = stream.readAllBytes();
       }
-      kept.clear();
+      if (kept.size() > 1) {
+        kept.clear();
+      }
       kept.put(path, content);
     }
     return Bytes.stream(content);
@@ -158,11 +150,7 @@ public class CheckpointFiles implements CheckpointFileManager {
     if (isLog && path.equals(folder)) {
       return true;
     }
-    CachingS3A remembering = CachingS3A.behind(fs);
-    if (remembering != null && remembering.hadNoState(path)) {
-      return false;
-    }
-    return ListingCache.isKept(path) && !ListingCache.isMetadata(path) ? fs.isDirectory(path) : fs.exists(path);
+    return STATE.equals(path.getName()) ? fs.isDirectory(path) : fs.exists(path);
   }
 
   @Override
@@ -201,9 +189,9 @@ public class CheckpointFiles implements CheckpointFileManager {
   }
 
   private FileStatus[] listed() throws IOException {
-    CachingS3A remembering = CachingS3A.behind(fs);
-    if (remembering != null) {
-      return remembering.numbered(folder);
+    CachingS3A caching = CachingS3A.of(fs);
+    if (caching != null) {
+      return caching.numbered(folder);
     }
     return S3LogStoreUtil.s3ListFromArray(fs, new Path(folder, "0"), folder);
   }
@@ -252,12 +240,16 @@ public class CheckpointFiles implements CheckpointFileManager {
       long now = System.currentTimeMillis();
       FileStatus made =
           new FileStatus(length, false, 1, fs.getDefaultBlockSize(path), now, fs.makeQualified(path));
-      CachingS3A remembering = CachingS3A.behind(fs);
-      if (remembering != null) {
-        remembering.made(made);
-      }
+      written();
       if (isNumbered(path)) {
         numbered().put(path.getName(), made);
+      }
+    }
+
+    private void written() {
+      CachingS3A caching = CachingS3A.of(fs);
+      if (caching != null) {
+        caching.written(path);
       }
     }
 
@@ -268,10 +260,7 @@ public class CheckpointFiles implements CheckpointFileManager {
       }
       // Not by its content: another query's may be the same.
       if (!S3Files.hasMark(fs, path, mark)) {
-        CachingS3A remembering = CachingS3A.behind(fs);
-        if (remembering != null) {
-          remembering.surprised();
-        }
+        written();
         throw (IOException)
             new FileAlreadyExistsException(path + " was there first").initCause(error);
       }

@@ -35,13 +35,13 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
     // Read to its end first: an action that cannot be made must not leave half a commit.
     byte[] content = bytesOf(actions);
     FileSystem fs = path.getFileSystem(conf);
+    CachingS3A caching = CachingS3A.of(fs);
     FSDataOutputStream stream = S3Files.create(fs, path, overwrite);
     try {
       stream.write(content);
       stream.close();
-      CachingS3A remembering = CachingS3A.behind(fs);
-      if (remembering != null) {
-        remembering.wrote(path, content);
+      if (caching != null) {
+        caching.wrote(path, content);
       }
     } catch (IOException error) {
       stream.abort();
@@ -50,9 +50,8 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
         throw error;
       }
       if (!Arrays.equals(content, read(fs, path))) {
-        CachingS3A remembering = CachingS3A.behind(fs);
-        if (remembering != null) {
-          remembering.surprised();
+        if (caching != null) {
+          caching.written(path);
         }
         throw (IOException) new FileAlreadyExistsException(path.toString()).initCause(error);
       }
@@ -67,9 +66,9 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
     if (found.length == 0 && !fs.exists(path.getParent())) {
       throw new FileNotFoundException("there is no folder " + path.getParent());
     }
-    CachingS3A remembering = CachingS3A.behind(fs);
-    if (remembering != null) {
-      Arrays.stream(found).forEach(remembering::listed);
+    CachingS3A caching = CachingS3A.of(fs);
+    if (caching != null) {
+      Arrays.stream(found).forEach(caching::listed);
     }
     Arrays.sort(found, Comparator.comparing(status -> status.getPath().getName()));
     return Arrays.asList(found).iterator();

@@ -9,7 +9,9 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -24,9 +26,6 @@ import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.impl.FutureIOSupport;
 import org.apache.hadoop.fs.impl.OpenFileParameters;
 import org.apache.hadoop.fs.permission.FsPermission;
-import org.apache.hadoop.fs.s3a.Listing;
-import org.apache.hadoop.fs.s3a.RemoteFileChangedException;
-import org.apache.hadoop.fs.s3a.S3AFileStatus;
 import org.apache.hadoop.fs.s3a.S3AFileSystem;
 import org.apache.hadoop.util.Progressable;
 import org.apache.hadoop.util.functional.RemoteIterators;
@@ -34,28 +33,34 @@ import org.apache.hadoop.util.functional.RemoteIterators;
 /**
  * S3A that asks once for what never changes: the files of a Delta table and of its log.
  *
- * <p>Spark and Delta each ask for the length of a data file that they have just written, S3A asks for that of a
- * commit before it reads it, though the listing has told, and Delta reads the same commits with each batch. All
- * of them are made once, under a name that is never used again. What is overwritten (`_last_checkpoint`, a
- * stream's files) is always asked for, but for what {@link ListingCache} says.
+ * <p>Spark and Delta each ask for the length of a data file that they have just written. S3A asks for that of a
+ * commit before it reads it, though the listing has it, and Delta reads the same commits with each batch. All of
+ * these files are written once, under a name that is never used again. For a few seconds it also answers with
+ * what one listing of a checkpoint showed ({@link CheckpointListings}), and whether a table has a log.
  */
 public class CachingS3A extends S3AFileSystem {
   private static final Pattern DATA = Pattern.compile("part-.*\\.parquet");
-  private static final Pattern OURS = Pattern.compile("part-.*\\.json");
   private static final Pattern COMMIT = Pattern.compile("\\d{20}\\.json");
   private static final Pattern CHECKSUM = Pattern.compile("\\d{20}\\.crc");
   private static final int MOST = 20_000;
 
-  private static final String DELTA_LOG = "_delta_log";
+  /** Names that Delta and Spark give to folders only. */
+  private static final Set<String> FOLDERS = Set.of("_delta_log", "_staged_commits", "_spark_metadata");
 
-  /** Delta's own name; what it says may be old. */
-  private static final String HINT = "_last_checkpoint";
+  private static final long EXISTS_NANOS = 10_000_000_000L;
+  private static final long ABSENT_NANOS = 1_000_000_000L;
 
   /** Of a file with a checkpoint's id, a UUID in JSON; a user's own `metadata` is asked for. */
   private static final int ID_LENGTH = 45;
 
   /** S3 lists a thousand with one call. */
   private static final int PAGE = 999;
+
+  private record Answer(boolean exists, long since) {
+    boolean isRecent() {
+      return System.nanoTime() - since <= (exists ? EXISTS_NANOS : ABSENT_NANOS);
+    }
+  }
 
   private final Map<Path, FileStatus> known =
       Collections.synchronizedMap(
@@ -67,363 +72,200 @@ public class CachingS3A extends S3AFileSystem {
           });
 
   private final CommitBytes commits = new CommitBytes();
-  private final ListingCache recent = new ListingCache();
+  private final CheckpointListings checkpoints = new CheckpointListings();
+  private final Map<Path, Answer> folders = new ConcurrentHashMap<>();
 
-  /** Return the one behind `fs`; null where there is none. */
-  public static CachingS3A behind(FileSystem fs) {
+  /** Return the one that `fs` passes calls on to; null if there is none. */
+  public static CachingS3A of(FileSystem fs) {
     FileSystem real = fs instanceof FilterFileSystem front ? front.getRawFileSystem() : fs;
-    return real instanceof CachingS3A remembering ? remembering : null;
+    return real instanceof CachingS3A caching ? caching : null;
   }
 
   @Override
   public FileStatus getFileStatus(Path path) throws IOException {
     Path whole = makeQualified(path);
-    FileStatus status = known.get(whole);
-    if (status == null) {
-      status = inLog(whole);
-    }
+    FileStatus status = seen(whole);
     if (status != null) {
       return status;
     }
-    if (isInAbsent(whole)) {
-      throw new FileNotFoundException("No such file or directory: " + whole);
-    }
-    if (!ListingCache.isKept(whole)) {
+    if (!isFolderName(whole)) {
       return remembered(super.getFileStatus(whole));
     }
-    return seen(whole).there(whole);
+    if (isDirectory(whole)) {
+      return CheckpointListings.folder(whole);
+    }
+    throw new FileNotFoundException("No such file or directory: " + whole);
   }
 
-  /** Ask for a folder first: S3A looks for a file first, and takes two calls. */
-  private ListingCache.Seen seen(Path whole) throws IOException {
-    ListingCache.Seen before = recent.get(whole);
-    if (before != null) {
-      return before;
+  /** Return what is known of a file or folder without a call, or with a listing; null if the store must say. */
+  private FileStatus seen(Path whole) throws IOException {
+    FileStatus status = known.get(whole);
+    if (status != null) {
+      return status;
     }
-    if (isInLog(whole)) {
-      // A query's log holds files only.
-      return recent.putAbsent(whole);
-    }
-    lookAround(whole);
-    ListingCache.Seen now = recent.get(whole);
-    if (now != null) {
-      return now;
-    }
-    if (ListingCache.isMetadata(whole)) {
-      return seenFile(whole);
-    }
-    if (ListingCache.isPlainLog(whole)) {
-      return seenListed(whole);
-    }
-    if (DELTA_LOG.equals(whole.getName()) ? isLog(whole) : super.isDirectory(whole)) {
-      return recent.putFolder(whole);
-    }
-    boolean isFile = !ListingCache.isReserved(whole) && super.isFile(whole);
-    return isFile ? recent.put(super.getFileStatus(whole)) : recent.putAbsent(whole);
+    CheckpointListings.Listing checkpoint = checkpoint(whole);
+    return checkpoint == null ? null : checkpoint.entries().get(whole);
   }
 
-  /** Who asks for a table's log reads next the hint where its checkpoint is; one call tells both of most. */
-  private boolean isLog(Path whole) throws IOException {
-    if (recent.isLarge(whole)) {
-      return super.isDirectory(whole);
-    }
-    // A folder's mark counts, too.
-    List<FileStatus> found = firstBelow(whole, new Path(whole, "no file"));
-    Path hint = new Path(whole, HINT);
-    FileStatus status =
-        found.stream().filter(one -> one.getPath().equals(hint)).findFirst().orElse(null);
-    if (found.size() > PAGE) {
-      recent.putLarge(whole);
-    } else {
-      recent.putHint(hint, status);
-    }
-    return !found.isEmpty();
+  private CheckpointListings.Listing checkpoint(Path whole) throws IOException {
+    return checkpoints.of(whole, this::filesBelow);
   }
 
-  /** Who asks for a part of a checkpoint asks for the others next; one call tells all, if it is not too large. */
-  private void lookAround(Path whole) throws IOException {
-    Path root = ListingCache.checkpointOf(whole);
-    if (root == null || root.isRoot() || recent.isLarge(root)) {
-      return;
-    }
-    try (ListingCache.Look look = recent.look(root)) {
-      List<FileStatus> found = firstBelow(root, root);
-      if (found.size() > PAGE) {
-        recent.putLarge(root);
-      } else {
-        look.put(new Tree(root, found));
-      }
-    } catch (AccessDeniedException notAllowed) {
-      // What was asked for may be.
-      recent.putLarge(root);
-    }
+  /** S3A would ask for a file of that name, too. */
+  private static boolean isFolderName(Path path) {
+    return FOLDERS.contains(path.getName());
   }
 
-  private List<FileStatus> firstBelow(Path root, Path but) throws IOException {
-    RemoteIterator<S3AFileStatus> listing =
-        getListing()
-            .createFileStatusListingIterator(
-                root,
-                createListObjectsRequest(pathToKey(root) + "/", null),
-                path -> true,
-                new Listing.AcceptAllButSelfAndS3nDirs(but),
-                getActiveAuditSpan());
-    List<FileStatus> found = new ArrayList<>();
-    while (found.size() <= PAGE && listing.hasNext()) {
-      found.add(listing.next());
-    }
-    return found;
-  }
-
-  /** Tell whether this would stand in a folder whose files are known. */
-  private boolean isInLog(Path whole) {
-    ListingCache.Seen above = whole.isRoot() ? null : recent.get(whole.getParent());
-    return above != null && above.listing() != null;
-  }
-
-  private ListingCache.Seen seenFile(Path whole) throws IOException {
+  private List<FileStatus> filesBelow(Path folder) throws IOException {
+    List<FileStatus> files = new ArrayList<>();
     try {
-      return recent.put(super.getFileStatus(whole));
-    } catch (FileNotFoundException none) {
-      return recent.putAbsent(whole);
+      RemoteIterator<LocatedFileStatus> listing = super.listFiles(folder, true);
+      while (listing.hasNext()) {
+        files.add(listing.next());
+        if (files.size() > PAGE) {
+          return null;
+        }
+      }
+    } catch (FileNotFoundException | AccessDeniedException notListed) {
+      return null;
     }
-  }
-
-  /** Who asks for such a folder lists it next; one call tells both. */
-  private ListingCache.Seen seenListed(Path whole) throws IOException {
-    FileStatus[] found = S3LogStoreUtil.s3ListFromArray(this, new Path(whole, "0"), whole);
-    if (found.length > 0 && Stream.of(found).allMatch(file -> ListingCache.isOfLog(whole, file.getPath()))) {
-      return recent.putListing(whole, found);
-    }
-    // Somebody's own folder of that name, or none.
-    if (super.isDirectory(whole)) {
-      return recent.putFolder(whole);
-    }
-    return super.isFile(whole) ? recent.put(super.getFileStatus(whole)) : recent.putAbsent(whole);
-  }
-
-  /** List a folder's files with one call, also where there is none. */
-  private FileStatus[] filesIn(Path folder) throws IOException {
-    // Delta's way asks for keys that begin with the folder's name, and knows no folders within.
-    FileStatus[] found = S3LogStoreUtil.s3ListFromArray(this, new Path(folder, "0"), folder);
-    return Stream.of(found)
-        .filter(status -> folder.equals(status.getPath().getParent()))
-        .toArray(FileStatus[]::new);
+    return files;
   }
 
   @Override
   public boolean exists(Path path) throws IOException {
     Path whole = makeQualified(path);
-    if (!ListingCache.isKept(whole)) {
-      return known.containsKey(whole)
-          || inLog(whole) != null
-          || !isInAbsent(whole) && super.exists(path);
+    if (isFolderName(whole)) {
+      return isDirectory(whole);
     }
-    return seen(whole).status() != null;
+    return seen(whole) != null || super.exists(path);
   }
 
   @Override
   public boolean isDirectory(Path path) throws IOException {
     Path whole = makeQualified(path);
-    if (!ListingCache.isKept(whole)) {
-      return super.isDirectory(path);
+    CheckpointListings.Listing checkpoint = checkpoint(whole);
+    boolean isAlwaysFolder = isFolderName(whole) || CheckpointListings.STATE.equals(whole.getName());
+    if (checkpoint != null && (isAlwaysFolder || checkpoint.isFolder(whole))) {
+      return checkpoint.isFolder(whole);
     }
-    if (ListingCache.isMetadata(whole) || ListingCache.isListed(whole)) {
-      return seen(whole).isFolder();
+    if (!isFolderName(whole)) {
+      return super.isDirectory(whole);
     }
-    if (isInLog(whole)) {
-      return false;
+    Answer answer = folders.get(whole);
+    if (answer == null || !answer.isRecent()) {
+      answer = new Answer(super.isDirectory(whole), System.nanoTime());
+      folders.put(whole, answer);
     }
-    ListingCache.Seen before = recent.get(whole);
-    if (before != null) {
-      return before.isFolder();
-    }
-    boolean isThere = super.isDirectory(whole);
-    if (isThere) {
-      recent.putFolder(whole);
-    }
-    return isThere;
+    return answer.exists();
   }
 
   /** Such folders come with the files in them. */
   @Override
   public boolean mkdirs(Path path, FsPermission permission) throws IOException {
-    if (ListingCache.isReserved(path)) {
+    if (isFolderName(path)) {
       return true;
     }
-    boolean isThere = super.mkdirs(path, permission);
-    recent.there(makeQualified(path));
-    return isThere;
+    boolean exists = super.mkdirs(path, permission);
+    written(path);
+    return exists;
   }
 
   @Override
   public FileStatus[] listStatus(Path path) throws IOException {
-    ListingCache.Seen before = recent.get(makeQualified(path));
-    if (before != null && before.listing() != null) {
-      return before.listing().clone();
+    Path whole = makeQualified(path);
+    CheckpointListings.Listing checkpoint = checkpoint(whole);
+    if (checkpoint != null && checkpoint.entries().containsKey(whole)) {
+      return checkpoint.isFolder(whole)
+          ? checkpoint.in(whole)
+          : new FileStatus[] {checkpoint.entries().get(whole)};
     }
-    FileStatus file = inLog(makeQualified(path));
-    if (file != null) {
-      return new FileStatus[] {file};
-    }
-    FileStatus[] found = super.listStatus(path);
-    for (FileStatus status : found) {
+    FileStatus[] listing = super.listStatus(path);
+    for (FileStatus status : listing) {
       listed(status);
     }
-    return found;
-  }
-
-  private LocatedFileStatus located(FileStatus file) throws IOException {
-    return new LocatedFileStatus(file, getFileBlockLocations(file, 0, file.getLen()));
-  }
-
-  /** Return a file of a query's log that was made or listed moments ago; null where it must be asked. */
-  private FileStatus inLog(Path whole) throws IOException {
-    ListingCache.Seen made = ListingCache.isInLog(whole) ? recent.get(whole) : null;
-    if (made != null && made.status() != null) {
-      return made.status();
-    }
-    ListingCache.Seen there = ListingCache.isInLog(whole) ? seen(whole.getParent()) : null;
-    if (there == null || there.listing() == null) {
-      return null;
-    }
-    return Stream.of(there.listing())
-        .filter(status -> status.getPath().equals(whole))
-        .findFirst()
-        .orElse(null);
-  }
-
-  /** Tell whether the folder of a query's log was not there a moment ago. */
-  private boolean isInAbsent(Path whole) throws IOException {
-    return ListingCache.isInLog(whole) && seen(whole.getParent()).status() == null;
-  }
-
-  /** Return the files of a query's log. */
-  public FileStatus[] numbered(Path folder) throws IOException {
-    Path whole = makeQualified(folder);
-    ListingCache.Seen before = recent.get(whole);
-    if (before == null || before.status() != null && before.listing() == null) {
-      return filesIn(whole);
-    }
-    return before.listing() == null ? new FileStatus[0] : before.listing();
+    return listing;
   }
 
   @Override
   public RemoteIterator<LocatedFileStatus> listFiles(Path path, boolean recursive) throws IOException {
     Path whole = makeQualified(path);
-    FileStatus[] log = ListingCache.isListed(whole) ? seen(whole).listing() : null;
-    if (log != null) {
-      return RemoteIterators.mappingRemoteIterator(
-          RemoteIterators.remoteIteratorFromArray(log), this::located);
-    }
-    FileStatus file = ListingCache.isMetadata(whole) ? seen(whole).status() : inLog(whole);
-    if (file == null || !file.isFile()) {
+    CheckpointListings.Listing checkpoint = checkpoint(whole);
+    if (checkpoint == null || !checkpoint.entries().containsKey(whole)) {
       return super.listFiles(path, recursive);
     }
-    return RemoteIterators.remoteIteratorFromSingleton(located(file));
+    FileStatus[] files =
+        checkpoint.isFolder(whole)
+            ? checkpoint.filesBelow(whole)
+            : new FileStatus[] {checkpoint.entries().get(whole)};
+    return RemoteIterators.mappingRemoteIterator(
+        RemoteIterators.remoteIteratorFromArray(files), this::located);
+  }
+
+  private LocatedFileStatus located(FileStatus file) throws IOException {
+    return file instanceof LocatedFileStatus located
+        ? located
+        : new LocatedFileStatus(file, getFileBlockLocations(file, 0, file.getLen()));
+  }
+
+  /** Return the files of a query's log. */
+  public FileStatus[] numbered(Path folder) throws IOException {
+    Path whole = makeQualified(folder);
+    CheckpointListings.Listing checkpoint = checkpoint(whole);
+    // Delta's way asks with one call for keys that begin with the folder's name, and knows no folders within.
+    FileStatus[] files =
+        checkpoint != null
+            ? checkpoint.in(whole)
+            : S3LogStoreUtil.s3ListFromArray(this, new Path(whole, "0"), whole);
+    return Stream.of(files)
+        .filter(status -> status.isFile() && whole.equals(status.getPath().getParent()))
+        .toArray(FileStatus[]::new);
   }
 
   @Override
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
-    Path whole = makeQualified(path);
-    ListingCache.Seen hint = recent.takeHint(whole);
-    if (hint != null) {
-      return FutureIOSupport.awaitFuture(super.openFile(path).withFileStatus(hint.there(whole)).build());
-    }
-    boolean isKnown = known.containsKey(whole) || inLog(whole) != null || ListingCache.isMetadata(whole);
+    boolean isKnown = toOpen(makeQualified(path)) != null;
     return isKnown ? FutureIOSupport.awaitFuture(openFile(path).build()) : super.open(path, bufferSize);
   }
 
   @Override
   public FutureDataInputStreamBuilder openFile(Path path) throws IOException {
     FutureDataInputStreamBuilder builder = super.openFile(path);
-    Path whole = makeQualified(path);
-    FileStatus status = known.get(whole);
-    if (status == null) {
-      status = inLog(whole);
-    }
-    if (status == null && ListingCache.isMetadata(whole)) {
-      status = untagged(recent.get(whole));
-    }
+    FileStatus status = toOpen(makeQualified(path));
     return status != null ? builder.withFileStatus(status) : builder;
   }
 
-  /** Without its entity tag S3A does not refuse a file that was made anew elsewhere: all ids are equally long. */
-  private static FileStatus untagged(ListingCache.Seen seen) {
-    FileStatus file = seen == null ? null : seen.status();
-    if (file == null || !file.isFile() || file.getLen() != ID_LENGTH) {
+  /** Return the status to open a file with; null if the store must be asked for it. */
+  private FileStatus toOpen(Path whole) throws IOException {
+    FileStatus status = seen(whole);
+    if (status == null || !status.isFile()) {
       return null;
     }
-    return new FileStatus(
-        file.getLen(), false, 1, file.getBlockSize(), file.getModificationTime(), file.getPath());
+    if (!CheckpointListings.METADATA.equals(whole.getName())) {
+      return status;
+    }
+    // With its entity tag S3A would refuse a file that another process has made again: all ids have one length.
+    return status.getLen() == ID_LENGTH
+        ? new FileStatus(ID_LENGTH, false, 1, status.getBlockSize(), status.getModificationTime(), whole)
+        : null;
   }
 
   @Override
   public CompletableFuture<FSDataInputStream> openFileWithOptions(Path path, OpenFileParameters options)
       throws IOException {
     Path whole = makeQualified(path);
-    byte[] content = ListingCache.isMetadata(whole) ? idOf(whole, options) : logged(whole, options);
-    if (content != null) {
-      return CompletableFuture.completedFuture(Bytes.stream(content));
-    }
     FileStatus status = known.get(whole);
     if (status == null || !isCommit(whole) || status.getLen() > CommitBytes.LARGEST) {
       return super.openFileWithOptions(path, options);
     }
-    FSDataInputStream kept = commits.open(whole);
-    if (kept == null) {
+    FSDataInputStream content = commits.open(whole);
+    if (content == null) {
       try (FSDataInputStream stream =
           FutureIOSupport.awaitFuture(super.openFileWithOptions(whole, options))) {
-        kept = commits.fetched(status, stream.readAllBytes());
+        content = commits.fetched(status, stream.readAllBytes());
       }
     }
-    return CompletableFuture.completedFuture(kept);
-  }
-
-  /** Fetch a checkpoint's id on condition that it is the one that was listed; null where it may be another. */
-  private byte[] idOf(Path whole, OpenFileParameters options) throws IOException {
-    Path root = whole.getParent();
-    S3AFileStatus listed = recent.checkpoints.id(root);
-    if (listed == null || listed.getLen() != ID_LENGTH) {
-      return null;
-    }
-    try {
-      byte[] content = fetched(whole, options, listed);
-      recent.checkpoints.isSame(root);
-      return content;
-    } catch (RemoteFileChangedException | FileNotFoundException changed) {
-      recent.clear();
-      return null;
-    }
-  }
-
-  /** Return what stands in a file of a query's log that was listed; null where it was not, or is large. */
-  private byte[] logged(Path whole, OpenFileParameters options) throws IOException {
-    boolean isListed = ListingCache.isInLog(whole) && options.getStatus() instanceof S3AFileStatus;
-    if (!isListed || options.getStatus().getLen() > Checkpoints.LARGEST) {
-      return null;
-    }
-    S3AFileStatus status = (S3AFileStatus) options.getStatus();
-    byte[] content = recent.checkpoints.open(ListingCache.checkpointOf(whole.getParent()), whole, status);
-    if (content == null) {
-      content = fetched(whole, options, status);
-      recent.checkpoints.fetched(whole, status, content);
-    }
-    return content;
-  }
-
-  private byte[] fetched(Path whole, OpenFileParameters options, S3AFileStatus status) throws IOException {
-    OpenFileParameters tagged =
-        new OpenFileParameters()
-            .withMandatoryKeys(options.getMandatoryKeys())
-            .withOptionalKeys(options.getOptionalKeys())
-            .withOptions(options.getOptions())
-            .withBufferSize(options.getBufferSize())
-            .withStatus(status);
-    try (FSDataInputStream stream =
-        FutureIOSupport.awaitFuture(super.openFileWithOptions(whole, tagged))) {
-      return stream.readAllBytes();
-    }
+    return CompletableFuture.completedFuture(content);
   }
 
   @Override
@@ -436,65 +278,59 @@ public class CachingS3A extends S3AFileSystem {
       long blockSize,
       Progressable progress)
       throws IOException {
-    FSDataOutputStream made =
+    FSDataOutputStream stream =
         super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress);
     Path whole = makeQualified(path);
     known.remove(whole);
-    recent.made(whole);
-    return isImmutable(whole) ? new Remembered(made, whole) : made;
+    return new Written(stream, whole);
   }
 
   @Override
   public boolean delete(Path path, boolean recursive) throws IOException {
-    String gone = makeQualified(path).toString();
-    known.keySet().removeIf(one -> (one + "/").startsWith(gone + "/"));
-    recent.clear();
+    String deleted = makeQualified(path).toString();
+    known.keySet().removeIf(file -> (file + "/").startsWith(deleted + "/"));
+    forget();
     try {
       return super.delete(path, recursive);
     } finally {
-      recent.clear();
+      forget();
     }
   }
 
   @Override
   public boolean rename(Path from, Path to) throws IOException {
     known.clear();
-    recent.clear();
+    forget();
     try {
       return super.rename(from, to);
     } finally {
-      recent.clear();
+      forget();
     }
   }
 
-  /** Remember a commit that this process made, whole, with its content. */
+  private void forget() {
+    checkpoints.clear();
+    folders.clear();
+  }
+
+  /** Remember the content of a commit that this process wrote. */
   public void wrote(Path path, byte[] content) {
     Path whole = makeQualified(path);
-    recent.made(whole);
+    written(whole);
     if (isCommit(whole)) {
       // Its time is the store's, which Delta asks for next: another one would look like another commit.
       commits.wrote(whole, content);
     }
   }
 
-  /** Tell whether a checkpoint that was listed moments ago had no state. */
-  public boolean hadNoState(Path path) {
-    return recent.checkpoints.hadNoState(makeQualified(path));
+  /** Note that a file of this name was written, by this process or by a faster one. */
+  public void written(Path path) {
+    checkpoints.written(makeQualified(path));
+    folders.values().removeIf(answer -> !answer.exists());
   }
 
-  /** Note what was made without `create`. */
-  public void made(FileStatus file) {
-    recent.made(file);
-  }
-
-  /** Forget what was seen: another process was faster. */
-  public void surprised() {
-    recent.clear();
-  }
-
-  /** Remember what the store tells of a file. */
+  /** Remember what the store lists of a file. */
   public FileStatus listed(FileStatus status) {
-    recent.there(status.getPath());
     commits.listed(status);
     return remembered(status);
   }
@@ -512,18 +348,15 @@ public class CachingS3A extends S3AFileSystem {
 
   private static boolean isImmutable(Path path) {
     String name = path.getName();
-    return isCommit(path)
-        || DATA.matcher(name).matches()
-        || CHECKSUM.matcher(name).matches()
-        || ListingCache.isOurs(path.getParent()) && OURS.matcher(name).matches();
+    return isCommit(path) || DATA.matcher(name).matches() || CHECKSUM.matcher(name).matches();
   }
 
-  /** A file whose length is known once it is closed. */
-  private final class Remembered extends FSDataOutputStream {
+  /** A file that exists, with a length that is known, once it is closed. */
+  private final class Written extends FSDataOutputStream {
     private final Path path;
 
-    Remembered(FSDataOutputStream made, Path path) {
-      super(made.getWrappedStream(), null);
+    Written(FSDataOutputStream stream, Path path) {
+      super(stream.getWrappedStream(), null);
       this.path = path;
     }
 
@@ -531,9 +364,9 @@ public class CachingS3A extends S3AFileSystem {
     public void close() throws IOException {
       long length = getPos();
       super.close();
-      recent.made(path);
+      written(path);
       long now = System.currentTimeMillis();
-      known.put(path, new FileStatus(length, false, 1, getDefaultBlockSize(path), now, path));
+      remembered(new FileStatus(length, false, 1, getDefaultBlockSize(path), now, path));
     }
   }
 }

@@ -71,11 +71,11 @@ final class CommitBytes {
     }
   }
 
-  static String tag(S3AFileStatus status) {
+  private static String tag(S3AFileStatus status) {
     return String.valueOf(status.getEtag()).replace("\"", "");
   }
 
-  static String md5(byte[] bytes) {
+  private static String md5(byte[] bytes) {
     try {
       return HexFormat.of().formatHex(MessageDigest.getInstance("MD5").digest(bytes));
     } catch (NoSuchAlgorithmException none) {

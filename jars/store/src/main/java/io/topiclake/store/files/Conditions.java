@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.fs.BulkDelete;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -12,7 +11,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /** Whether a store keeps to `If-None-Match`: some that speak S3 take no notice, and overwrite. */
-public final class Conditions {
+final class Conditions {
   private static final String PROBE = "_topiclake_probe";
   private static final byte[] CONTENT =
       "Topiclake writes this file twice: a store that allows it would overwrite commits.\n"
@@ -21,19 +20,7 @@ public final class Conditions {
   /** By endpoint and bucket. */
   private static final Map<String, Boolean> KEPT = new ConcurrentHashMap<>();
 
-  /** Folders with a probe of this process. */
-  private static final Set<Path> PROBED = ConcurrentHashMap.newKeySet();
-
   private Conditions() {}
-
-  private static String endpoint(FileSystem fs) {
-    return fs.getConf().getTrimmed("fs.s3a.endpoint", "");
-  }
-
-  /** Amazon's own keeps to it. */
-  private static boolean isAsked(FileSystem fs) {
-    return !endpoint(fs).isEmpty() && !endpoint(fs).contains("amazonaws.com");
-  }
 
   /**
    * Check, once for each bucket, that of two writers the store refuses one.
@@ -41,15 +28,14 @@ public final class Conditions {
    * @throws IOException It does not: nothing of ours is left there.
    */
   static void require(FileSystem fs, Path folder) throws IOException {
-    if (!isAsked(fs)) {
+    String endpoint = fs.getConf().getTrimmed("fs.s3a.endpoint", "");
+    if (endpoint.isEmpty() || endpoint.contains("amazonaws.com")) {
       return;
     }
-    String endpoint = endpoint(fs);
     String store = endpoint + " " + fs.getUri();
     Boolean isKept = KEPT.get(store);
     if (isKept == null) {
       Path probe = new Path(folder, PROBE);
-      PROBED.add(folder);
       isKept = isRefused(fs, probe) || isRefused(fs, probe);
       KEPT.put(store, isKept);
       if (!isKept) {
@@ -62,13 +48,6 @@ public final class Conditions {
               + endpoint
               + " takes no notice of If-None-Match, by which drivers exclude each other: a second one would"
               + " overwrite commits");
-    }
-  }
-
-  /** Leave what the next start finds where it looks first: one try tells then. */
-  public static void prepare(FileSystem fs, Path folder) throws IOException {
-    if (isAsked(fs) && PROBED.add(folder)) {
-      isRefused(fs, new Path(folder, PROBE));
     }
   }
 
