@@ -11,9 +11,10 @@ from datetime import date
 import fastavro
 import pytest
 
+from tests.support.avro_resolution import resolves
 from topiclake.formats.avro import reader_schema
 from topiclake.formats.avro.kept_reader import KeptReaderError
-from topiclake.formats.avro.reader_schema import inline, is_record, resolves, unite
+from topiclake.formats.avro.reader_schema import inline, is_record, unite
 from topiclake.formats.avro.schema_json import SchemaRefusedError, definitions
 
 

@@ -13,12 +13,11 @@ from typing import Generic, TypeVar
 
 from topiclake.formats.avro import kept_reader
 from topiclake.formats.avro.defaults import fitted
-from topiclake.formats.avro.resolution import resolves
 from topiclake.formats.avro.schema_json import Json, SchemaRefusedError, inline
 from topiclake.formats.avro.schema_tree import MISSING, Node, Parser, split
 from topiclake.formats.avro.union import Column, Union
 
-__all__ = ["United", "inline", "is_record", "resolves", "unite"]
+__all__ = ["United", "inline", "is_record", "unite"]
 
 K = TypeVar("K")
 
