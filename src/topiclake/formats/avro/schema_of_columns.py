@@ -31,15 +31,12 @@ _LOGICAL: dict[type[T.DataType], tuple[str, str]] = {
 }
 
 
-def derived_schema(
-    columns: T.StructType, name: str, *, namespace: str | None = None, timestamps: Timestamps = "logical"
-) -> dict[str, Any]:
+def derived_schema(columns: T.StructType, name: str, *, timestamps: Timestamps = "logical") -> dict[str, Any]:
     """Return the Avro schema of rows.
 
     Args:
         columns: Theirs. What may be null is `["null", …]` with the default null.
         name: Of the record, a legal name of Avro's; records inside get it in front of theirs.
-        namespace: Of the record.
         timestamps: How TIMESTAMP and TIMESTAMP_NTZ are written.
 
     Returns:
@@ -56,8 +53,7 @@ def derived_schema(
             found=timestamps,
             allowed=("logical", "string"),
         )
-    record = _record(columns, _legal(name, "the record"), "", timestamps)
-    return {**record, "namespace": namespace} if namespace else record
+    return _record(columns, _legal(name, "the record"), "", timestamps)
 
 
 def _record(columns: T.StructType, name: str, path: str, timestamps: Timestamps) -> dict[str, Any]:
