@@ -151,3 +151,22 @@ class NewSchemaError(IngestError):
     """
 
     id: ClassVar[str] = "TL-INGEST-002"
+
+
+def require_choice(parameter: str, value: str, allowed: tuple[str, ...], *, usual: str | None = None) -> None:
+    """Raise a ConfigError unless an argument is one of the words that are allowed.
+
+    Args:
+        parameter: The argument's name.
+        value: What the caller gave.
+        allowed: The words.
+        usual: The one to try; by default the first.
+    """
+    if value not in allowed:
+        raise ConfigError(
+            f"{parameter} is {value!r}; allowed: {', '.join(allowed)}",
+            f"{parameter}='{usual or allowed[0]}'",
+            parameter=parameter,
+            found=value,
+            allowed=allowed,
+        )

@@ -34,7 +34,8 @@ from topiclake.kafka.client import jvm_client_settings
 ID_HEADER = "topiclake_id"
 
 _SEND_AGAIN = "python -m workbench status, then the same write again: consumers drop what came twice"
-_HEADERS = "array<struct<key:string,value:binary>>"
+#: The type of Kafka's column `headers`.
+HEADERS = "array<struct<key:string,value:binary>>"
 _ORDER, _CONTENT, _KEY = "_topiclake_order", "_topiclake_content", "_topiclake_key"
 #: JSON cuts microseconds off by default, and two records would look the same.
 _EXACT = {
@@ -130,7 +131,7 @@ def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[
     for name, allowed in {
         "value": ("string", "binary"),
         "key": ("string", "binary", None),
-        "headers": (_HEADERS, None),
+        "headers": (HEADERS, None),
     }.items():
         if types.get(name) not in allowed:
             wanted = " or ".join(kind for kind in allowed if kind)
@@ -180,7 +181,8 @@ def _whole(records: DataFrame) -> DataFrame:
     """Return the records with each column that Kafka knows, in the type that it has there."""
     old = F.col("headers") if "headers" in records.columns else F.lit(None)
     others = F.filter(
-        F.coalesce(old.cast(_HEADERS), F.array().cast(_HEADERS)), lambda header: header["key"] != ID_HEADER
+        F.coalesce(old.cast(HEADERS), F.array().cast(HEADERS)),
+        lambda header: header["key"] != ID_HEADER,
     )
     key = F.col("key") if "key" in records.columns else F.lit(None)
     return records.withColumns(
@@ -211,7 +213,7 @@ def _numbered(whole: DataFrame, records: DataFrame, batch: str) -> DataFrame:
 def _sent(records: DataFrame, unique: Column) -> list[Column]:
     name = F.substring(F.sha2(unique, 256), 1, 32)
     header = F.struct(F.lit(ID_HEADER).alias("key"), name.cast("binary").alias("value"))
-    headers = F.concat("headers", F.array(header)).cast(_HEADERS).alias("headers")
+    headers = F.concat("headers", F.array(header)).cast(HEADERS).alias("headers")
     return [*_topic(records), F.col("key"), F.col("value"), headers]
 
 

@@ -13,10 +13,11 @@ from pyspark.sql import types as T
 from pyspark.sql.avro.functions import to_avro
 
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
+from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError, require_choice
 from topiclake.formats.avro import encoding as avro_encoding
 from topiclake.formats.avro.encoding import Encoder
 from topiclake.formats.avro.schema_of_columns import Timestamps, derived_schema
+from topiclake.kafka.writer import HEADERS
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, record_header
 
@@ -25,7 +26,6 @@ TOPIC = "{topic}"
 #: Columns of rows that are no part of the value.
 _OWN = ("topic", "headers")
 _PROBLEM = "_topiclake_problem"
-_HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,8 @@ class AvroRecords:
         )
         problems = [other, *(fit.problem(parts[part]) for part, fit in fits.items())]
         encoded = {part: self._encoded(part, fit.value(parts[part]), topic) for part, fit in fits.items()}
-        headers = F.col("headers").cast(_HEADERS) if "headers" in rows.columns else F.array().cast(_HEADERS)
+        none = F.array().cast(HEADERS)
+        headers = F.coalesce(F.col("headers").cast(HEADERS), none) if "headers" in rows.columns else none
         named = [
             F.struct(F.lit(record_header(part)).alias("key"), self._name(part, topic).alias("value"))
             for part in self.schemas
@@ -158,9 +159,7 @@ class AvroRecords:
             *topics,
             key.alias("key"),
             encoded["value"].alias("value"),
-            F.concat(F.coalesce(headers, F.array().cast(_HEADERS)), F.array(*named).cast(_HEADERS)).alias(
-                "headers"
-            ),
+            F.concat(headers, F.array(*named).cast(HEADERS)).alias("headers"),
             F.coalesce(*problems).alias(_PROBLEM),
             shown.alias("_topiclake_key"),
         )
@@ -242,14 +241,7 @@ def _require_possible(
     columns: Sequence[str], topics: Sequence[str], key: Sequence[str], *, avro_key: bool, schema_in: str
 ) -> None:
     """Check the arguments of `propose_schemas`; raises its ConfigError."""
-    if schema_in not in ("prefix", "header"):
-        raise ConfigError(
-            f"schema_in is {schema_in!r}; allowed: prefix, header",
-            "schema_in='prefix'",
-            parameter="schema_in",
-            found=schema_in,
-            allowed=("prefix", "header"),
-        )
+    require_choice("schema_in", schema_in, ("prefix", "header"))
     if len(topics) != 1 and "topic" not in columns:
         raise ConfigError(
             f"{len(topics)} topics, and no column topic that says where a row goes",

@@ -114,7 +114,7 @@ def create_files_table(
     if not spark.catalog.tableExists(name):
         # Over a folder with partitions Spark would forget the columns' types, and guess them anew each time.
         spark.catalog.createTable(name, path=f"{folder}/_empty", source="parquet", schema=columns)
-        spark.sql(f"ALTER TABLE `{name}` SET LOCATION {_literal(folder)}")
+        spark.sql(f"ALTER TABLE `{name}` SET LOCATION {delta.literal(folder)}")
     elif (_location(spark, name), _types(spark.table(name).schema)) != (_plain(folder), _types(columns)):
         raise ConfigError(
             f"there is a table or view {name} of another folder, or with other columns than {path}",
@@ -142,8 +142,3 @@ def _plain(path: str) -> str:
 
 def _types(columns: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in columns]
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 import topiclake as tl
-from topiclake.errors import ConfigError
+from topiclake.errors import ConfigError, require_choice
 from topiclake_examples.avro_producer import AvroRecord, SchemaIn, at_least, produce, rate_limited, schema_key
 
 GPS_SCHEMA = {
@@ -161,10 +161,7 @@ def publish_tracks(
     """
     number_of_devices = at_least(1, "devices", devices, whole=True)
     rate = at_least(0, "records_per_second", records_per_second)
-    if times not in TIMES:
-        raise ConfigError(
-            f"times is {times!r}", f"one of {', '.join(TIMES)}", parameter="times", found=times, allowed=TIMES
-        )
+    require_choice("times", times, TIMES)
     tracks = read_tracks(Path(file))
     if times == "now":
         tracks = as_of(tracks, time.time_ns() // 1_000_000)

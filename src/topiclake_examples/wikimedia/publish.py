@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import topiclake as tl
-from topiclake.errors import ConfigError
+from topiclake.errors import ConfigError, require_choice
 from topiclake_examples.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
 from topiclake_examples.parameters import moment, whole_number
 from topiclake_examples.wikimedia import event_stream
@@ -88,14 +88,7 @@ def publish_recorded_edits(
         KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """
     pace, number = at_least(0, "speed", speed), whole_number("events", events)
-    if times not in ("recorded", "now"):
-        raise ConfigError(
-            f"times is {times!r}; allowed: recorded, now",
-            "-p times=now",
-            parameter="times",
-            found=times,
-            allowed=("recorded", "now"),
-        )
+    require_choice("times", times, ("recorded", "now"))
     recorded = read_events(Path(file))
     made = multiplied(recorded, number or len(recorded), whole_number("seed", seed))
     if times == "now":

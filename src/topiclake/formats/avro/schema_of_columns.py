@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pyspark.sql import types as T
 
-from topiclake.errors import ConfigError
+from topiclake.errors import ConfigError, require_choice
 
 #: How timestamps are written: as Avro's logical types, or as text in ISO 8601 with the zone UTC.
 Timestamps = Literal["logical", "string"]
@@ -45,14 +45,7 @@ def derived_schema(columns: T.StructType, name: str, *, timestamps: Timestamps =
     Raises:
         ConfigError: A column has a name or a type that Avro has not; names the column.
     """
-    if timestamps not in ("logical", "string"):
-        raise ConfigError(
-            f"timestamps is {timestamps!r}; allowed: logical, string",
-            "timestamps='logical'",
-            parameter="timestamps",
-            found=timestamps,
-            allowed=("logical", "string"),
-        )
+    require_choice("timestamps", timestamps, ("logical", "string"))
     return _record(columns, _legal(name, "the record"), "", timestamps)
 
 
