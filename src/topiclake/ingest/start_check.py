@@ -22,7 +22,7 @@ from topiclake.delta import table_commits
 from topiclake.errors import ConfigError, IngestError
 from topiclake.ingest import resume_table, targets
 from topiclake.ingest.multi_topic import Topics
-from topiclake.ingest.paused_topics import Span, mark_all_resumed, paused_spans
+from topiclake.ingest.paused_topics import Span, mark_resumed, paused_spans
 from topiclake.ingest.resume_table import Resumption, TableContent
 from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
@@ -266,7 +266,7 @@ class StartCheck:
             unsure, spans = by_topic[content.topic].unsure, in_kafka[content.topic]
             resume_table.write_missing(self.spark, self.settings, content, unsure, spans, self.reader)
             if content.paused and self.topics is not None:
-                mark_all_resumed(self.spark, self.topics.ledger, content.topic)
+                mark_resumed(self.spark, self.topics.ledger, content.topic)
         firsts = {topic: content.firsts for topic, content in by_topic.items()}
         ends = {topic: content.ends for topic, content in by_topic.items()}
         resumptions.note_firsts(self.spark, self.target.checkpoint, firsts, ends)
