@@ -203,9 +203,9 @@ def require_no_columns(load, registered):
 
 def test_the_state_has_a_section_of_its_own_and_no_other_keys(load):
     state = load().state
-    assert (state.store, state.partitions, state.memory_mb) == ("rocksdb", None, 256)
-    assert load("state: {store: memory, partitions: 4}").state.partitions == 4
-    for wrong in ("provider: RocksDB", "partitions: 0", "store: leveldb", "memory_mb: 1"):
+    assert (state.partitions, state.memory_mb) == (None, 256)
+    assert load("state: {partitions: 4}").state.partitions == 4
+    for wrong in ("provider: RocksDB", "partitions: 0", "memory_mb: 1"):
         error = refusal(load, f"state: {{{wrong}}}")
         assert error.fields["key"] == f"state.{wrong.split(':')[0]}"
         assert error.fields["reason"] == ("unknown" if wrong.startswith("provider") else "wrong")
