@@ -24,7 +24,10 @@ id, which ends the text and never changes. The fields name the values that the t
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: An error's id at the end of its text.
 _ID = re.compile(r" \[TL-(?:[A-Z]+-)?\d{3}\]")
@@ -170,3 +173,15 @@ def require_choice(parameter: str, value: str, allowed: tuple[str, ...], *, usua
             found=value,
             allowed=allowed,
         )
+
+
+def require_known_columns(parameter: str, names: Iterable[str], columns: list[str]) -> None:
+    """Raise a ConfigError unless all columns that an argument names are columns of the rows."""
+    for name in names:
+        if name not in columns:
+            raise ConfigError(
+                f"{parameter} names {name}, which the rows don't have",
+                f"some of {', '.join(columns)}",
+                parameter=parameter,
+                column=name,
+            )

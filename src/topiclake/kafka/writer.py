@@ -26,7 +26,7 @@ from pyspark.sql.window import Window
 
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, KafkaError
+from topiclake.errors import ConfigError, KafkaError, require_known_columns
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka.client import jvm_client_settings
 
@@ -141,13 +141,7 @@ def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[
                 column=name,
                 found=types.get(name),
             )
-    if missing := [name for name in id_columns if name.split(".")[0] not in types]:
-        raise ConfigError(
-            f"id_columns names {missing[0]}, which the records don't have",
-            f"some of {', '.join(types)}",
-            column=missing[0],
-            parameter="id_columns",
-        )
+    require_known_columns("id_columns", (name.split(".")[0] for name in id_columns), records.columns)
     if (topic is None) == ("topic" not in types):
         how = "nor a column topic" if topic is None else "and a column topic"
         raise ConfigError(

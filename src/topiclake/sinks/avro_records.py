@@ -13,7 +13,13 @@ from pyspark.sql import types as T
 from pyspark.sql.avro.functions import to_avro
 
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError, require_choice
+from topiclake.errors import (
+    ConfigError,
+    EncodeError,
+    SchemaRegistryError,
+    require_choice,
+    require_known_columns,
+)
 from topiclake.formats.avro import encoding as avro_encoding
 from topiclake.formats.avro.encoding import Encoder
 from topiclake.formats.avro.schema_of_columns import Timestamps, derived_schema
@@ -238,7 +244,7 @@ def propose_schemas(
 
 
 def _require_possible(
-    columns: Sequence[str], topics: Sequence[str], key: Sequence[str], *, avro_key: bool, schema_in: str
+    columns: list[str], topics: Sequence[str], key: Sequence[str], *, avro_key: bool, schema_in: str
 ) -> None:
     """Check the arguments of `propose_schemas`; raises its ConfigError."""
     require_choice("schema_in", schema_in, ("prefix", "header"))
@@ -248,13 +254,7 @@ def _require_possible(
             "a column topic, or one topic",
             topics=topics,
         )
-    if missing := [name for name in key if name not in columns]:
-        raise ConfigError(
-            f"key names {missing[0]}, which the rows don't have",
-            f"some of {', '.join(columns)}",
-            parameter="key",
-            column=missing[0],
-        )
+    require_known_columns("key", key, columns)
     if len(key) > 1 and not avro_key:
         raise ConfigError(
             "a key of several columns is Avro",

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
-from topiclake.errors import ConfigError, PlatformError
+from topiclake.errors import ConfigError, PlatformError, require_known_columns
 from topiclake.session import LISTED_ANEW
 from topiclake.sinks import parquet_folder
 from topiclake.sinks.names import require_name
@@ -124,10 +124,10 @@ def create_files_table(
 
 
 def _require_columns(rows: DataFrame, partition_by: Sequence[str]) -> None:
-    missing = [name for name in partition_by if name not in rows.columns]
-    if missing or not 0 < len(partition_by) < len(rows.columns):
-        message = f"names {missing[0]}, which the rows don't have" if missing else f"is {list(partition_by)}"
-        raise ConfigError(f"partition_by {message}", f"some, not all, of {', '.join(rows.columns)}")
+    require_known_columns("partition_by", partition_by, rows.columns)
+    if not 0 < len(partition_by) < len(rows.columns):
+        columns = ", ".join(rows.columns)
+        raise ConfigError(f"partition_by is {list(partition_by)}", f"some, not all, of {columns}")
 
 
 def _location(spark: SparkSession, name: str) -> str:
