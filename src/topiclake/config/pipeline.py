@@ -13,6 +13,8 @@ from topiclake.config.source import SourceSettings, Text, listed
 TOPIC = "{topic}"
 #: What is added to a table's path for its quarantine.
 QUARANTINE = "_quarantine"
+#: What is added to a quarantine's path for the claims of replays.
+REPLAYS = "_replays"
 
 
 def _as_list(value: object) -> object:

@@ -239,11 +239,7 @@ def nullable(rows: DataFrame) -> StructType:
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
     """Set table properties of the table at `path`."""
     pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-    _alter(spark, path, f"SET TBLPROPERTIES ({pairs})")
-
-
-def _alter(spark: SparkSession, path: str, change: str) -> None:
-    spark.sql(f"ALTER TABLE delta.{quoted(path)} {change}")
+    spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({pairs})")
 
 
 def quoted(name: str) -> str:

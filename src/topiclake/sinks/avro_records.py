@@ -226,7 +226,8 @@ def propose_schemas(
         "value": derived_schema(value, name, timestamps=timestamps) if schema is None else _parsed(schema)
     }
     if avro_key:
-        schemas["key"] = derived_schema(_key_type(columns, key), f"{name}Key", timestamps=timestamps)
+        of_key = T.StructType([columns[column] for column in key])
+        schemas["key"] = derived_schema(of_key, f"{name}Key", timestamps=timestamps)
     for part, tree in schemas.items():
         _fits(columns, part, tuple(key), tree)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
@@ -266,10 +267,6 @@ def _require_possible(
 
 def _values(columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in _OWN]
-
-
-def _key_type(columns: T.StructType, key: Sequence[str]) -> T.StructType:
-    return T.StructType([columns[name] for name in key])
 
 
 def _fits(columns: T.StructType, part: Part, key: Sequence[str], schema: Any) -> Encoder:  # noqa: ANN401

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from topiclake.formats.codec import Codecs, SchemaVersion
 from topiclake.schema_registry.wire_format import Part, SchemaKey
@@ -49,7 +48,10 @@ def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> Fi
     """
     decisions = schema_decisions.read(spark, table)
     known = {part: _known(topic, decisions, part) for part in topic.subjects}
-    united = topic.unite(known, lambda part: partial(_refusal, spark, topic, part))
+    # There is no table that must take the columns.
+    united = topic.unite(
+        known, lambda part: partial(topic.refusal, spark, part=part, of_columns=lambda columns: None)
+    )
     topic.require_usable(united)
     return FixedSchemas(united, decisions, table)
 
@@ -60,14 +62,6 @@ def _known(topic: TopicSchemas, decisions: Decisions, part: Part) -> dict[Schema
     schemas, _, _ = topic.registry.by_ids(wanted)
     unknown = decisions.unknown.get(part, ())
     return {key: version for key, version in (known | schemas).items() if key not in unknown}
-
-
-def _refusal(spark: SparkSession, topic: TopicSchemas, part: Part, reader: str) -> str | None:
-    return topic.refusal(spark, reader, part, _any_columns)
-
-
-def _any_columns(_: StructType) -> None:
-    """Refuse no columns: there is no table that must take them."""
 
 
 def valid_rows(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) -> DataFrame:
