@@ -15,8 +15,9 @@ Text = Annotated[str, Field(min_length=1)]
 class LineageSettings(Section):
     """A file, or a server that takes OpenLineage's events, such as Marquez."""
 
-    #: On a local disk: an event is a line of JSON; several pipelines may share it.
+    #: On a local disk: an event is a line of JSON; several pipelines may share it. Use it without a server.
     file: Path | None = None
+    #: The address of a server; it or `file` is set.
     url: Annotated[str, Field(pattern=r"^https?://")] | None = None
     #: The path of the server's API. Set it for a server other than Marquez, such as DataHub.
     endpoint: Text = "api/v1/lineage"

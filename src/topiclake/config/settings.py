@@ -47,6 +47,7 @@ class Settings(Section):
     schema_registry: SchemaRegistrySettings
     storage: StorageSettings
     pipeline: PipelineSettings
+    #: For streams with windows, joins and counts.
     state: StateSettings = Field(default_factory=StateSettings)
     #: Needed by sinks that write to a database.
     database: DatabaseSettings | None = None

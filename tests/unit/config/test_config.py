@@ -1,3 +1,4 @@
+import ast
 import json
 from pathlib import Path
 
@@ -623,3 +624,20 @@ def test_the_projects_environments_load(monkeypatch, env):
     settings = load_settings("gps", {"env": env}, conf=PROJECT / "conf")
     assert settings.kafka.is_sasl is (env == "azure")
     assert settings.kafka.consumer["max.poll.records"] == 20000
+
+
+def undescribed(source):
+    """Return the options with a default that have no comment of their own."""
+    lines = source.split("\n")
+    classes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    fields = [node for of in classes for node in of.body if isinstance(node, ast.AnnAssign) and node.value]
+    bare = [field for field in fields if not lines[field.lineno - 2].lstrip().startswith("#: ")]
+    return {ast.unparse(field.target) for field in bare}
+
+
+def test_each_option_says_when_to_change_it():
+    files = sorted((PROJECT / "src" / "topiclake" / "config").glob("*.py"))
+    assert undescribed("class A:\n    #: Set it.\n    a: int = 1\n    b: int = 2\n") == {"b"}
+    # The comments above the options of which these are halves are for both.
+    halves = {"password", "secret_key", "max_trigger_delay"}
+    assert set().union(*(undescribed(file.read_text("utf-8")) for file in files)) <= halves
