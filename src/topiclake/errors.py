@@ -163,7 +163,7 @@ def require_choice(parameter: str, value: str, allowed: tuple[str, ...], *, usua
         parameter: The argument's name.
         value: What the caller gave.
         allowed: The words.
-        usual: The one to try; by default the first.
+        usual: The word to try; by default the first.
     """
     if value not in allowed:
         raise ConfigError(
