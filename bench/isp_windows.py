@@ -36,16 +36,12 @@ from topiclake_examples.isp import hits_per_window, publish_hits
 
 TOPIC, WARM_UP = "isp-hits", "isp-hits-warm-up"
 WARM_UP_RECORDS, ROWS = 200_000, 1_000_000
-#: What keeps the state, beside the article.
-SIDES = {"article": "", "topiclake": "rocksdb", "topiclake, memory": "memory"}
+SIDES = ("article", "topiclake")
 
 
-def load(topic: str, **state: str) -> Settings:
-    """Return the configuration of the hits, for another topic or state."""
-    settings = load_settings(
-        "isp", {"topic": topic, "max_offsets_per_trigger": str(ROWS)}, conf=PROJECT / "conf"
-    )
-    return settings.model_copy(update={"state": settings.state.model_copy(update=state)})
+def load(topic: str) -> Settings:
+    """Return the configuration of the hits, for another topic."""
+    return load_settings("isp", {"topic": topic, "max_offsets_per_trigger": str(ROWS)}, conf=PROJECT / "conf")
 
 
 def article(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -70,7 +66,7 @@ def drain(spark: SparkSession, side: str, topic: str, folder: Path) -> Streaming
     if side == "article":
         counts = article(spark, load(topic))
     else:
-        settings = load(topic, store=SIDES[side])
+        settings = load(topic)
         tl.set_state(spark, settings)
         counts = hits_per_window(tl.read_values(spark, settings))
     stream = counts.writeStream.format("memory").queryName("counts").outputMode("complete")
@@ -139,7 +135,7 @@ def verify(results: dict[str, list[dict[str, Any]]], records: int) -> None:
 @click.command()
 @click.option("--records", default=5_000_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-@click.option("--side", type=click.Choice(list(SIDES)), help="One side only, in this process.")
+@click.option("--side", type=click.Choice(SIDES), help="One side only, in this process.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Checkpoints of that side.")
 def main(records: int, rounds: int, side: str | None, folder: Path | None) -> None:
     """Run the rounds on a broker of their own."""
@@ -154,7 +150,7 @@ def main(records: int, rounds: int, side: str | None, folder: Path | None) -> No
         spark.stop()
         number = iter(range(1000))
         results = in_rounds(
-            list(SIDES),
+            SIDES,
             rounds,
             lambda one: own_process(one, home / f"{next(number)}"),
             lambda one: f"{records / one['seconds']:>12,.0f} rows/s, CPU {one['cpu_seconds']:.1f} s",

@@ -30,7 +30,7 @@ from topiclake.formats.avro.schema_of_columns import derived_schema
 from topiclake.formats.codec import Codecs
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.formats.protobuf.schema import compiled
-from topiclake.formats.registered import AVRO, Format, JsonSchemaFormat, ProtobufFormat
+from topiclake.formats.registered import AVRO, JSON_SCHEMA, Format, protobuf
 from topiclake.schema_registry.answers import RegisteredSchema
 from topiclake.schema_registry.wire_format import header
 from topiclake.session import local_session
@@ -132,13 +132,13 @@ def decoders(schemas: dict[str, str]) -> dict[str, Callable[[DataFrame], DataFra
     """Return what decodes each format."""
     formats: dict[str, tuple[str, Format]] = {
         "avro": ("AVRO", AVRO),
-        "json_schema": ("JSON", JsonSchemaFormat()),
-        "protobuf": ("PROTOBUF", ProtobufFormat()),
+        "json_schema": ("JSON", JSON_SCHEMA),
+        "protobuf": ("PROTOBUF", protobuf(())),
     }
 
     def registered(kind: str) -> Callable[[DataFrame], DataFrame]:
         schema_type, of = formats[kind]
-        codec = of.codec({1: RegisteredSchema(1, schema_type, schemas[kind])}, lambda _: None)
+        codec = of.codec({1: RegisteredSchema(1, schema_type, schemas[kind])}, lambda _: None, None)
         return lambda records: fixed_schemas.valid_rows(
             records, FixedSchemas(Codecs(codec)), LAYOUT, "PERMISSIVE"
         )

@@ -24,7 +24,10 @@ id, which ends the text and never changes. The fields name the values that the t
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: An error's id at the end of its text.
 _ID = re.compile(r" \[TL-(?:[A-Z]+-)?\d{3}\]")
@@ -151,3 +154,34 @@ class NewSchemaError(IngestError):
     """
 
     id: ClassVar[str] = "TL-INGEST-002"
+
+
+def require_choice(parameter: str, value: str, allowed: tuple[str, ...], *, usual: str | None = None) -> None:
+    """Raise a ConfigError unless an argument is one of the words that are allowed.
+
+    Args:
+        parameter: The argument's name.
+        value: What the caller gave.
+        allowed: The words.
+        usual: The word to try; by default the first.
+    """
+    if value not in allowed:
+        raise ConfigError(
+            f"{parameter} is {value!r}; allowed: {', '.join(allowed)}",
+            f"{parameter}='{usual or allowed[0]}'",
+            parameter=parameter,
+            found=value,
+            allowed=allowed,
+        )
+
+
+def require_known_columns(parameter: str, names: Iterable[str], columns: list[str]) -> None:
+    """Raise a ConfigError unless all columns that an argument names are columns of the rows."""
+    for name in names:
+        if name not in columns:
+            raise ConfigError(
+                f"{parameter} names {name}, which the rows don't have",
+                f"some of {', '.join(columns)}",
+                parameter=parameter,
+                column=name,
+            )

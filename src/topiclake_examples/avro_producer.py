@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, TypeVar
-from uuid import UUID, uuid4
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import fastavro
 from confluent_kafka import KafkaException, Producer
@@ -21,8 +21,6 @@ from topiclake.errors import ConfigError, KafkaError
 
 #: The header by which `tl.drop_duplicates` knows a record that was sent twice.
 ID_HEADER = "topiclake_id"
-#: Where a record names its schema: its id in front of the value, or its GUID in a header.
-SchemaIn = Literal["prefix", "header"]
 
 Item = TypeVar("Item")
 
@@ -74,20 +72,11 @@ def rate_limited(items: Iterable[Item], per_second: float) -> Iterator[Item]:
         yield item
 
 
-def schema_key(registry: tl.SchemaRegistry, subject: str, schema_id: int, schema_in: SchemaIn) -> int | str:
-    """Return what names a subject's newest schema: its id, or its GUID where that goes into a header.
-
-    Raises:
-        SchemaRegistryError: The registry has no GUIDs.
-    """
-    return schema_id if schema_in == "prefix" else registry.latest_guid(subject)
-
-
 def produce(
     settings: tl.Settings,
     topic: str,
     schema: Mapping[str, Any],
-    key: int | str,
+    schema_id: int,
     records: Iterable[AvroRecord],
 ) -> int:
     """Send records, and return how many were acknowledged.
@@ -96,7 +85,7 @@ def produce(
         settings: The broker.
         topic: Where to.
         schema: The Avro schema of values.
-        key: What names it: an id goes in front of each value, a GUID into a header.
+        schema_id: Of the schema; it goes in front of each value.
         records: What to send. What was taken of them is sent also when they raise.
 
     Raises:
@@ -113,10 +102,13 @@ def produce(
         for record in records:
             payload = io.BytesIO()
             fastavro.schemaless_writer(payload, avro_schema, record.value)
-            message = {"key": record.key} | _message(key, payload.getvalue())
-            # What librdkafka repeats it numbers by itself. This is for what is sent anew.
+            # What librdkafka repeats it numbers by itself. This is for records that are sent again.
             record_id = sha256(f"{topic}/{record.id or f'{call}/{sent}'}".encode()).hexdigest()[:32]
-            message["headers"] = [*message.get("headers", []), (ID_HEADER, record_id.encode())]
+            message = {
+                "key": record.key,
+                "value": struct.pack(">xI", schema_id & 0xFFFFFFFF) + payload.getvalue(),
+                "headers": [(ID_HEADER, record_id.encode())],
+            }
             _send(producer, topic, message, failures)
             sent += 1
     finally:
@@ -132,12 +124,6 @@ def produce(
             detail=reason,
         )
     return sent
-
-
-def _message(schema: int | str, payload: bytes) -> dict[str, Any]:
-    if isinstance(schema, int):
-        return {"value": struct.pack(">xI", schema & 0xFFFFFFFF) + payload}
-    return {"value": payload, "headers": [("__value_schema_id", b"\x01" + UUID(schema).bytes)]}
 
 
 def _send(producer: Producer, topic: str, message: Mapping[str, Any], failures: list[ClientError]) -> None:

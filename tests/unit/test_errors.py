@@ -127,3 +127,21 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():
 def test_one_except_catches_every_error():
     with pytest.raises(TopiclakeError):
         raise SubjectNotFoundError("subject gps-value is missing")
+
+
+def test_a_word_that_is_not_allowed_is_named_with_those_that_are():
+    errors.require_choice("mode", "merge", ("append", "merge"))
+    with pytest.raises(
+        ConfigError, match="mode is 'upsert'; allowed: append, merge; try: mode='merge'"
+    ) as raised:
+        errors.require_choice("mode", "upsert", ("append", "merge"), usual="merge")
+    assert raised.value.fields == {"parameter": "mode", "found": "upsert", "allowed": ("append", "merge")}
+
+
+def test_a_column_that_the_rows_lack_is_named_with_those_that_they_have():
+    errors.require_known_columns("keys", ["b"], ["a", "b"])
+    with pytest.raises(
+        ConfigError, match="keys names c, which the rows don't have; try: some of a, b"
+    ) as raised:
+        errors.require_known_columns("keys", ["b", "c"], ["a", "b"])
+    assert raised.value.fields == {"parameter": "keys", "column": "c"}

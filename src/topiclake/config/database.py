@@ -34,13 +34,16 @@ class DatabaseSettings(Section):
     url: Annotated[str, AfterValidator(_check_url)]
     username: SecretReference
     password: SecretReference
-    #: Whether the connection is encrypted, and the server's certificate and name are checked.
+    #: Whether the connection is encrypted, and the server's certificate and name are checked. Only a database
+    #: on this machine needs no TLS.
     tls: bool = True
-    #: A PEM file with the authorities to trust, where the system's own do not do.
+    #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
-    #: Connections that one process holds at most, all its queries together.
+    #: The most connections of one process. Raise it when more queries than that write at the same time; lower
+    #: it to the limit that the database allows the user.
     pool_size: Annotated[int, Field(ge=1, le=100)] = 5
-    #: How long a micro-batch waits for a database that is away, or a lock, before the query fails.
+    #: How long a micro-batch waits for a database that is unavailable, or for a lock, before the query fails.
+    #: Raise it to survive longer outages.
     retry_seconds: Annotated[float, Field(ge=0)] = 300
 
     @property

@@ -112,16 +112,22 @@ ConsumerSettings = Annotated[
 class KafkaSettings(Section):
     """How to reach the broker."""
 
+    #: Host and port of one broker or several, with commas between them.
     bootstrap_servers: Text
+    #: The protocol of the broker's listener. Use SASL_SSL or SSL outside of a trusted network.
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    #: The mechanism that the broker has the login for; only SASL protocols use it.
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    #: The login; only SASL protocols use it.
     username: SecretReference | None = None
     password: SecretReference | None = None
-    #: A PEM file with the authorities to trust, where the system's own do not do.
+    #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
-    #: What the names of Spark's consumer groups begin with, where the broker allows groups by their prefix.
+    #: What the names of Spark's consumer groups begin with. Set it when the broker allows groups by prefix
+    #: only.
     group_id_prefix: Text | None = None
-    #: Consumer settings as Kafka names them, without the prefix `kafka.`.
+    #: Consumer settings as Kafka names them, without the prefix `kafka.`. The defaults of `conf/base.yaml`
+    #: are measured. Change them for larger records, slow networks, or `isolation.level`.
     consumer: ConsumerSettings = Field(default_factory=dict)
 
     @property

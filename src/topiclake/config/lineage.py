@@ -15,16 +15,17 @@ Text = Annotated[str, Field(min_length=1)]
 class LineageSettings(Section):
     """A file, or a server that takes OpenLineage's events, such as Marquez."""
 
-    #: On a local disk: an event is a line of JSON; several pipelines may share it.
+    #: On a local disk: an event is a line of JSON; several pipelines may share it. Use it without a server.
     file: Path | None = None
+    #: The address of a server; it or `file` is set.
     url: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    #: Where the server takes events, below its address.
+    #: The path of the server's API. Set it for a server other than Marquez, such as DataHub.
     endpoint: Text = "api/v1/lineage"
-    #: Sent as a bearer token.
+    #: Sent as a bearer token. Set it when the server asks for one.
     api_key: SecretReference | None = None
-    #: A PEM file with the authorities to trust, where the system's own do not do.
+    #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
-    #: OpenLineage's namespace of the jobs.
+    #: OpenLineage's namespace of the jobs. Set one for each environment that shares a server.
     namespace: Text = "topiclake"
 
     @model_validator(mode="after")

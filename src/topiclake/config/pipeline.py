@@ -13,6 +13,8 @@ from topiclake.config.source import SourceSettings, Text, listed
 TOPIC = "{topic}"
 #: What is added to a table's path for its quarantine.
 QUARANTINE = "_quarantine"
+#: What is added to a quarantine's path for the claims of replays.
+REPLAYS = "_replays"
 
 
 def _as_list(value: object) -> object:
@@ -32,7 +34,11 @@ Trigger = Annotated[str, AfterValidator(_check_trigger)]
 class PipelineSettings(SourceSettings):
     """One topic into one table, or several, each into its own."""
 
+    #: PERMISSIVE puts bad records into the quarantine. FAILFAST ends the query at the first one; use it when
+    #: no record may be missing from the table.
     mode: Literal["PERMISSIVE", "FAILFAST"] = "PERMISSIVE"
+    #: `availableNow` reads what Kafka holds and ends. Use an interval such as `10 seconds` for a query that
+    #: runs all the time.
     trigger: Trigger = "availableNow"
     view: Annotated[str, Field(pattern=r"^\w+$")]
     table_path: Text
@@ -51,38 +57,46 @@ class PipelineSettings(SourceSettings):
     deserializer: Annotated[str, Field(pattern=r"^[\w.]+:\w+$|^[\w.$]+$")] | None = None
     #: What such a class is configured with, as a consumer's properties; no secrets, it stands in plans.
     deserializer_config: dict[str, str] = Field(default_factory=dict)
-    #: Spark's pattern for TIMESTAMP fields of JSON values; else ISO 8601.
+    #: Spark's pattern for TIMESTAMP fields of JSON values. Set it when they are not ISO 8601.
     timestamp_format: Text | None = None
-    #: Where the schemas' subjects get their names from, as Confluent's serializers have it.
+    #: How the producer's serializer names subjects (`subject.name.strategy` of Confluent's).
     subject_strategy: Literal["topic_name", "record_name", "topic_record_name"] = "topic_name"
     #: Full names of the records in the topic, for the strategies that name subjects by them; a record that is
     #: not listed is looked up by its schema id. Of protobuf: the messages that values may be.
     record_names: Annotated[tuple[Text, ...], BeforeValidator(_as_list)] = ()
-    #: How values tell their schema: `confluent` (an id in front or in a header), or `plain`: they don't.
+    #: How values name their schema: `confluent` (an id in front or in a header), or `plain`: they do not. Use
+    #: `plain` for producers without a registry's serializer.
     avro_form: Literal["confluent", "plain"] = "confluent"
     #: Versions of the subject that plain values may have; empty: all. A value is of the newest that it fits.
+    #: List them when old versions are no longer written, because each further version costs another trial.
     plain_versions: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_as_list)] = ()
-    #: Whether a column becomes wider (INT to BIGINT) for a version that needs it. Readers that do not know
-    #: Delta's type widening cannot read the table after that. Without it such a version does not fit.
+    #: Whether a column becomes wider (INT to BIGINT) for a version that needs it; else such a version does
+    #: not fit. Set it when all readers of the table know Delta's type widening: others cannot read it any
+    #: more.
     type_widening: bool = False
-    #: Whether keys are Avro and decoded too, into the column `_key`.
+    #: Whether keys are Avro and decoded too, into the column `_key`. Set it when keys hold more than values.
     decode_key: bool = False
-    #: Whether rows carry `_headers ARRAY<STRUCT<key STRING, value BINARY>>`.
+    #: Whether rows have `_headers ARRAY<STRUCT<key STRING, value BINARY>>`. Set it when producers put
+    #: information there.
     headers_column: bool = False
-    #: Whether rows carry `_kafka`; without it nothing can be audited.
+    #: Whether rows have `_kafka`. Without it nothing can be audited; only a table with fixed columns wants
+    #: that.
     kafka_column: bool = True
     #: Fields of `_kafka`; each further one costs about a tenth of the throughput. Several pipelines that
     #: share a table need `topic` for an audit.
     kafka_fields: Annotated[
         tuple[Literal["partition", "offset", "topic", "timestamp"], ...], BeforeValidator(_as_list)
     ] = ("partition", "offset")
-    #: Whether records that wait in quarantine for a schema go to the table once the registry knows it.
+    #: Whether records that wait in quarantine for a schema go to the table once the registry knows it. Set it
+    #: to false when a person decides about each replay.
     automatic_replay: bool = True
-    #: What becomes of a record without a value.
+    #: What happens to a record without a value. Use `skip` for a compacted topic, where it deletes a key.
     tombstones: Literal["quarantine", "skip"] = "quarantine"
-    #: A consumer group whose offsets are committed behind each micro-batch, for Kafka's own tools.
+    #: A consumer group whose offsets are committed after each micro-batch. Set it when Kafka's own tools show
+    #: or alert on the lag.
     consumer_group: Text | None = None
-    #: Table properties of Delta and Parquet, set when the table is created.
+    #: Table properties of Delta and Parquet, set when the table is created: retention, clustering,
+    #: compression.
     table_properties: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")

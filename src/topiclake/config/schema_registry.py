@@ -14,11 +14,14 @@ class SchemaRegistrySettings(Section):
     """How to reach the schema registry."""
 
     url: Annotated[str, Field(pattern=r"^https?://")]
+    #: The login of basic auth. Set it when the registry asks for one.
     username: SecretReference | None = None
     password: SecretReference | None = None
+    #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
-    #: How long a micro-batch waits for a registry that gives no answer, before the query fails.
+    #: How long a micro-batch waits for a registry that does not answer, before the query fails. Raise it to
+    #: survive longer outages; lower it when a scheduler restarts the job anyway.
     retry_seconds: Annotated[float, Field(ge=0)] = 300
     #: How long a micro-batch asks again for an id that the registry does not know, before its records go to
-    #: quarantine: a follower of the registry may lag.
+    #: quarantine. Raise it when a follower of the registry lags for longer.
     new_id_seconds: Annotated[float, Field(ge=0)] = 10

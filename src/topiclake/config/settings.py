@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import uuid4
 
 from pydantic import Field
@@ -22,11 +22,11 @@ from topiclake.errors import ConfigError
 class StateSettings(Section):
     """How streams with windows, joins and counts keep their state; see `topiclake.set_state`."""
 
-    #: `rocksdb`: on the executors' disks, with little memory; `memory`: in the JVM's heap.
-    store: Literal["rocksdb", "memory"] = "rocksdb"
-    #: Partitions of the state, fixed when a checkpoint begins. None: Spark's own setting.
+    #: Partitions of the state, fixed when a checkpoint begins. None: Spark's own setting. Set it to the
+    #: number of cores of a small cluster, because each partition is a task and files of each batch.
     partitions: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    #: What RocksDB may take of an executor's memory beside the JVM, in MB.
+    #: What RocksDB may use of an executor's memory in addition to the JVM, in MB. Raise it when the state is
+    #: larger and batches read it from disk.
     memory_mb: Annotated[int, Field(ge=16)] = 256
 
 
@@ -47,12 +47,13 @@ class Settings(Section):
     schema_registry: SchemaRegistrySettings
     storage: StorageSettings
     pipeline: PipelineSettings
+    #: For streams with windows, joins and counts.
     state: StateSettings = Field(default_factory=StateSettings)
-    #: For sinks that write to a database.
+    #: Needed by sinks that write to a database.
     database: DatabaseSettings | None = None
-    #: For notices, which otherwise stand in the log alone.
+    #: Set it to send notices to people; without it they are in the log alone.
     webhook: WebhookSettings | None = None
-    #: Where each micro-batch of an ingest is told as an OpenLineage event.
+    #: Set it when a catalog collects OpenLineage events; each micro-batch of an ingest sends one.
     lineage: LineageSettings | None = None
     #: Names this run in the tables' histories.
     run_id: str = Field(default_factory=lambda: uuid4().hex)

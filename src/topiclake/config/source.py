@@ -159,27 +159,32 @@ class SourceSettings(Section):
     topic: Text
     #: A regular expression: the topics whose whole names match it, also new ones, instead of `topic`.
     topic_pattern: Annotated[str, AfterValidator(_check_pattern)] | None = None
-    #: Only these partitions, topic by topic; `topic` names the same topics, or nothing.
+    #: Only these partitions, topic by topic; `topic` names the same topics, or nothing. Use it to divide a
+    #: topic among several queries.
     assign: Annotated[
         dict[str, tuple[int, ...]] | None, BeforeValidator(_parse_assign), AfterValidator(_check_assign)
     ] = None
-    #: Where a new checkpoint begins, and each batch read.
+    #: Where a new checkpoint begins, and each batch read. Use `latest`, offsets or a time to leave out
+    #: history.
     starting_offsets: Annotated[Offsets, PlainValidator(_starts)] = "earliest"
-    #: Where a partition begins that holds nothing so new: at its end, since what is new is still to come; or
-    #: `error` ends the query.
+    #: Where a partition begins that has no record since the time in `starting_offsets`: at its end. Use
+    #: `error` to fail there, when each partition must have newer records.
     starting_offsets_by_timestamp_strategy: Literal["latest", "error"] = "latest"
-    #: Where a batch read ends, exclusive; a stream has no end.
+    #: Where a batch read ends, exclusive; a stream has no end. Set it to read the same range again.
     ending_offsets: Annotated[Offsets, PlainValidator(_ends)] = "latest"
-    #: Whether a query ends when Kafka lost records that it has not read; else it goes on behind them, and
-    #: `lost_offsets` lists them.
+    #: Whether a query ends when Kafka lost records that it has not read. Set it to false to continue after
+    #: them; `lost_offsets` lists them.
     fail_on_data_loss: bool = True
-    #: Whether a topic that does not exist yet is waited for by a stream; else its start is refused.
+    #: Whether a stream waits for a topic that does not exist yet; else its start is refused. Set it when the
+    #: producer creates the topic later.
     wait_for_topic: bool = False
+    #: The most records of a micro-batch. Set it when a backlog would make a batch that is too large.
     max_offsets_per_trigger: Positive | None = None
-    #: A micro-batch waits for so many records, but not longer than `max_trigger_delay` (Spark: 15 minutes).
+    #: The fewest records of a micro-batch. Set it for fewer and larger files. A batch waits for them, but not
+    #: longer than `max_trigger_delay` (Spark: 15 minutes).
     min_offsets_per_trigger: Positive | None = None
     max_trigger_delay: Annotated[str, AfterValidator(_check_delay)] | None = None
-    #: At least so many Spark tasks read, where there are fewer Kafka partitions.
+    #: The fewest Spark tasks that read. Set it when the cluster has more cores than the topic has partitions.
     min_partitions: Positive | None = None
 
     @model_validator(mode="before")

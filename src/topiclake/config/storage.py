@@ -85,11 +85,11 @@ class StorageSettings(Section):
     source: Annotated[str, AfterValidator(_check_source)]
     mount_point: Annotated[str, Field(pattern=r"^/mnt/[\w.-]+$")]
     #: Whether `dbutils.fs.mount` is used. Without it, and for a volume, paths below the mount point stand for
-    #: paths below the source.
+    #: paths below the source. Set it to false where mounts are not allowed, as on serverless compute.
     mounted: bool = True
     #: wasbs, abfss: the shared access signature of the container.
     sas_token: SecretReference | None = None
-    #: It is warned about so long before the token ends.
+    #: A warning is logged when the token ends in fewer hours. Set it below the lifetime of your tokens.
     expiry_warning_hours: Annotated[float, Field(ge=0)] = 12
     #: wasbs, abfss: the key of the storage account.
     account_key: SecretReference | None = None
@@ -100,10 +100,12 @@ class StorageSettings(Section):
     secret_key: SecretReference | None = None
     #: s3a: of temporary keys.
     session_token: SecretReference | None = None
-    #: s3a: another service than Amazon's.
+    #: s3a: the address of a service other than Amazon's.
     endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    #: s3a: of the bucket. Set it when the machine's own region is another one.
     region: Annotated[str, Field(min_length=1)] | None = None
-    #: s3a: `<endpoint>/<bucket>` instead of `<bucket>.<endpoint>`.
+    #: s3a: `<endpoint>/<bucket>` instead of `<bucket>.<endpoint>`. Set it when the service has no DNS name
+    #: for each bucket.
     path_style_access: bool = False
 
     @property

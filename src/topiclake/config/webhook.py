@@ -15,7 +15,8 @@ class WebhookSettings(Section):
 
     #: A secret as a whole: whoever knows such an address can write to it.
     url: SecretReference
-    #: A PEM file with the authorities to trust, where the system's own do not do.
+    #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
-    #: How long a micro-batch waits for an address that does not take a notice, before the query fails.
+    #: How long a micro-batch waits for an address that does not accept a notice, before the query fails.
+    #: Lower it when batches must not wait for a chat.
     retry_seconds: Annotated[float, Field(ge=0)] = 60

@@ -238,12 +238,8 @@ def nullable(rows: DataFrame) -> StructType:
 
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
     """Set table properties of the table at `path`."""
-    pairs = ", ".join(f"{_literal(name)} = {_literal(value)}" for name, value in properties.items())
-    _alter(spark, path, f"SET TBLPROPERTIES ({pairs})")
-
-
-def _alter(spark: SparkSession, path: str, change: str) -> None:
-    spark.sql(f"ALTER TABLE delta.{quoted(path)} {change}")
+    pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+    spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({pairs})")
 
 
 def quoted(name: str) -> str:
@@ -251,7 +247,7 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Return a text as SQL takes it whatever it holds."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -121,9 +121,9 @@ class Codec(ABC):
         return cls(reader and json.dumps(reader), writers, refused)
 
     @property
-    @abstractmethod
     def is_row(self) -> bool:
         """Whether it decodes values whose fields are columns; else it is one column `value`."""
+        return self.reader is not None
 
     @abstractmethod
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:

@@ -129,12 +129,10 @@ def held_back(end: Offsets, waiting: Offsets) -> Offsets:
 
 def _waiting(batch: CommittedBatch, ledger: str) -> Offsets:
     """Return the first offset that each partition of a paused topic has missed."""
-    firsts: Offsets = {}
-    for topic, rows in paused_topics.paused(batch.spark, ledger).items():
-        for row in rows:
-            known = firsts.setdefault(topic, {})
-            known[row["partition"]] = min(row["first"], known.get(row["partition"], row["first"]))
-    return firsts
+    return {
+        topic: {partition: first for partition, (first, _) in paused_topics.spans_of(rows).items()}
+        for topic, rows in paused_topics.paused(batch.spark, ledger).items()
+    }
 
 
 class _NotYetError(KafkaError):

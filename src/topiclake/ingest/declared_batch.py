@@ -24,12 +24,12 @@ from topiclake.ingest.targets import Target, report_earlier_counts, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK
 from topiclake.sources.declared_rows import (
-    REASONS,
-    _detail,
-    _never_rejected,
+    DECLARED_REASONS,
     decode,
+    detail,
     fail_on_bad_record,
     is_rejected,
+    never_rejected,
     valid_rows,
 )
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
@@ -118,7 +118,7 @@ def _write(batch: _Batch) -> None:
     if target.mode == "FAILFAST":
         decoded = fail_on_bad_record(decoded, batch.values, layout)
     # Above what decodes: Spark pushes no filter below what is counted.
-    counts = [F.count_if(F.col("reason") == reason).alias(reason) for reason in (OK, *REASONS)]
+    counts = [F.count_if(F.col("reason") == reason).alias(reason) for reason in (OK, *DECLARED_REASONS)]
     counted = decoded.observe(observed, F.count_if(is_rejected(layout)).alias("rejected"), *counts)
     batch.append(
         valid_rows(counted, layout, state.snapshot),
@@ -146,8 +146,8 @@ def _write(batch: _Batch) -> None:
         write_rejected(batch, batch.values, decoded)
         reasons = {
             reason: metrics[reason]
-            for reason in REASONS
-            if metrics[reason] and reason not in _never_rejected(layout)
+            for reason in DECLARED_REASONS
+            if metrics[reason] and reason not in never_rejected(layout)
         }
         batch.report(TableCount(target.quarantine, metrics["rejected"], reasons, batch.writer))
     state.has_written = True
@@ -185,7 +185,7 @@ def write_rejected(batch: Batch, values: DeclaredFormat, decoded: DataFrame) -> 
     bad = rejected.select(
         *kafka_source.RECORD_COLUMNS,
         "reason",
-        _detail(rejected, values).alias("detail"),
+        detail(rejected, values).alias("detail"),
         F.lit(None).alias("schema_id"),
     )
     rows = quarantine_rows.quarantine_rows(bad, pipeline=batch.target.pipeline, batch_id=batch.number)

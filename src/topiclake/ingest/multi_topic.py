@@ -33,7 +33,7 @@ from topiclake.errors import (
     SubjectNotFoundError,
 )
 from topiclake.ingest import registered_batch, targets
-from topiclake.ingest.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused
+from topiclake.ingest.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused, spans_of
 from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
@@ -248,7 +248,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
         registered_batch.require_ready(target, spark)
         while missed:
             number, ranges = next_range(spark, topics.ledger, topic, missed)
-            offsets = {topic: _spans(ranges)}
+            offsets = {topic: spans_of(ranges)}
             if offsets := _still_held(topics, offsets):
                 records = kafka_source.read_range(
                     spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
@@ -267,15 +267,6 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
         return False
     _LOG.warning("topic %s continues", topic)
     return True
-
-
-def _spans(ranges: list[Row]) -> dict[int, Span]:
-    """Return the first offset of each partition, and the one after its last."""
-    by_partition: dict[int, Span] = {}
-    for row in ranges:
-        first, after = by_partition.get(row["partition"], (row["first"], 0))
-        by_partition[row["partition"]] = min(row["first"], first), max(row["last"] + 1, after)
-    return by_partition
 
 
 def _still_held(topics: Topics, offsets: Ranges) -> Ranges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 
 from delta.tables import DeltaTable
@@ -55,18 +56,21 @@ def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
     return by_topic
 
 
+def spans_of(rows: Iterable[Row]) -> dict[int, Span]:
+    """Return by partition the first offset of the ranges of a topic, and the one after their last."""
+    by_partition: dict[int, Span] = {}
+    for row in rows:
+        first, after = by_partition.get(row["partition"], (row["first"], 0))
+        by_partition[row["partition"]] = min(row["first"], first), max(row["last"] + 1, after)
+    return by_partition
+
+
 def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list[Span]]:
     """Return the ranges that a paused topic waits for, by partition: `(first, after)`."""
     by_partition: dict[int, list[Span]] = {}
     for row in paused(spark, ledger).get(topic, []):
         by_partition.setdefault(row["partition"], []).append((row["first"], row["last"] + 1))
     return by_partition
-
-
-def mark_all_resumed(spark: SparkSession, ledger: str, topic: str) -> None:
-    """Note that all ranges of a topic are written."""
-    waits = (F.col("topic") == topic) & F.col("resumed_at").isNull()
-    DeltaTable.forPath(spark, ledger).update(waits, {"resumed_at": F.current_timestamp()})
 
 
 def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) -> tuple[int, list[Row]]:
@@ -85,8 +89,9 @@ def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) 
     return number, [row for row in missed if row["batch_id"] <= number]
 
 
-def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int) -> None:
-    """Note that the range which is written as batch `number` is written, or that batch itself."""
-    as_batch = F.coalesce("resumed_as", "batch_id") == number
-    of_range = (F.col("topic") == topic) & as_batch & F.col("resumed_at").isNull()
+def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int | None = None) -> None:
+    """Note that the range which is written as batch `number` is written, or that batch; None: all of them."""
+    of_range = (F.col("topic") == topic) & F.col("resumed_at").isNull()
+    if number is not None:
+        of_range &= F.coalesce("resumed_as", "batch_id") == number
     DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_at": F.current_timestamp()})

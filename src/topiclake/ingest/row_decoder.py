@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,60 +20,41 @@ from topiclake.sources.layout import Layout
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
 
 
-class RowDecoder(Protocol):
-    """Decodes records as the ingest of the same pipeline would now."""
-
-    def tag(self, records: DataFrame) -> DataFrame:
-        """Return records, ready to be decoded."""
-
-    def valid(self, records: DataFrame) -> DataFrame:
-        """Return those of `records` that are rows of the table now."""
-
-    def invalid(self, records: DataFrame) -> list[str]:
-        """Say in words what is not valid of records that were valid before; at most ten."""
-
-    def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        """Return valid records as rows of the table, and what its history keeps of how they were decoded."""
-
-    def refresh(self) -> None:
-        """Read the table's snapshot again: another writer was faster."""
-
-
-def decoder_for(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> RowDecoder:
-    """Return the decoder of a pipeline's values."""
-    if pipeline.is_registered:
-        return _Registered(spark, target, target.batch_schemas())
-    return _Declared(spark, target, DeclaredFormat.from_settings(pipeline))
-
-
 @dataclass(frozen=True)
-class _Registered:
+class RegisteredDecoder:
+    """Decodes records with schemas of the registry, as the ingest of the same pipeline would now."""
+
     spark: SparkSession
     target: Target
     schemas: BatchSchemas
 
     def tag(self, records: DataFrame) -> DataFrame:
+        """Return records, ready to be decoded."""
         codecs = self.schemas.current(self.spark)
         return avro_plain.tag_plain_records(records, codecs.value, self.schemas.plain(codecs))
 
     def valid(self, records: DataFrame) -> DataFrame:
+        """Return those of `records` that are rows of the table now."""
         codecs = self._learn(records)
         return registered_rows.decode(records, codecs, self.target.schemas.layout).where(
             registered_rows.is_valid(codecs)
         )
 
     def invalid(self, records: DataFrame) -> list[str]:
+        """Say in words what is not valid of records that were valid before; at most ten."""
         # Claimed by another replay, rows may name schemas that this one has not learnt.
         layout, known = self.target.schemas.layout, self.schemas.current(self.spark)
         return _invalid(records, known, layout) and _invalid(records, self._learn(records), layout)
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
+        """Return valid records as rows of the table, and what its history keeps of how they were decoded."""
         codecs = self.schemas.current(self.spark)
         layout = self.target.schemas.layout
         flat = registered_rows.as_rows(registered_rows.decode(records, codecs, layout), codecs, layout)
         return registered_rows.valid_rows(flat), {"schemas": codecs.keys}
 
     def refresh(self) -> None:
+        """Read the table again: another writer was faster."""
         self.schemas.forget()
 
     def _learn(self, records: DataFrame) -> Codecs:
@@ -94,28 +74,35 @@ def _invalid(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
 
 
 @dataclass
-class _Declared:
+class DeclaredDecoder:
+    """Decodes records whose columns the configuration declares; methods as in `RegisteredDecoder`."""
+
     spark: SparkSession
     target: Target
     values: DeclaredFormat
     snapshot: TableSnapshot | None = None
 
     def tag(self, records: DataFrame) -> DataFrame:
+        """Return the records."""
         return records
 
     def valid(self, records: DataFrame) -> DataFrame:
+        """Return those of `records` that are rows of the table now."""
         return self._decoded(records).where(F.col("reason") == OK)
 
     def invalid(self, records: DataFrame) -> list[str]:
+        """Say in words what is not valid of records that were valid before; at most ten."""
         invalid = self._decoded(records).where(F.col("reason") != OK).limit(10).collect()
         return [f"partition {row['partition']}, offset {row['offset']}" for row in invalid]
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
+        """Return valid records as rows of the table; its history keeps nothing of how they were decoded."""
         return declared_rows.valid_rows(
             self._decoded(records), self.target.schemas.layout, self._snapshot()
         ), {}
 
     def refresh(self) -> None:
+        """Read the table again: another writer was faster."""
         self.snapshot = None
 
     def _decoded(self, records: DataFrame) -> DataFrame:
@@ -125,3 +112,13 @@ class _Declared:
         if self.snapshot is None:
             self.snapshot = read_snapshot(self.spark, self.target.table) or NO_TABLE
         return self.snapshot
+
+
+RowDecoder = RegisteredDecoder | DeclaredDecoder
+
+
+def decoder_for(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> RowDecoder:
+    """Return the decoder of a pipeline's values."""
+    if pipeline.is_registered:
+        return RegisteredDecoder(spark, target, target.batch_schemas())
+    return DeclaredDecoder(spark, target, DeclaredFormat.from_settings(pipeline))

@@ -92,7 +92,7 @@ def _start(
     if several is not None:
         waits, seen = settings.pipeline.wait_for_topic, lost_offsets.seen_topics(spark, to.checkpoint)
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen)
-    settings = StartCheck(spark, settings, to, before, several, _reader(settings)).run()
+    settings = StartCheck(spark, settings, to, before, several).run()
     # Before the table is made: the checkpoint may lie elsewhere.
     with storage_errors(settings.storage, to.checkpoint):
         new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, to.checkpoint, before.position))
@@ -210,13 +210,9 @@ def _prepared(
 def _topics(settings: Settings, template: Target) -> Topics:
     return Topics(
         template=template,
-        reader=_reader(settings),
+        reader=kafka_source.range_options(settings.kafka),
         ledger=mount.resolve(settings.storage, settings.pipeline.paused_path),
         client=kafka_client.client_settings(settings.kafka),
         reads=kafka_source.pattern(settings.pipeline),
         fail_on_data_loss=settings.pipeline.fail_on_data_loss,
     )
-
-
-def _reader(settings: Settings) -> dict[str, str]:
-    return kafka_source.range_options(settings.kafka)

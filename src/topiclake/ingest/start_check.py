@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TypeVar
 
@@ -22,10 +22,11 @@ from topiclake.delta import table_commits
 from topiclake.errors import ConfigError, IngestError
 from topiclake.ingest import resume_table, targets
 from topiclake.ingest.multi_topic import Topics
-from topiclake.ingest.paused_topics import Span, mark_all_resumed, paused_spans
+from topiclake.ingest.paused_topics import Span, mark_resumed, paused_spans
 from topiclake.ingest.resume_table import Resumption, TableContent
 from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
+from topiclake.kafka import source as kafka_source
 from topiclake.kafka.offsets import BrokerOffsets
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage.failures import storage_errors
@@ -49,7 +50,6 @@ class StartCheck:
         target: Where records go; of several topics, with `{topic}` in it.
         progress: How far the query of the checkpoint is.
         topics: The same where each of several topics has a table.
-        reader: Options of Spark's Kafka source without topics and offsets.
     """
 
     spark: SparkSession
@@ -57,7 +57,6 @@ class StartCheck:
     target: Target
     progress: Progress
     topics: Topics | None
-    reader: Mapping[str, str] = field(repr=False)
 
     def run(self) -> Settings:
         """Return the configuration to start with.
@@ -262,11 +261,12 @@ class StartCheck:
             )
             resume_table.require_held(self.settings, content, of_topic, in_kafka.get(content.topic, {}))
             by_topic[content.topic] = of_topic
+        reader = kafka_source.range_options(self.settings.kafka)
         for content in contents:
             unsure, spans = by_topic[content.topic].unsure, in_kafka[content.topic]
-            resume_table.write_missing(self.spark, self.settings, content, unsure, spans, self.reader)
+            resume_table.write_missing(self.spark, self.settings, content, unsure, spans, reader)
             if content.paused and self.topics is not None:
-                mark_all_resumed(self.spark, self.topics.ledger, content.topic)
+                mark_resumed(self.spark, self.topics.ledger, content.topic)
         firsts = {topic: content.firsts for topic, content in by_topic.items()}
         ends = {topic: content.ends for topic, content in by_topic.items()}
         resumptions.note_firsts(self.spark, self.target.checkpoint, firsts, ends)

@@ -63,12 +63,6 @@ def table_path(settings: Settings) -> str:
     return mount.resolve(settings.storage, settings.only_topic().pipeline.table_path)
 
 
-def quarantine_path(settings: Settings) -> str:
-    """Return the address of the pipeline's quarantine table, as Spark reads it."""
-    only = settings.only_topic().pipeline
-    return mount.resolve(settings.storage, only.quarantine_path)
-
-
 def create_view(
     spark: SparkSession,
     settings: Settings,
@@ -153,7 +147,7 @@ def summarize(
         4
     """
     table = table_path(settings)
-    quarantine = quarantine_path(settings)
+    quarantine = mount.resolve(settings.storage, settings.only_topic().pipeline.quarantine_path)
     view = delta.read(spark, table).drop(KAFKA_COLUMN)
     return RunSummary(
         query_id=str(query.id),

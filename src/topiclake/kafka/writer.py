@@ -26,7 +26,7 @@ from pyspark.sql.window import Window
 
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, KafkaError
+from topiclake.errors import ConfigError, KafkaError, require_known_columns
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka.client import jvm_client_settings
 
@@ -34,7 +34,8 @@ from topiclake.kafka.client import jvm_client_settings
 ID_HEADER = "topiclake_id"
 
 _SEND_AGAIN = "python -m workbench status, then the same write again: consumers drop what came twice"
-_HEADERS = "array<struct<key:string,value:binary>>"
+#: The type of Kafka's column `headers`.
+HEADERS = "array<struct<key:string,value:binary>>"
 _ORDER, _CONTENT, _KEY = "_topiclake_order", "_topiclake_content", "_topiclake_key"
 #: JSON cuts microseconds off by default, and two records would look the same.
 _EXACT = {
@@ -130,7 +131,7 @@ def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[
     for name, allowed in {
         "value": ("string", "binary"),
         "key": ("string", "binary", None),
-        "headers": (_HEADERS, None),
+        "headers": (HEADERS, None),
     }.items():
         if types.get(name) not in allowed:
             wanted = " or ".join(kind for kind in allowed if kind)
@@ -140,13 +141,7 @@ def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[
                 column=name,
                 found=types.get(name),
             )
-    if missing := [name for name in id_columns if name.split(".")[0] not in types]:
-        raise ConfigError(
-            f"id_columns names {missing[0]}, which the records don't have",
-            f"some of {', '.join(types)}",
-            column=missing[0],
-            parameter="id_columns",
-        )
+    require_known_columns("id_columns", (name.split(".")[0] for name in id_columns), records.columns)
     if (topic is None) == ("topic" not in types):
         how = "nor a column topic" if topic is None else "and a column topic"
         raise ConfigError(
@@ -180,7 +175,8 @@ def _whole(records: DataFrame) -> DataFrame:
     """Return the records with each column that Kafka knows, in the type that it has there."""
     old = F.col("headers") if "headers" in records.columns else F.lit(None)
     others = F.filter(
-        F.coalesce(old.cast(_HEADERS), F.array().cast(_HEADERS)), lambda header: header["key"] != ID_HEADER
+        F.coalesce(old.cast(HEADERS), F.array().cast(HEADERS)),
+        lambda header: header["key"] != ID_HEADER,
     )
     key = F.col("key") if "key" in records.columns else F.lit(None)
     return records.withColumns(
@@ -211,7 +207,7 @@ def _numbered(whole: DataFrame, records: DataFrame, batch: str) -> DataFrame:
 def _sent(records: DataFrame, unique: Column) -> list[Column]:
     name = F.substring(F.sha2(unique, 256), 1, 32)
     header = F.struct(F.lit(ID_HEADER).alias("key"), name.cast("binary").alias("value"))
-    headers = F.concat("headers", F.array(header)).cast(_HEADERS).alias("headers")
+    headers = F.concat("headers", F.array(header)).cast(HEADERS).alias("headers")
     return [*_topic(records), F.col("key"), F.col("value"), headers]
 
 

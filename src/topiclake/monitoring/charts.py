@@ -9,6 +9,8 @@ from datetime import datetime
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH, _HEIGHT = 220, 56
+#: Characters.
+_TEXT_WIDTH = 40
 _COLOURS = ("#3b82f6", "#10b981", "#f59e0b", "#a855f7")
 
 
@@ -75,10 +77,10 @@ def html_charts(points: Sequence[BatchPoint]) -> str:
     return f'<div style="display:flex;flex-wrap:wrap;gap:16px;font-size:13px">{"".join(charts)}</div>'
 
 
-def text_charts(points: Sequence[BatchPoint], width: int = 40) -> list[str]:
+def text_charts(points: Sequence[BatchPoint]) -> list[str]:
     """Return one line for each measure: its name, its last value, its course."""
     return [
-        f"{measure.title:<16}{measure.latest:>16}  {_bars(measure.values[-width:])}".rstrip()
+        f"{measure.title:<16}{measure.latest:>16}  {_bars(measure.values[-_TEXT_WIDTH:])}".rstrip()
         for measure in measures(points)
     ]
 

@@ -153,21 +153,16 @@ class Store:
             database.execute("UPDATE runs SET heard = ? WHERE run_id = ?", (at, run.run_id))
             _add_to_totals(database, run.query_id, report)
             database.execute(
-                "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO batches VALUES (:query_id, :run_id, :batch_id, :at, :rows,"
+                " :input_rate, :processing_rate, :milliseconds, :phases, :late_rows, :state_rows,"
+                " :state_bytes, :lag_records, :lag_seconds, :sink)",
                 _batch(run, report, lags),
             )
             database.executemany(
-                "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO partitions VALUES (:query_id, :topic, :partition, :end, :records,"
+                " :seconds, :at_least)",
                 [
-                    (
-                        run.query_id,
-                        partition.topic,
-                        partition.partition,
-                        partition.end,
-                        lag.records,
-                        lag.seconds,
-                        lag.at_least,
-                    )
+                    {"query_id": run.query_id, **asdict(partition), **asdict(lag)}
                     for partition, lag in lags.items()
                 ],
             )
@@ -229,26 +224,15 @@ def _begin(database: sqlite3.Connection, run: Run, at: float) -> None:
     )
 
 
-def _batch(run: Run, report: BatchReport, lags: Mapping[PartitionReport, Lag]) -> tuple[object, ...]:
-    records = sum(lag.records for lag in lags.values()) if lags else None
-    seconds = max(lag.seconds for lag in lags.values()) if lags else None
-    return (
-        run.query_id,
-        run.run_id,
-        report.batch_id,
-        report.at,
-        report.rows,
-        report.input_rate,
-        report.processing_rate,
-        report.milliseconds,
-        json.dumps(dict(report.phases)),
-        report.late_rows,
-        report.state_rows,
-        report.state_bytes,
-        records,
-        seconds,
-        report.sink,
-    )
+def _batch(run: Run, report: BatchReport, lags: Mapping[PartitionReport, Lag]) -> dict[str, object]:
+    """Return the values of a row of `batches`, by column."""
+    return vars(report) | {
+        "query_id": run.query_id,
+        "run_id": run.run_id,
+        "phases": json.dumps(dict(report.phases)),
+        "lag_records": sum(lag.records for lag in lags.values()) if lags else None,
+        "lag_seconds": max(lag.seconds for lag in lags.values()) if lags else None,
+    }
 
 
 def _add_to_totals(database: sqlite3.Connection, query_id: str, report: BatchReport) -> None:

@@ -13,10 +13,17 @@ from pyspark.sql import types as T
 from pyspark.sql.avro.functions import to_avro
 
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
+from topiclake.errors import (
+    ConfigError,
+    EncodeError,
+    SchemaRegistryError,
+    require_choice,
+    require_known_columns,
+)
 from topiclake.formats.avro import encoding as avro_encoding
 from topiclake.formats.avro.encoding import Encoder
 from topiclake.formats.avro.schema_of_columns import Timestamps, derived_schema
+from topiclake.kafka.writer import HEADERS
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, record_header
 
@@ -25,7 +32,6 @@ TOPIC = "{topic}"
 #: Columns of rows that are no part of the value.
 _OWN = ("topic", "headers")
 _PROBLEM = "_topiclake_problem"
-_HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,8 @@ class AvroRecords:
         )
         problems = [other, *(fit.problem(parts[part]) for part, fit in fits.items())]
         encoded = {part: self._encoded(part, fit.value(parts[part]), topic) for part, fit in fits.items()}
-        headers = F.col("headers").cast(_HEADERS) if "headers" in rows.columns else F.array().cast(_HEADERS)
+        none = F.array().cast(HEADERS)
+        headers = F.coalesce(F.col("headers").cast(HEADERS), none) if "headers" in rows.columns else none
         named = [
             F.struct(F.lit(record_header(part)).alias("key"), self._name(part, topic).alias("value"))
             for part in self.schemas
@@ -158,9 +165,7 @@ class AvroRecords:
             *topics,
             key.alias("key"),
             encoded["value"].alias("value"),
-            F.concat(F.coalesce(headers, F.array().cast(_HEADERS)), F.array(*named).cast(_HEADERS)).alias(
-                "headers"
-            ),
+            F.concat(headers, F.array(*named).cast(HEADERS)).alias("headers"),
             F.coalesce(*problems).alias(_PROBLEM),
             shown.alias("_topiclake_key"),
         )
@@ -221,7 +226,8 @@ def propose_schemas(
         "value": derived_schema(value, name, timestamps=timestamps) if schema is None else _parsed(schema)
     }
     if avro_key:
-        schemas["key"] = derived_schema(_key_type(columns, key), f"{name}Key", timestamps=timestamps)
+        of_key = T.StructType([columns[column] for column in key])
+        schemas["key"] = derived_schema(of_key, f"{name}Key", timestamps=timestamps)
     for part, tree in schemas.items():
         _fits(columns, part, tuple(key), tree)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
@@ -239,30 +245,17 @@ def propose_schemas(
 
 
 def _require_possible(
-    columns: Sequence[str], topics: Sequence[str], key: Sequence[str], *, avro_key: bool, schema_in: str
+    columns: list[str], topics: Sequence[str], key: Sequence[str], *, avro_key: bool, schema_in: str
 ) -> None:
     """Check the arguments of `propose_schemas`; raises its ConfigError."""
-    if schema_in not in ("prefix", "header"):
-        raise ConfigError(
-            f"schema_in is {schema_in!r}; allowed: prefix, header",
-            "schema_in='prefix'",
-            parameter="schema_in",
-            found=schema_in,
-            allowed=("prefix", "header"),
-        )
+    require_choice("schema_in", schema_in, ("prefix", "header"))
     if len(topics) != 1 and "topic" not in columns:
         raise ConfigError(
             f"{len(topics)} topics, and no column topic that says where a row goes",
             "a column topic, or one topic",
             topics=topics,
         )
-    if missing := [name for name in key if name not in columns]:
-        raise ConfigError(
-            f"key names {missing[0]}, which the rows don't have",
-            f"some of {', '.join(columns)}",
-            parameter="key",
-            column=missing[0],
-        )
+    require_known_columns("key", key, columns)
     if len(key) > 1 and not avro_key:
         raise ConfigError(
             "a key of several columns is Avro",
@@ -274,10 +267,6 @@ def _require_possible(
 
 def _values(columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in _OWN]
-
-
-def _key_type(columns: T.StructType, key: Sequence[str]) -> T.StructType:
-    return T.StructType([columns[name] for name in key])
 
 
 def _fits(columns: T.StructType, part: Part, key: Sequence[str], schema: Any) -> Encoder:  # noqa: ANN401

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config.settings import Settings
-from topiclake.delta import log_store, merge
+from topiclake.delta import merge
 from topiclake.delta import table as delta
-from topiclake.errors import ConfigError
-from topiclake.storage import mount
+from topiclake.errors import ConfigError, require_choice
+from topiclake.sinks.start import table_and_checkpoint
 from topiclake.streaming import queries
-
-_MODES = ("append", "merge", "replace")
 
 
 @dataclass(frozen=True)
@@ -80,11 +78,8 @@ def delta_batches(
         ...     )
         ... }
     """
-    if mode not in _MODES:
-        raise ConfigError(f"mode is {mode!r}; allowed: {', '.join(_MODES)}", "mode='append'")
+    require_choice("mode", mode, ("append", "merge", "replace"))
     if (mode == "merge") != bool(keys):
         raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
-    destination, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
-    log_store.require_log_store(spark, destination)
-    mount.require_writable(destination)
+    destination, location = table_and_checkpoint(spark, settings, path, checkpoint_path)
     return DeltaBatches(destination, mode, tuple(keys), checkpoint=location)

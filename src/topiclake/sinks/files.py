@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
-from topiclake.errors import ConfigError, PlatformError
+from topiclake.errors import ConfigError, PlatformError, require_known_columns
 from topiclake.session import LISTED_ANEW
 from topiclake.sinks import parquet_folder
 from topiclake.sinks.names import require_name
@@ -114,7 +114,7 @@ def create_files_table(
     if not spark.catalog.tableExists(name):
         # Over a folder with partitions Spark would forget the columns' types, and guess them anew each time.
         spark.catalog.createTable(name, path=f"{folder}/_empty", source="parquet", schema=columns)
-        spark.sql(f"ALTER TABLE `{name}` SET LOCATION {_literal(folder)}")
+        spark.sql(f"ALTER TABLE `{name}` SET LOCATION {delta.literal(folder)}")
     elif (_location(spark, name), _types(spark.table(name).schema)) != (_plain(folder), _types(columns)):
         raise ConfigError(
             f"there is a table or view {name} of another folder, or with other columns than {path}",
@@ -124,10 +124,10 @@ def create_files_table(
 
 
 def _require_columns(rows: DataFrame, partition_by: Sequence[str]) -> None:
-    missing = [name for name in partition_by if name not in rows.columns]
-    if missing or not 0 < len(partition_by) < len(rows.columns):
-        message = f"names {missing[0]}, which the rows don't have" if missing else f"is {list(partition_by)}"
-        raise ConfigError(f"partition_by {message}", f"some, not all, of {', '.join(rows.columns)}")
+    require_known_columns("partition_by", partition_by, rows.columns)
+    if not 0 < len(partition_by) < len(rows.columns):
+        columns = ", ".join(rows.columns)
+        raise ConfigError(f"partition_by is {list(partition_by)}", f"some, not all, of {columns}")
 
 
 def _location(spark: SparkSession, name: str) -> str:
@@ -142,8 +142,3 @@ def _plain(path: str) -> str:
 
 def _types(columns: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in columns]
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

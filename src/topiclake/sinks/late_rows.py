@@ -16,12 +16,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from topiclake.config.settings import Settings
-from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import source as kafka_source
-from topiclake.sinks.start import cached
+from topiclake.sinks.start import cached, table_and_checkpoint
 from topiclake.sources import declared_rows
 from topiclake.sources.layout import Layout
 from topiclake.storage import mount
@@ -152,7 +151,7 @@ def late_batches(
         >>> tl.await_caught_up(query, "availableNow")
     """
     pipeline = settings.pipeline
-    destination, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
+    destination, location = table_and_checkpoint(spark, settings, path, checkpoint_path)
     sink = LateBatches(
         settings.name,
         destination,
@@ -166,8 +165,6 @@ def late_batches(
         options=kafka_source.range_options(settings.kafka),
     )
     columns = sink.columns(spark)
-    log_store.require_log_store(spark, destination)
-    mount.require_writable(destination)
     with storage_errors(settings.storage, destination):
         delta.ensure_table(spark, destination, columns, {})
     return sink

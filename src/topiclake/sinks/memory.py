@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from topiclake.errors import ConfigError
+from topiclake.errors import require_choice
 from topiclake.sinks.names import require_name
 from topiclake.streaming import queries
 
@@ -47,9 +47,6 @@ def start_memory(
         [Row(count=3)]
     """
     require_name(name)
-    if output_mode not in ("complete", "append"):
-        raise ConfigError(
-            f"output_mode is {output_mode!r}; allowed: complete, append", "output_mode='complete'"
-        )
+    require_choice("output_mode", output_mode, ("complete", "append"))
     writer = rows.limit(most_rows).writeStream.format("memory").queryName(name).outputMode(output_mode)
     return queries.triggered(writer, trigger).start()

@@ -19,10 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake.config.settings import Settings
-from topiclake.delta import log_store
 from topiclake.delta import table as delta
+from topiclake.sinks.start import table_and_checkpoint
 from topiclake.sinks.webhook import Webhook, message
-from topiclake.storage import mount
 from topiclake.streaming import queries
 
 #: Columns of the table; `id` is the same when a notice is sent again.
@@ -143,9 +142,7 @@ def notice_batches(
         ...     ),
         ... )
     """
-    destination, location = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
-    log_store.require_log_store(spark, destination)
-    mount.require_writable(destination)
+    destination, location = table_and_checkpoint(spark, settings, path, checkpoint_path)
     webhook = Webhook.from_settings(settings)
     return NoticeBatches(settings.name, destination, webhook, notices, checkpoint=location)
 

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from functools import partial
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from topiclake.config.settings import Settings
+from topiclake.delta import log_store
 from topiclake.errors import ConfigError, IngestError, TopiclakeError
 from topiclake.storage import mount
 from topiclake.storage.renewal import WriteBatch
@@ -77,6 +78,21 @@ def start_sinks(
         location=location,
         output_mode=output_mode,
     )
+
+
+def table_and_checkpoint(
+    spark: SparkSession, settings: Settings, path: str, checkpoint_path: str
+) -> tuple[str, str]:
+    """Return the addresses of a sink's Delta table and of its query's checkpoint.
+
+    Raises:
+        PlatformError: The table's log is not safe from a second driver.
+        StorageError: The path cannot be used.
+    """
+    table, checkpoint = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
+    log_store.require_log_store(spark, table)
+    mount.require_writable(table)
+    return table, checkpoint
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot
 from topiclake.streaming.failure import refused_record
 
 #: Why a value is no row; see `formats.declared`.
-REASONS = (TOMBSTONE, UNDECODABLE, REFUSED_BY_TABLE)
+DECLARED_REASONS = (TOMBSTONE, UNDECODABLE, REFUSED_BY_TABLE)
 
 
 def decode(
@@ -50,11 +50,12 @@ def decode(
     return refused.withColumn("reason", reason)
 
 
-def _detail(decoded: DataFrame, values: DeclaredFormat) -> Column:
+def detail(decoded: DataFrame, values: DeclaredFormat) -> Column:
+    """Say what is wrong with a decoded record that is not valid."""
     if REFUSED not in decoded.columns:
         return values.detail()
-    detail = constraints.why_refused()
-    return F.when(F.col("reason") == REFUSED_BY_TABLE, detail).otherwise(values.detail())
+    refused = F.col("reason") == REFUSED_BY_TABLE
+    return F.when(refused, constraints.why_refused()).otherwise(values.detail())
 
 
 def read(records: DataFrame, values: DeclaredFormat, layout: Layout, *, mode: str) -> DataFrame:
@@ -67,11 +68,11 @@ def read(records: DataFrame, values: DeclaredFormat, layout: Layout, *, mode: st
 
 def is_rejected(layout: Layout) -> Column:
     """Return whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
-    return ~F.col("reason").isin(_never_rejected(layout))
+    return ~F.col("reason").isin(never_rejected(layout))
 
 
-def _never_rejected(layout: Layout) -> list[str]:
-    """Return the verdicts of records that are in no quarantine."""
+def never_rejected(layout: Layout) -> list[str]:
+    """Return the reasons of records that are in no quarantine."""
     return [OK, TOMBSTONE] if layout.skips_tombstones else [OK]
 
 

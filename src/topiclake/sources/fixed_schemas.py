@@ -6,15 +6,12 @@ the query, and a later start knows what is decided: see `schema_decisions`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from topiclake.formats.codec import Codecs, SchemaVersion
-from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows, schema_decisions
 from topiclake.sources.layout import Layout
@@ -50,36 +47,21 @@ def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> Fi
         IngestError: No version can be used.
     """
     decisions = schema_decisions.read(spark, table)
-    codecs = {}
-    for part, names in topic.subjects.items():
-        accepts = partial(_refusal, spark, topic, part)
-        codecs[part] = topic.format_of(part).codec(_known(topic.registry, names, decisions, part), accepts)
-    united = Codecs(codecs["value"], codecs.get("key"))
+    known = {part: _known(topic, decisions, part) for part in topic.subjects}
+    # There is no table that must take the columns.
+    united = topic.unite(
+        known, lambda part: partial(topic.refusal, spark, part=part, of_columns=lambda columns: None)
+    )
     topic.require_usable(united)
     return FixedSchemas(united, decisions, table)
 
 
-def _known(
-    registry: SchemaRegistry, subjects: Sequence[str], decisions: Decisions, part: Part
-) -> dict[SchemaKey, SchemaVersion]:
-    known: dict[SchemaKey, SchemaVersion] = {}
-    for subject in subjects:
-        for version in registry.versions(subject, refresh=True):
-            for key in (version.schema_id, version.guid):
-                if key is not None:
-                    known.setdefault(key, version)
+def _known(topic: TopicSchemas, decisions: Decisions, part: Part) -> dict[SchemaKey, SchemaVersion]:
+    known = topic.listed(part, refresh=True)
     wanted = sorted(decisions.known.get(part, frozenset()) - known.keys(), key=str)
-    schemas, _, _ = registry.by_ids(wanted)
+    schemas, _, _ = topic.registry.by_ids(wanted)
     unknown = decisions.unknown.get(part, ())
     return {key: version for key, version in (known | schemas).items() if key not in unknown}
-
-
-def _refusal(spark: SparkSession, topic: TopicSchemas, part: Part, reader: str) -> str | None:
-    return topic.refusal(spark, reader, part, _any_columns)
-
-
-def _any_columns(_: StructType) -> None:
-    """Refuse no columns: there is no table that must take them."""
 
 
 def valid_rows(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) -> DataFrame:

@@ -83,20 +83,11 @@ class StaticSchemas:
         return {part: set(known) for part, known in self.known.items()}
 
     def _list(self, *, refresh: bool) -> None:
-        for part, subjects in self.of.subjects.items():
-            known = self.known.setdefault(part, {})
-            for subject in subjects:
-                for version in self.of.registry.versions(subject, refresh=refresh):
-                    for key in (version.schema_id, version.guid):
-                        if key is not None:
-                            known.setdefault(key, version)
+        for part in self.of.subjects:
+            self.known[part] = self.known.get(part, {}) | self.of.listed(part, refresh=refresh)
 
     def _unite(self) -> None:
-        codecs = {}
-        for part, known in self.known.items():
-            accepts = _Additions(self.spark, self.of, part).refusal
-            codecs[part] = self.of.format_of(part).codec(known, accepts)
-        self.codecs = Codecs(codecs["value"], codecs.get("key"))
+        self.codecs = self.of.unite(self.known, lambda part: _Additions(self.spark, self.of, part).refusal)
 
     def _why(self, record: re.Match[str] | None) -> str:
         if record is None or record["id"] == "none":

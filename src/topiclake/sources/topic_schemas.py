@@ -12,9 +12,7 @@ from topiclake.config.pipeline import TOPIC
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, SubjectNotFoundError
-from topiclake.formats import codec
-from topiclake.formats import registered as registered_formats
-from topiclake.formats.codec import OWN, Codecs
+from topiclake.formats.codec import OWN, Codec, Codecs, ImpossibleSchemaError, SchemaVersion
 from topiclake.formats.registered import AVRO, Format, format_of
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey
@@ -55,7 +53,7 @@ class TopicSchemas:
             Layout.from_settings(pipeline),
             needs_one_subject=pipeline.subject_strategy == "topic_record_name",
             plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
-            format=format_of(pipeline) if pipeline.is_registered else AVRO,
+            format=format_of(pipeline),
         )
 
     def for_topic(self, topic: str) -> TopicSchemas:
@@ -72,6 +70,40 @@ class TopicSchemas:
     def format_of(self, part: Part) -> Format:
         """Return what the schemas of a part are."""
         return self.format if part == "value" else AVRO
+
+    def listed(self, part: Part, *, refresh: bool) -> dict[SchemaKey, SchemaVersion]:
+        """Return the versions of a part's subjects, oldest first, by id and, where they have one, by GUID.
+
+        Args:
+            part: Of the records.
+            refresh: Whether the registry is asked even if its last list is not old yet.
+
+        Raises:
+            SchemaRegistryError: The registry cannot be used, or lacks a subject.
+        """
+        known: dict[SchemaKey, SchemaVersion] = {}
+        for subject in self.subjects[part]:
+            for version in self.registry.versions(subject, refresh=refresh):
+                for key in (version.schema_id, version.guid):
+                    if key is not None:
+                        known.setdefault(key, version)
+        return known
+
+    def unite(
+        self,
+        known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
+        accepts: Callable[[Part], Callable[[str], str | None]],
+    ) -> Codecs:
+        """Unite schemas, oldest first, for a plan that is fixed.
+
+        Args:
+            known: The schemas of each part.
+            accepts: Returns for a part what says why rows of a reader schema are not possible.
+        """
+        codecs: dict[Part, Codec] = {
+            part: self.format_of(part).codec(schemas, accepts(part), None) for part, schemas in known.items()
+        }
+        return Codecs(codecs["value"], codecs.get("key"))
 
     def require_usable(self, codecs: Codecs) -> None:
         """Raise an IngestError where values' subjects have versions, and none of them can be used."""
@@ -100,18 +132,16 @@ class TopicSchemas:
         of = self.format_of(part)
         try:
             event = of.event_type(spark, reader)
-        except codec.ImpossibleSchemaError as error:
+        except ImpossibleSchemaError as error:
             return str(error)
         if part == "key":
             return of_columns(StructType().add(KEY_COLUMN, event))
-        is_row = of.is_row(reader)
-        columns = registered_formats.columns(event, is_row=is_row)
-        taken = [
-            name for name in columns.names if name in self.layout.columns or name.lower().startswith(OWN)
-        ]
-        if taken and is_row:
-            return f"a field is called {taken[0]}, which is a name of Topiclake's own"
-        return of_columns(columns)
+        if not of.has_columns(reader) or not isinstance(event, StructType):
+            return of_columns(StructType().add("value", event))
+        for name in event.names:
+            if name in self.layout.columns or name.lower().startswith(OWN):
+                return f"a field is called {name}, which is a name of Topiclake's own"
+        return of_columns(event)
 
     def usable_plain_keys(self, codecs: Codecs) -> list[SchemaKey]:
         """Return the schemas of `plain_keys` that `codecs` decode with; none where values name theirs."""

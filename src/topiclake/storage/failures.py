@@ -140,18 +140,15 @@ def _named(configured: StorageSettings, path: str, text: str, problem: str) -> S
     if storage is not configured:
         secret = f"a path in {configured.source}, or a credential for this one on the machine"
         mend = "the path"
-    for pattern, reason, cause, remedy in _answers(storage, problem, secret, mend):
+    # The first pattern that fits: the later one, the more answers have it.
+    answers = (*_of_the_store(storage, problem, mend), *_of_the_credential(storage, problem, secret))
+    for pattern, reason, cause, remedy in answers:
         if pattern.search(text) and not (pattern in _OF_S3 and storage.kind != "s3a"):
             named = {"path": without_login(path), "secrets": secret_names(storage)}
             return StorageError(
                 f"{source} {cause}", remedy, source=source, reason=reason, detail=problem, **named
             )
     return unusable
-
-
-def _answers(storage: StorageSettings, problem: str, secret: str, mend: str) -> tuple[_Answer, ...]:
-    """Return what to say of each pattern; the first that fits: the later one, the more answers have it."""
-    return (*_of_the_store(storage, problem, mend), *_of_the_credential(storage, problem, secret))
 
 
 def _of_the_store(storage: StorageSettings, problem: str, mend: str) -> tuple[_Answer, ...]:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, IngestError
+from topiclake.errors import IngestError, require_choice
 from topiclake.storage import renewal
 from topiclake.storage.failures import storage_errors
 from topiclake.storage.renewal import WriteBatch
@@ -113,14 +113,7 @@ def start(
 
 def require_output_mode(output_mode: str, *, usual: str = "append") -> None:
     """Raise a ConfigError for what is no output mode; it proposes the `usual` one."""
-    if output_mode not in OUTPUT_MODES:
-        raise ConfigError(
-            f"output_mode is {output_mode!r}; allowed: {', '.join(OUTPUT_MODES)}",
-            f"output_mode='{usual}'",
-            parameter="output_mode",
-            found=output_mode,
-            allowed=tuple(OUTPUT_MODES),
-        )
+    require_choice("output_mode", output_mode, OUTPUT_MODES, usual=usual)
 
 
 def triggered(stream: DataStreamWriter, trigger: str) -> DataStreamWriter:

@@ -7,13 +7,12 @@ from pyspark.sql import SparkSession
 from topiclake.config.settings import Settings
 from topiclake.session import is_databricks
 
-_PACKAGE = "org.apache.spark.sql.execution.streaming.state."
-_STORES = {"rocksdb": "RocksDBStateStoreProvider", "memory": "HDFSBackedStateStoreProvider"}
+_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PREFIX = "spark.sql.streaming.stateStore."
 
 
 def set_state(spark: SparkSession, settings: Settings) -> None:
-    """Set how the streams that this session starts from now on keep their state.
+    """Set that the streams which this session starts from now on keep their state in RocksDB.
 
     A checkpoint keeps the store and the number of partitions that it began with: a later start with others
     goes on with those. On Databricks only the partitions are set: there RocksDB is the runtime's own, from
@@ -30,9 +29,8 @@ def set_state(spark: SparkSession, settings: Settings) -> None:
     if state.partitions is not None:
         conf["spark.sql.shuffle.partitions"] = str(state.partitions)
     if not is_databricks():
-        conf[f"{_PREFIX}providerClass"] = _PACKAGE + _STORES[state.store]
-    if state.store == "rocksdb" and not is_databricks():
         conf |= {
+            f"{_PREFIX}providerClass": _PROVIDER,
             # What has changed goes to the checkpoint with each batch, not the whole store.
             f"{_PREFIX}rocksdb.changelogCheckpointing.enabled": "true",
             # One limit for all stores of an executor, beside the JVM's memory; else each takes what it likes.

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 import topiclake as tl
-from topiclake.errors import ConfigError
-from topiclake_examples.avro_producer import AvroRecord, SchemaIn, at_least, produce, rate_limited, schema_key
+from topiclake.errors import ConfigError, require_choice
+from topiclake_examples.avro_producer import AvroRecord, at_least, produce, rate_limited
 
 GPS_SCHEMA = {
     "type": "record",
@@ -137,8 +137,6 @@ def publish_tracks(
     *,
     devices: int | str,
     records_per_second: float | str = 0,
-    partitions: int = 4,
-    schema_in: SchemaIn = "prefix",
     times: str = "now",
 ) -> Published:
     """Register the GPS schema, create the topic where it is missing, and play the tracks into it.
@@ -149,33 +147,27 @@ def publish_tracks(
         devices: How many trackers walk; three tracks are recorded, further devices walk them again. Text, as
             widgets hold it, will do.
         records_per_second: All devices together; 0 for as fast as it goes.
-        partitions: Of the topic, when it is created; a device's events stay in one partition.
-        schema_in: Where records name their schema: its id in front of the value, or its GUID in a header.
         times: `now`, and the tracks end now; or `recorded`.
 
     Raises:
         ConfigError: `devices` or the rate is no number or too small, `times` is neither of them, or the file
             is wrong.
-        KafkaError, SchemaRegistryError: A service cannot be used, a record was not acknowledged, or the
-            registry has no GUIDs.
+        KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """
     number_of_devices = at_least(1, "devices", devices, whole=True)
     rate = at_least(0, "records_per_second", records_per_second)
-    if times not in TIMES:
-        raise ConfigError(
-            f"times is {times!r}", f"one of {', '.join(TIMES)}", parameter="times", found=times, allowed=TIMES
-        )
+    require_choice("times", times, TIMES)
     tracks = read_tracks(Path(file))
     if times == "now":
         tracks = as_of(tracks, time.time_ns() // 1_000_000)
     topic = settings.pipeline.topic
-    tl.ensure_topic(settings.kafka, topic, partitions)
+    # The events of a device stay in one partition.
+    tl.ensure_topic(settings.kafka, topic, 4)
     registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(GPS_SCHEMA))
-    key = schema_key(registry, f"{topic}-value", schema_id, schema_in)
     events = rate_limited(play(tracks, int(number_of_devices)), rate)
     sent = (AvroRecord(str(event["deviceId"]), event) for event in events)
-    records = produce(settings, topic, GPS_SCHEMA, key, sent)
+    records = produce(settings, topic, GPS_SCHEMA, schema_id, sent)
     return Published(topic, records, int(number_of_devices), schema_id)
 
 

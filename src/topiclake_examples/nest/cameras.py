@@ -53,7 +53,6 @@ def publish_nest_logs(
     minutes: int | str = 90,
     offline: int | str = 3,
     damaged: int | str = 0,
-    partitions: int = 4,
 ) -> PublishedLogs:
     """Create the topics where they are missing; send made logs, keyed by home, and where the cameras are.
 
@@ -68,7 +67,6 @@ def publish_nest_logs(
         minutes: The logs are spread evenly over so many.
         offline: In so many homes the first camera is offline from the middle of that time on.
         damaged: How many of the logs are cut off.
-        partitions: Of the logs' topic, when it is created.
 
     Raises:
         ConfigError: A number or the time is none. Nothing was sent.
@@ -94,7 +92,7 @@ def publish_nest_logs(
         **numbers,
     )
     topic, of_lines = settings.pipeline.topic, locations.pipeline.topic
-    partition_count = tl.ensure_topic(settings.kafka, topic, partitions)
+    partition_count = tl.ensure_topic(settings.kafka, topic, 4)
     # One partition: of two lines about a camera, the later one counts.
     tl.ensure_topic(locations.kafka, of_lines, 1)
     lines = location_lines(spark, made.homes)

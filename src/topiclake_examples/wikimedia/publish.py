@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 import topiclake as tl
-from topiclake.errors import ConfigError
-from topiclake_examples.avro_producer import AvroRecord, SchemaIn, at_least, produce, schema_key
+from topiclake.errors import ConfigError, require_choice
+from topiclake_examples.avro_producer import AvroRecord, at_least, produce
 from topiclake_examples.parameters import moment, whole_number
 from topiclake_examples.wikimedia import event_stream
 from topiclake_examples.wikimedia.events import (
@@ -68,8 +68,6 @@ def publish_recorded_edits(
     speed: float | str = 0,
     times: Literal["recorded", "now"] = "recorded",
     seed: int | str = 1,
-    partitions: int = 4,
-    schema_in: SchemaIn = "prefix",
 ) -> PublishedEdits:
     """Register the schema, create the topic where it is missing, and play recorded events into it.
 
@@ -80,31 +78,22 @@ def publish_recorded_edits(
         speed: How fast: 1 as the changes were made, 10 ten times as fast, 0 as fast as it goes.
         times: `now` shifts all times, so that the first change is made now.
         seed: Another one makes other events.
-        partitions: Of the topic, when it is created; the changes of a page stay in one partition.
-        schema_in: Where records name their schema: its id in front of the value, or its GUID in a header.
 
     Raises:
         ConfigError: A parameter makes no sense, or the file holds something else.
         KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """
     pace, number = at_least(0, "speed", speed), whole_number("events", events)
-    if times not in ("recorded", "now"):
-        raise ConfigError(
-            f"times is {times!r}; allowed: recorded, now",
-            "-p times=now",
-            parameter="times",
-            found=times,
-            allowed=("recorded", "now"),
-        )
+    require_choice("times", times, ("recorded", "now"))
     recorded = read_events(Path(file))
     made = multiplied(recorded, number or len(recorded), whole_number("seed", seed))
     if times == "now":
         later = int(time.time() - moment_of(recorded[0]))
         made = (shifted(event, later) for event in made)
-    published, key = _prepared(settings, partitions, schema_in)
+    published = _prepared(settings)
     # Whoever plays a recording again means other events by it: no ids.
     records = (_record(event, None) for event in played(made, pace))
-    published.records = produce(settings, published.topic, RECENT_CHANGE, key, records)
+    published.records = produce(settings, published.topic, RECENT_CHANGE, published.schema_id, records)
     return published
 
 
@@ -116,8 +105,6 @@ def publish_live_edits(
     url: str = LIVE,
     since: str = "",
     after: str = "",
-    partitions: int = 4,
-    schema_in: SchemaIn = "prefix",
 ) -> PublishedEdits:
     """Register the schema, create the topic where it is missing, and send what Wikimedia's wikis change.
 
@@ -131,8 +118,6 @@ def publish_live_edits(
         url: The stream; a test's, or another of Wikimedia's with the same schema.
         since: A time in ISO 8601 to begin at, where the server still holds it; "": from now on.
         after: The `last_event_id` of an earlier run, which this one goes on behind.
-        partitions: Of the topic, when it is created; the changes of a page stay in one partition.
-        schema_in: As for `publish_recorded_edits`.
 
     Raises:
         ConfigError: A parameter makes no sense.
@@ -154,23 +139,22 @@ def publish_live_edits(
             parameter="since",
             found=since,
         )
-    published, key = _prepared(settings, partitions, schema_in)
+    published = _prepared(settings)
     sent = event_stream.follow(
         url, user_agent=user_agent, params={"since": since} if since else None, after=after or None
     )
     records = _right(islice(sent, number), published)
-    published.records = produce(settings, published.topic, RECENT_CHANGE, key, records)
+    published.records = produce(settings, published.topic, RECENT_CHANGE, published.schema_id, records)
     return published
 
 
-def _prepared(
-    settings: tl.Settings, partitions: int, schema_in: SchemaIn
-) -> tuple[PublishedEdits, int | str]:
+def _prepared(settings: tl.Settings) -> PublishedEdits:
     topic = settings.pipeline.topic
-    tl.ensure_topic(settings.kafka, topic, partitions)
+    # The changes of a page stay in one partition.
+    tl.ensure_topic(settings.kafka, topic, 4)
     registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
     schema_id = registry.register(f"{topic}-value", json.dumps(RECENT_CHANGE))
-    return PublishedEdits(topic, schema_id), schema_key(registry, f"{topic}-value", schema_id, schema_in)
+    return PublishedEdits(topic, schema_id)
 
 
 def _right(sent: Iterator[event_stream.Sent], published: PublishedEdits) -> Iterator[AvroRecord]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import unquote
 
+from topiclake.config.pipeline import QUARANTINE
 from topiclake.monitoring.store import Store
 from topiclake.reasons import OTHER, REASONS
 from workbench.dashboard.delta_log import read_table
@@ -19,7 +20,6 @@ QUARANTINES = 3
 LOOKED_AT = 10
 #: A query's page only tells that there are many small files.
 SMALL_SECONDS = 60.0
-_SUFFIX = "_quarantine"
 _TABLES = "SELECT * FROM tables WHERE query_id = ? ORDER BY committed DESC, path"
 _NAME = "SELECT name FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 1"
 _REASON = (
@@ -107,8 +107,8 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
 def _commands(path: str, reason: str, topics: list[str], *, may_replay: bool) -> list[str]:
     """Return the commands that show these records and put them into the table."""
     given = [f"topic={topics[0]}"] if len(topics) == 1 else ["topic=<topic>"]
-    if path.endswith(_SUFFIX):
-        given.append(f"table_path={path.removesuffix(_SUFFIX)}")
+    if path.endswith(QUARANTINE):
+        given.append(f"table_path={path.removesuffix(QUARANTINE)}")
     options = " ".join(f"-p {shlex.quote(word)}" for word in given)
     actions = ("show", "replay") if may_replay else ("show",)
     return [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from topiclake.config.pipeline import REPLAYS
 from topiclake.errors import StorageError
 from workbench.dashboard.delta_log import data_files, named_refusals, open_table
 
@@ -22,9 +23,7 @@ FIRST_BYTES = 37
 #: How much of the newest files is looked into: first a little, then what a page may cost.
 SEARCHED = (16 * 2**20, 256 * 2**20)
 _WHEN = "quarantined_at"
-#: Where replays claim rows, after the quarantine's name, and what names a row (as in
-#: `topiclake.ingest.quarantine.replay_claims`, which needs Spark).
-CLAIMS = "_replays"
+#: What names a row of a quarantine, as in `topiclake.ingest.quarantine.replay_claims`, which needs Spark.
 CLAIM_KEY = 'topic, "partition", "offset", quarantined_at'
 _NEWEST_FIRST = f'{_WHEN} DESC, topic, "partition", "offset" DESC'
 #: One batch of rows at a time: a value may have a megabyte.
@@ -74,7 +73,7 @@ def _claims(path: str) -> DeltaTable | None:
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return open_table(path + CLAIMS)
+        return open_table(path + REPLAYS)
     except TableNotFoundError:
         return None
 

@@ -224,7 +224,7 @@ def test_what_cannot_be_written_is_named_before_anything_is_sent(world):
     assert "column headers is string" in refused(good.withColumn("headers", F.lit("x")))
     assert "have a topic as an argument and a column topic" in refused(good, topic=world.sink)
     assert "have no topic as an argument nor a column topic" in refused(good.drop("topic"))
-    assert "id_columns names nothing, which the records don't have" in refused(good, id_columns=["nothing"])
+    assert "id_columns names nothing, which the rows don't have" in refused(good, id_columns=["nothing"])
     bare = good.drop("topic")
     assert "writer-none is not on the broker" in refused(bare, TopicNotFoundError, topic="writer-none")
     too_long = bare.withColumn("value", F.expr("repeat('x', 2000000)"))

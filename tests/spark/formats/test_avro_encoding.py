@@ -87,8 +87,7 @@ def record(*fields):
 def test_each_type_has_its_schema_and_is_read_back_by_another_library(frame):
     ddl = ", ".join(f"c{number} {kind}" for number, (kind, *_) in enumerate(VALUES))
     rows = frame(ddl, tuple(value for _, value, *_ in VALUES), (None,) * len(VALUES))
-    schema = derived_schema(rows.schema, "R", namespace="a.b")
-    assert schema["namespace"] == "a.b"
+    schema = derived_schema(rows.schema, "R") | {"namespace": "a.b"}
     assert [field["type"] for field in schema["fields"]] == [["null", kind] for _, _, kind, _ in VALUES]
     first, nulls = read(rows, schema)
     assert list(first.values()) == [found for *_, found in VALUES]
@@ -275,7 +274,9 @@ def test_schemas_may_be_named_by_guid_in_headers_and_our_own_decoder_reads_them(
     parsed = fastavro.parse_schema(schemas["value"])
     assert fastavro.schemaless_reader(io.BytesIO(bytes(row["value"])), parsed) == {"k": "a", "n": 1}
 
-    codec = AVRO.codec({guid: RegisteredSchema(1, "AVRO", json.dumps(schemas["value"]))}, lambda _: None)
+    codec = AVRO.codec(
+        {guid: RegisteredSchema(1, "AVRO", json.dumps(schemas["value"]))}, lambda _: None, None
+    )
     place = {"topic": F.lit("out"), "partition": F.lit(0), "offset": F.lit(7).cast("bigint")}
     records = sent.withColumns(place | {"timestamp": F.current_timestamp()})
     read = fixed_schemas.valid_rows(records, FixedSchemas(Codecs(codec)), Layout(), "FAILFAST").collect()

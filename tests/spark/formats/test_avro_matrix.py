@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.formats.plain_values import plain
+from tests.support.avro_resolution import resolves
 from topiclake.formats.avro.decoding import END_BYTES, framed
-from topiclake.formats.avro.reader_schema import resolves
 from topiclake.formats.codec import END, END_FIELD
 
 

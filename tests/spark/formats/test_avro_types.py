@@ -15,7 +15,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.formats.plain_values import plain
 from topiclake.formats.avro.decoding import END_BYTES, framed, zigzag
-from topiclake.formats.avro.reader_schema import inline, unite
+from topiclake.formats.avro.reader_schema import unite
 from topiclake.formats.codec import END, END_FIELD
 
 DOCS = Path(__file__).parents[3] / "docs" / "avro.md"
@@ -431,8 +431,8 @@ THIRD = record(("Id", "string"))
 
 
 def test_versions_with_references_renames_and_defaults_of_every_type_become_one_table(spark):
-    first = inline(json.dumps(FIRST), [KIND, PLACE])
-    united = unite({1: first, 2: json.dumps(SECOND), 3: json.dumps(THIRD)})
+    texts = {1: json.dumps(FIRST), 2: json.dumps(SECOND), 3: json.dumps(THIRD)}
+    united = unite(texts, references={1: [KIND, PLACE]})
     assert united.incompatible == {3: "field Id: string cannot be read as long"}
 
     old = {
@@ -444,7 +444,10 @@ def test_versions_with_references_renames_and_defaults_of_every_type_become_one_
         "text": b"t",
     }
     values = [old | {"x": each} for each in (None, 5, {"p": 6})]
-    payloads = [encoded(json.loads(first), each) for each in values]
+    named = {}
+    for text in (KIND, PLACE):
+        fastavro.parse_schema(json.loads(text), named)
+    payloads = [encoded(fastavro.parse_schema(FIRST, named), each) for each in values]
     column_type, found = spark_reads(spark, payloads, united.writers[1], united.reader)
 
     assert column_type == (

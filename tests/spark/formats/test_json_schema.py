@@ -166,7 +166,7 @@ def without_nulls(row):
     return {name: value for name, value in plain(row).items() if value is not None and name != "_kafka"}
 
 
-def test_each_value_is_what_its_schema_says_or_the_reason_why_not(kafka_records):
+def test_each_value_is_what_its_schema_says_or_the_reason_why_not(spark, kafka_records):
     codec = codec_of(registered(1, FIRST))
     given = [frame(1, value) for value in [*RIGHT, *WRONG]]
     found = read(codec, kafka_records([*given, None]))
@@ -174,7 +174,7 @@ def test_each_value_is_what_its_schema_says_or_the_reason_why_not(kafka_records)
     for (reason, detail), (value, why) in zip(found[len(RIGHT) :], WRONG.items(), strict=False):
         assert (reason, why in detail) == ("undecodable", True), (value, detail)
     assert found[-1] == ("tombstone", "the value is null")
-    assert json_codec.event_type(codec.reader).simpleString() == columns_of(COLUMNS)
+    assert json_codec.event_type(spark, codec.reader).simpleString() == columns_of(COLUMNS)
 
 
 def columns_of(ddl):
@@ -228,7 +228,7 @@ def test_a_schema_may_be_named_in_a_header(kafka_records, key):
     assert found[1][1].endswith("field name is missing or null")
 
 
-def test_versions_are_united_by_name_and_each_value_is_checked_by_its_own(kafka_records):
+def test_versions_are_united_by_name_and_each_value_is_checked_by_its_own(spark, kafka_records):
     def version(number, required=(), **properties):
         return registered(number, {"type": "object", "properties": properties, "required": list(required)})
 
@@ -240,7 +240,7 @@ def test_versions_are_united_by_name_and_each_value_is_checked_by_its_own(kafka_
         version(2, ["f"], a=double, b=text, c=text, d=text, e={"type": "array", "items": double}, f=text),
         version(3, A=long),
     )
-    assert json_codec.event_type(codec.reader).simpleString() == columns_of(
+    assert json_codec.event_type(spark, codec.reader).simpleString() == columns_of(
         "a DOUBLE, b STRING, c STRING, d STRING, e ARRAY<DOUBLE>, f STRING"
     )
     found = read(

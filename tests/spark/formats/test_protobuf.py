@@ -86,7 +86,7 @@ def registered(number, schema, references=(), schema_type="PROTOBUF"):
 
 
 def codec_of(*schemas, names=()):
-    return ProtobufCodec.of_messages({each.schema_id: each for each in schemas}, lambda _: None, names)
+    return ProtobufCodec.of_messages(names, {each.schema_id: each for each in schemas})
 
 
 def message(name, schema=ALL, references=REFERENCES):
@@ -159,12 +159,11 @@ FULL = {
 }
 
 
-def test_each_field_is_its_column_exactly(kafka_records):
+def test_each_field_is_its_column_exactly(spark, kafka_records):
     codec = codec_of(registered(1, ALL, REFERENCES))
     assert codec.refused == {}
-    assert (
-        protobuf_codec.event_type(codec.reader).simpleString() == StructType.fromDDL(COLUMNS).simpleString()
-    )
+    columns = protobuf_codec.event_type(spark, codec.reader)
+    assert columns.simpleString() == StructType.fromDDL(COLUMNS).simpleString()
     nan = message("shop.All")
     nan.d, nan.f = math.nan, math.nan
     given = [full(), message("shop.All"), nan]
@@ -205,7 +204,7 @@ def test_what_is_no_message_of_the_table_says_why_not(kafka_records):
     assert found[-1]["u64"] == Decimal(2**64 - 1)
 
 
-def test_versions_are_united_and_one_message_of_several_may_be_chosen(kafka_records):
+def test_versions_are_united_and_one_message_of_several_may_be_chosen(spark, kafka_records):
     first = registered(1, 'syntax = "proto2"; message A { required int32 n = 1; optional float f = 2; }')
     newer = 'syntax = "proto2"; message B {} message A { required int64 n = 1; optional double f = 2; '
     newer += "optional A.C c = 3; optional bytes more = 4; message C { optional string x = 1; } }"
@@ -219,7 +218,7 @@ def test_versions_are_united_and_one_message_of_several_may_be_chosen(kafka_reco
         8: "syntax = 'proto3'; message X { int32 n = 1; }",
     }
     codec = codec_of(first, second, *(registered(*each) for each in refused.items()), names=("A",))
-    assert protobuf_codec.event_type(codec.reader).simpleString() == (
+    assert protobuf_codec.event_type(spark, codec.reader).simpleString() == (
         "struct<n:bigint,f:double,c:struct<x:string>,more:binary>"
     )
     whys = ["n is bigint", "message A holds itself", "differ in the case", "does not compile", "no.proto"]
@@ -251,7 +250,7 @@ def test_a_header_names_schema_and_message(kafka_records, key):
     texts = {each.name: base64.b64encode(each.SerializeToString()).decode() for each in described.file}
     references = (("shop/place.proto", texts["shop/place.proto"]),)
     schema = registered(1, texts[protobuf_schema.MAIN], references)
-    codec = ProtobufCodec.of_messages({key: schema}, lambda _: None, ())
+    codec = ProtobufCodec.of_messages((), {key: schema})
     assert codec.refused == {}
     header = F.array(
         F.struct(F.lit("__value_schema_id").alias("key"), F.lit(identifier(key) + b"\0").alias("value"))

@@ -54,12 +54,16 @@ def test_on_databricks_the_store_stays_the_runtimes_own(spark, settings, monkeyp
     assert spark.conf.get("spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB", None) is None
 
 
+def set_store(spark, settings, store, **state):
+    """Set RocksDB by the library; else Spark's own store, in the JVM's heap."""
+    tl.set_state(spark, settings.model_copy(update={"state": settings.state.model_copy(update=state)}))
+    if store == "memory":
+        spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
+
+
 @pytest.mark.parametrize("store", ["rocksdb", "memory"])
-def test_the_state_is_kept_as_the_configuration_says_and_as_the_checkpoint_began(
-    spark, settings, tmp_path, store
-):
-    state = settings.state.model_copy(update={"store": store, "partitions": 3, "memory_mb": 64})
-    tl.set_state(spark, settings.model_copy(update={"state": state}))
+def test_the_state_is_kept_in_rocksdb_unless_the_checkpoint_began_otherwise(spark, settings, tmp_path, store):
+    set_store(spark, settings, store, partitions=3, memory_mb=64)
     spark.range(10).selectExpr("timestamp_seconds(id) AS at", "CAST(id % 2 AS INT) AS number").write.json(
         f"{tmp_path}/numbers"
     )
@@ -69,8 +73,7 @@ def test_the_state_is_kept_as_the_configuration_says_and_as_the_checkpoint_began
     assert any("rocksdb" in name for name in told[0]["customMetrics"]) == (store == "rocksdb")
 
     other = {"rocksdb": "memory", "memory": "rocksdb"}[store]
-    state = settings.state.model_copy(update={"store": other, "partitions": 2})
-    tl.set_state(spark, settings.model_copy(update={"state": state}))
+    set_store(spark, settings, other, partitions=2)
     spark.range(10).selectExpr("timestamp_seconds(id) AS at", "7 AS number").write.mode("append").json(
         f"{tmp_path}/numbers"
     )

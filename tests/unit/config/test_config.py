@@ -1,3 +1,4 @@
+import ast
 import json
 from pathlib import Path
 
@@ -203,9 +204,9 @@ def require_no_columns(load, registered):
 
 def test_the_state_has_a_section_of_its_own_and_no_other_keys(load):
     state = load().state
-    assert (state.store, state.partitions, state.memory_mb) == ("rocksdb", None, 256)
-    assert load("state: {store: memory, partitions: 4}").state.partitions == 4
-    for wrong in ("provider: RocksDB", "partitions: 0", "store: leveldb", "memory_mb: 1"):
+    assert (state.partitions, state.memory_mb) == (None, 256)
+    assert load("state: {partitions: 4}").state.partitions == 4
+    for wrong in ("provider: RocksDB", "partitions: 0", "memory_mb: 1"):
         error = refusal(load, f"state: {{{wrong}}}")
         assert error.fields["key"] == f"state.{wrong.split(':')[0]}"
         assert error.fields["reason"] == ("unknown" if wrong.startswith("provider") else "wrong")
@@ -623,3 +624,20 @@ def test_the_projects_environments_load(monkeypatch, env):
     settings = load_settings("gps", {"env": env}, conf=PROJECT / "conf")
     assert settings.kafka.is_sasl is (env == "azure")
     assert settings.kafka.consumer["max.poll.records"] == 20000
+
+
+def undescribed(source):
+    """Return the options with a default that have no comment of their own."""
+    lines = source.split("\n")
+    classes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    fields = [node for of in classes for node in of.body if isinstance(node, ast.AnnAssign) and node.value]
+    bare = [field for field in fields if not lines[field.lineno - 2].lstrip().startswith("#: ")]
+    return {ast.unparse(field.target) for field in bare}
+
+
+def test_each_option_says_when_to_change_it():
+    files = sorted((PROJECT / "src" / "topiclake" / "config").glob("*.py"))
+    assert undescribed("class A:\n    #: Set it.\n    a: int = 1\n    b: int = 2\n") == {"b"}
+    # The comments above the options of which these are halves are for both.
+    halves = {"password", "secret_key", "max_trigger_delay"}
+    assert set().union(*(undescribed(file.read_text("utf-8")) for file in files)) <= halves

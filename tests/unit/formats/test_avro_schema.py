@@ -11,9 +11,10 @@ from datetime import date
 import fastavro
 import pytest
 
+from tests.support.avro_resolution import resolves
 from topiclake.formats.avro import reader_schema
 from topiclake.formats.avro.kept_reader import KeptReaderError
-from topiclake.formats.avro.reader_schema import inline, is_record, resolves, unite
+from topiclake.formats.avro.reader_schema import is_record, unite
 from topiclake.formats.avro.schema_json import SchemaRefusedError, definitions
 
 
@@ -281,7 +282,8 @@ def test_a_bad_schema_alone_leaves_no_reader(schema, reason):
     union = unite({"b": schema})
     assert (union.reader, union.writers) == (None, {})
     assert union.incompatible["b"].startswith(reason)
-    assert inline(schema, [schema]) is not None
+    referring = unite({"b": schema}, references={"b": [schema]})
+    assert referring.incompatible["b"].startswith(reason)
 
 
 def test_no_depth_raises():
@@ -347,9 +349,8 @@ def test_any_garbage_is_told_and_never_raised():
     good = one_field("int")
     for _ in range(3000):
         text = json.dumps(garbage(4))
-        union = unite({1: text, 2: json.dumps(good), 3: text})
+        union = unite({1: text, 2: json.dumps(good), 3: text}, references={2: [text], 3: [text]})
         assert set(union.writers) | set(union.incompatible) == {1, 2, 3}
-        inline(text, [text])
 
 
 def test_no_versions_make_no_reader():
@@ -726,77 +727,71 @@ def test_the_same_versions_make_the_same_texts():
     assert united(*schemas) == united(*copy.deepcopy(schemas))
 
 
-# inline
+# References
 
 
 ADDRESS = json.dumps(record(("city", "string"), ("kind", "geo.Kind"), name="geo.Address"))
 KIND = json.dumps(enum("HOME", "WORK", name="Kind", namespace="geo"))
+INLINED = {"type": "enum", "name": "Kind", "namespace": "geo", "symbols": ["HOME", "WORK"]}
 
 
-def test_references_are_inlined_once_where_they_are_used_first():
+def referring(schema, references):
+    return unite({1: schema}, references={1: references})
+
+
+def test_types_of_references_are_known_wherever_they_are_used():
     schema = json.dumps(record(("from", "geo.Address"), ("to", ["null", "geo.Address"]), ("k", "geo.Kind")))
-    inlined = json.loads(inline(schema, [KIND, ADDRESS]))
-    assert json.dumps(inlined).count('"symbols"') == json.dumps(inlined).count('"city"') == 1
+    named = {}
+    for text in (KIND, ADDRESS):
+        fastavro.parse_schema(json.loads(text), named)
+    stream = io.BytesIO()
     value = {"from": {"city": "c", "kind": "WORK"}, "to": {"city": "d", "kind": "HOME"}, "k": "HOME"}
-    assert decoded(encoded(inlined, value), inlined) == value
-    union = unite({1: inline(schema, [KIND, ADDRESS])})
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema), named), value)
+    union = referring(schema, [KIND, ADDRESS])
     assert union.incompatible == {}
-    assert decoded(encoded(inlined, value), union.writers[1], union.reader) == value
+    assert decoded(stream.getvalue(), union.writers[1], union.reader) == value
 
 
 @pytest.mark.parametrize(
-    ("schema", "references", "expected"),
+    ("schema", "references", "inlined"),
     [
-        (
-            '"geo.Kind"',
-            [KIND],
-            {"type": "enum", "name": "Kind", "namespace": "geo", "symbols": ["HOME", "WORK"]},
-        ),
-        (
-            '["null", "geo.Kind"]',
-            [KIND],
-            ["null", {"type": "enum", "name": "Kind", "namespace": "geo", "symbols": ["HOME", "WORK"]}],
-        ),
-        (
-            '{"type": "map", "values": {"type": "geo.Kind"}}',
-            [KIND],
-            {
-                "type": "map",
-                "values": {"type": "enum", "name": "Kind", "namespace": "geo", "symbols": ["HOME", "WORK"]},
-            },
-        ),
+        ('"geo.Kind"', [KIND], INLINED),
+        ('["null", "geo.Kind"]', [KIND], ["null", INLINED]),
+        ('{"type": "map", "values": {"type": "geo.Kind"}}', [KIND], {"type": "map", "values": INLINED}),
         ('{"type": "long", "logicalType": "x"}', [], {"type": "long", "logicalType": "x"}),
-        ('"unknown.Name"', [KIND], "unknown.Name"),
+        (
+            json.dumps(record(("k", "Kind"), name="R", namespace="geo")),
+            [KIND],
+            record(("k", INLINED), name="R", namespace="geo"),
+        ),
     ],
 )
-def test_a_reference_may_stand_anywhere(schema, references, expected):
-    assert json.loads(inline(schema, references)) == expected
-
-
-def test_a_name_without_namespace_means_one_of_the_namespace_around():
-    schema = json.dumps(record(("k", "Kind"), name="R", namespace="geo"))
-    (column,) = json.loads(inline(schema, [KIND]))["fields"]
-    assert column["type"]["namespace"] == "geo"
+def test_a_reference_may_stand_anywhere(schema, references, inlined):
+    union = referring(schema, references)
+    assert union.incompatible == {}
+    assert union == unite({1: json.dumps(inlined)})
 
 
 def test_a_type_that_two_references_define_is_defined_once():
     two = [json.dumps(record(("k", enum("A", name="n.K")), name=name)) for name in ("n.P", "n.Q")]
-    inlined = inline(json.dumps(record(("p", "n.P"), ("q", "n.Q"))), two)
-    assert inlined.count('"symbols"') == 1
-    assert unite({1: inlined}).incompatible == {}
+    assert referring(json.dumps(record(("p", "n.P"), ("q", "n.Q"))), two).incompatible == {}
 
 
-def test_a_type_that_contains_itself_is_inlined_once_and_then_refused():
-    inlined = inline(json.dumps(record(("n", "Node"))), [json.dumps(NODE)])
-    assert inlined.count('"next"') == 1
-    assert unite({1: inlined}).incompatible == {
-        1: "Node contains itself (at n.next); Spark has no recursive types"
-    }
-
-
-def test_what_cannot_be_read_comes_back_as_it_is():
-    assert inline("{", [KIND]) == "{"
-    assert inline(KIND, ["{"]) == KIND
+@pytest.mark.parametrize(
+    ("schema", "references", "reason"),
+    [
+        ('"unknown.Name"', [KIND], "the value: unknown type unknown.Name"),
+        (
+            json.dumps(record(("n", "Node"))),
+            [json.dumps(NODE)],
+            "Node contains itself (at n.next); Spark has no recursive types",
+        ),
+        ("{", [KIND], "the schema is not JSON"),
+        (KIND, ["{"], "the schema is not JSON"),
+    ],
+)
+def test_a_reference_that_cannot_be_used_is_a_reason(schema, references, reason):
+    assert referring(schema, references).incompatible[1].startswith(reason)
 
 
 # Size

@@ -140,6 +140,18 @@ def test_the_file_is_its_owners_alone(store, tmp_path):
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
+def test_each_value_of_a_batch_is_in_the_column_of_its_name(store):
+    given = report(4)
+    store.add(run(), given, {PartitionReport("a", 2, 4, 9): Lag(5, 2.5, at_least=True)}, [], 7.0)
+    (batch,) = store.rows("SELECT * FROM batches")
+    expected = {name: value for name, value in vars(given).items() if name in batch}
+    expected |= {"query_id": "q", "run_id": "r1", "phases": json.dumps(given.phases)}
+    assert batch == expected | {"lag_records": 5, "lag_seconds": 2.5}
+    assert len({batch[name] for name in ("rows", "late_rows", "state_rows", "state_bytes")}) == 4
+    (partition,) = store.rows("SELECT * FROM partitions")
+    assert tuple(partition.values()) == ("q", "a", 2, 4, 5, 2.5, 1)
+
+
 def test_a_query_is_shown_with_its_newest_start_and_the_sums_of_all(store):
     now = time.time()
     store.begin(run(1), now - 20)

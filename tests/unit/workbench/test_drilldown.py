@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.support.delta_logs import BEGAN, added, made, write_log, write_quarantine
 from topiclake.config.load import load_settings
+from topiclake.config.pipeline import REPLAYS
 from topiclake.errors import StorageError
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.monitoring.reports import read_report
@@ -189,11 +190,10 @@ def test_the_newest_records_of_a_reason_are_read_with_their_first_bytes(tmp_path
             "replayed_at": pa.array([BEGAN, None, BEGAN], pa.timestamp("us", "UTC")),
         }
     )
-    write_deltalake(f"{tmp_path / 'q'}{quarantined.CLAIMS}", claims)
+    write_deltalake(f"{tmp_path / 'q'}{REPLAYS}", claims)
     claimed = read_records(str(tmp_path / "q"), "bad_magic")["records"]
     assert [one["offset"] for one in claimed] == [one["offset"] for one in told["records"]]
     assert [one["offset"] for one in claimed if one["is_replayed"]] == [40]
-    assert replay_claims.location("") == quarantined.CLAIMS
     assert tuple(quarantined.CLAIM_KEY.replace('"', "").split(", ")) == replay_claims.KEY
     (quoted,) = read_records(str(tmp_path / "q"), "it's")["records"]
     assert (quoted["partition"], quoted["key"], quoted["value"]) == (3, None, None)

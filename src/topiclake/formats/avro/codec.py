@@ -32,8 +32,10 @@ class AvroCodec(Codec):
 
         `accepts` says why a reader schema is not possible, or None.
         """
-        usable = {key: _inlined(each) for key, each in schemas.items() if each.schema_type == "AVRO"}
-        united = reader_schema.unite(usable, accepts, kept)
+        usable = {key: each for key, each in schemas.items() if each.schema_type == "AVRO"}
+        texts = {key: each.schema for key, each in usable.items()}
+        references = {key: [text for _, text in each.references] for key, each in usable.items()}
+        united = reader_schema.unite(texts, accepts, kept, references)
         incompatible = {key: (INCOMPATIBLE_SCHEMA, detail) for key, detail in united.incompatible.items()}
         refused = cls.of_other_types(schemas) | incompatible
         return cls(united.reader, united.writers, refused, united.kept)
@@ -56,10 +58,3 @@ class AvroCodec(Codec):
     def mismatch(self, *, tries: bool = True) -> Column:
         """Say which form of Avro a value has, where it is the other one, as `Codec.mismatch` says."""
         return avro_plain.mismatch(self, tries=tries)
-
-
-def _inlined(registered: SchemaVersion) -> str:
-    """Return a schema with what it refers to inside it."""
-    if not registered.references:
-        return registered.schema
-    return reader_schema.inline(registered.schema, [text for _, text in registered.references])

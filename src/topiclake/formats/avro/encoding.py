@@ -71,19 +71,18 @@ class Encoder:
     problem: Callable[[Column], Column]
 
 
-def encoder_for(kind: T.DataType, schema: Mapping[str, Any] | str, path: str = "") -> Encoder:
+def encoder_for(kind: T.DataType, schema: Mapping[str, Any] | str) -> Encoder:
     """Say how a column is written by a schema.
 
     Args:
         kind: The column's type.
         schema: Avro, self-contained.
-        path: Its name, for errors; "" for a row of columns.
 
     Raises:
         ConfigError: No value of the column would fit: its type is another one, it is missing, or the schema
             lacks it; names the column.
     """
-    return _EncoderBuilder(_named_types(schema)).fit(kind, schema, path)
+    return _EncoderBuilder(_named_types(schema)).fit(kind, schema, "")
 
 
 def _named_types(tree: Tree) -> dict[str, Tree]:

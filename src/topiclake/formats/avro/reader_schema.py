@@ -1,4 +1,4 @@
-"""Avro schemas of a subject: references inlined, and all versions united into one reader schema.
+"""Avro schemas of a subject: all versions united into one reader schema.
 
 Nothing here needs Spark, and no text of a schema makes it raise: what cannot be used is told in a sentence.
 The rules stand in docs/avro.md.
@@ -7,18 +7,16 @@ The rules stand in docs/avro.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from topiclake.formats.avro import kept_reader
 from topiclake.formats.avro.defaults import fitted
-from topiclake.formats.avro.resolution import resolves
-from topiclake.formats.avro.schema_json import Json, SchemaRefusedError, inline
+from topiclake.formats.avro.schema_json import Json, SchemaRefusedError
 from topiclake.formats.avro.schema_tree import MISSING, Node, Parser, split
 from topiclake.formats.avro.union import Column, Union
-
-__all__ = ["United", "inline", "is_record", "resolves", "unite"]
 
 K = TypeVar("K")
 
@@ -48,16 +46,18 @@ def unite(
     schemas: Mapping[K, str],
     accepts: Callable[[str], str | None] = lambda reader: None,
     kept: str | None = None,
+    references: Mapping[K, Iterable[str]] = MappingProxyType({}),
 ) -> United[K]:
-    """Unite schemas, oldest first, each with its references inlined.
+    """Unite schemas, oldest first.
 
-    One that does not fit is incompatible, and the others go on.
+    A schema that does not fit is incompatible, and the others are united.
 
     Args:
         schemas: Avro JSON by any key, such as the schema id.
         accepts: Says of a reader schema why it cannot be used (the table cannot follow), or None. Asked
             whenever a version adds something to it.
         kept: What an earlier union became; the versions are added to it.
+        references: By key, Avro JSON of the schemas that a schema refers to, directly or not.
 
     Raises:
         KeptReaderError: `kept` was not made here.
@@ -68,7 +68,7 @@ def unite(
     incompatible: dict[K, str] = {}
     for key, schema in schemas.items():
         try:
-            version = parser.parse(schema)
+            version = parser.parse(schema, references.get(key, ()))
             candidate = union.adopted(version) if tree is None else _grown(union, tree, version)
             if candidate != tree and (refusal := accepts(_reader(candidate, {}, union))):
                 raise SchemaRefusedError(refusal)

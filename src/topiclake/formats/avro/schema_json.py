@@ -1,9 +1,9 @@
-"""The JSON of Avro schemas: which types it names, where they are defined, and how they are inlined."""
+"""The JSON of Avro schemas: which types it names, and where they are defined."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -89,54 +89,3 @@ def listed(value: Json) -> list[Json]:
 def texts(value: Json) -> tuple[str, ...]:
     """Return the strings of a JSON list; none if it is something else."""
     return tuple(each for each in listed(value) if isinstance(each, str))
-
-
-def inline(schema: str, references: Sequence[str]) -> str:
-    """Return a schema with each named type that it uses defined once, where it is used first.
-
-    Args:
-        schema: Avro JSON; returned as it is where it cannot be read, so that `unite` says why.
-        references: Avro JSON of the schemas that it names, of those that they name, and so on.
-    """
-    known: dict[str, tuple[Json, str]] = {}
-    try:
-        for text in (*references, schema):
-            known |= dict(definitions(loads(text)))
-        return json.dumps(_inlined(loads(schema), "", known, set()))
-    except (SchemaRefusedError, RecursionError):
-        return schema
-
-
-def _inlined(tree: Json, namespace: str, known: Mapping[str, tuple[Json, str]], written: set[str]) -> Json:
-    if isinstance(tree, str):
-        full = next((each for each in (full_name(tree, namespace), tree) if each in known), None)
-        if tree in PRIMITIVES or full is None:
-            return tree
-        return full if full in written else _inlined(*known[full], known, written)
-    if isinstance(tree, list):
-        return [_inlined(each, namespace, known, written) for each in tree]
-    if not isinstance(tree, dict):
-        return tree
-    kind = tree.get("type")
-    if kind in NAMED:
-        return _inlined_named(tree, namespace, known, written)
-    if kind in ("array", "map"):
-        inner = "items" if kind == "array" else "values"
-        return {**tree, inner: _inlined(tree.get(inner), namespace, known, written)}
-    return tree if isinstance(kind, str) and kind in PRIMITIVES else _inlined(kind, namespace, known, written)
-
-
-def _inlined_named(
-    tree: Json, namespace: str, known: Mapping[str, tuple[Json, str]], written: set[str]
-) -> Json:
-    full, namespace = own_name(tree, namespace)
-    if full in written:
-        return full
-    written.add(full)
-    fields = [
-        {**each, "type": _inlined(each.get("type"), namespace, known, written)}
-        for each in listed(tree.get("fields"))
-        if isinstance(each, dict)
-    ]
-    named = {**tree, "name": full.rpartition(".")[2], "namespace": namespace}
-    return {**named, "fields": fields} if tree["type"] in ("record", "error") else named

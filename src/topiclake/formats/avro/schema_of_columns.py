@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pyspark.sql import types as T
 
-from topiclake.errors import ConfigError
+from topiclake.errors import ConfigError, require_choice
 
 #: How timestamps are written: as Avro's logical types, or as text in ISO 8601 with the zone UTC.
 Timestamps = Literal["logical", "string"]
@@ -31,15 +31,12 @@ _LOGICAL: dict[type[T.DataType], tuple[str, str]] = {
 }
 
 
-def derived_schema(
-    columns: T.StructType, name: str, *, namespace: str | None = None, timestamps: Timestamps = "logical"
-) -> dict[str, Any]:
+def derived_schema(columns: T.StructType, name: str, *, timestamps: Timestamps = "logical") -> dict[str, Any]:
     """Return the Avro schema of rows.
 
     Args:
         columns: Theirs. What may be null is `["null", …]` with the default null.
         name: Of the record, a legal name of Avro's; records inside get it in front of theirs.
-        namespace: Of the record.
         timestamps: How TIMESTAMP and TIMESTAMP_NTZ are written.
 
     Returns:
@@ -48,16 +45,8 @@ def derived_schema(
     Raises:
         ConfigError: A column has a name or a type that Avro has not; names the column.
     """
-    if timestamps not in ("logical", "string"):
-        raise ConfigError(
-            f"timestamps is {timestamps!r}; allowed: logical, string",
-            "timestamps='logical'",
-            parameter="timestamps",
-            found=timestamps,
-            allowed=("logical", "string"),
-        )
-    record = _record(columns, _legal(name, "the record"), "", timestamps)
-    return {**record, "namespace": namespace} if namespace else record
+    require_choice("timestamps", timestamps, ("logical", "string"))
+    return _record(columns, _legal(name, "the record"), "", timestamps)
 
 
 def _record(columns: T.StructType, name: str, path: str, timestamps: Timestamps) -> dict[str, Any]:

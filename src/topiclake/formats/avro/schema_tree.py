@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from topiclake.formats.avro.schema_json import (
@@ -121,18 +123,23 @@ class Parser:
     _defined: dict[str, tuple[Json, str]] = field(default_factory=dict)
     _fields: int = 0
 
-    def parse(self, schema: str) -> Node:
-        """Return the tree of one schema that names no type of another.
+    def parse(self, schema: str, references: Iterable[str] = ()) -> Node:
+        """Return the tree of one schema.
+
+        Args:
+            schema: Avro JSON.
+            references: Avro JSON of the schemas whose types it names, of those that they name, and so on.
 
         Raises:
-            SchemaRefusedError: The text is no Avro schema, contains itself, or is too large.
+            SchemaRefusedError: A text is no Avro schema, or the schema contains itself, or is too large.
         """
         tree = loads(schema)
-        self._defined, self._fields = {}, 0
-        for name, definition in definitions(tree):
-            if name in self._defined:
+        own = list(definitions(tree))
+        for name, number in Counter(name for name, _ in own).items():
+            if number > 1:
                 raise SchemaRefusedError(f"{name} is defined twice")
-            self._defined[name] = definition
+        referred = (definition for text in references for definition in definitions(loads(text)))
+        self._defined, self._fields = dict((*referred, *own)), 0
         return self._node(tree, "", "", ())
 
     def new_key(self) -> int:

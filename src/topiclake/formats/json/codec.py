@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar, cast
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
@@ -43,14 +43,13 @@ class JsonSchemaCodec(Codec):
         cls,
         schemas: Mapping[SchemaKey, SchemaVersion],
         accepts: Callable[[str], str | None] = lambda reader: None,
+        kept: str | None = None,
     ) -> JsonSchemaCodec:
-        """Unite schemas, oldest first; `accepts` says why a shape of rows is not possible, or None."""
-        return cls.unite(schemas, _extended, accepts)
+        """Unite schemas, oldest first; `accepts` says why a shape of rows is not possible, or None.
 
-    @property
-    def is_row(self) -> bool:
-        """Whether fields are columns: always."""
-        return self.reader is not None
+        Columns have the names of their fields, so nothing is `kept`.
+        """
+        return cls.unite(schemas, _extended, accepts)
 
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Add `decoded` to records that `identified` has seen, as `Codec.decode` says."""
@@ -97,7 +96,7 @@ def _extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: 
     return united, shape
 
 
-def event_type(reader: str) -> DataType:
+def event_type(_: SparkSession, reader: str) -> DataType:
     """Return the type of what is decoded to the shape `reader`."""
     return json_columns.columns(json.loads(reader))
 

@@ -189,8 +189,5 @@ def _kinds(tree: dict[str, Any]) -> set[str]:
 def _are_names(names: list[str]) -> bool:
     """Return whether a struct can have fields of these names: Spark's differ in more than their case."""
     distinct = {name.lower() for name in names}
-    return bool(names) and len(distinct) == len(names) and all(_is_name(name) for name in names)
-
-
-def _is_name(name: str) -> bool:
-    return bool(name) and not _FORBIDDEN & set(name)
+    are_legal = all(name and not _FORBIDDEN & set(name) for name in names)
+    return bool(names) and len(distinct) == len(names) and are_legal

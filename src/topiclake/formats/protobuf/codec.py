@@ -9,7 +9,7 @@ from functools import reduce
 from subprocess import SubprocessError
 from typing import Any, ClassVar
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -50,16 +50,18 @@ class ProtobufCodec(Codec):
     @classmethod
     def of_messages(
         cls,
-        schemas: Mapping[SchemaKey, SchemaVersion],
-        accepts: Callable[[str], str | None],
         names: tuple[str, ...],
+        schemas: Mapping[SchemaKey, SchemaVersion],
+        accepts: Callable[[str], str | None] = lambda reader: None,
+        kept: str | None = None,
     ) -> ProtobufCodec:
         """Unite schemas, oldest first.
 
         Args:
+            names: Full names of the messages that values may be; empty: the first one of each schema.
             schemas: Those of the registry.
             accepts: Says why a type of rows is not possible; None: it is.
-            names: Full names of the messages that values may be; empty: the first one of each schema.
+            kept: Nothing: columns have the names of their fields.
         """
 
         def extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: ANN401
@@ -76,11 +78,6 @@ class ProtobufCodec(Codec):
 
         return cls.unite(schemas, extended, accepts)
 
-    @property
-    def is_row(self) -> bool:
-        """Whether fields are columns: always."""
-        return self.reader is not None
-
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Add `decoded` to records that `identified` has seen, as `Codec.decode` says.
 
@@ -93,7 +90,7 @@ class ProtobufCodec(Codec):
         records = records.withColumn(f"{part}_schema", schema)
         if self.reader is None:
             return records.withColumn("decoded", F.when(F.spark_partition_id() >= 0, nothing_decoded()))
-        reader = event_type(self.reader)
+        reader = event_type(records.sparkSession, self.reader)
         made = records.withColumn(_MADE, self._made(F.col(f"{part}_schema"), _message(part)))
         parsed = F.when(F.spark_partition_id() >= 0, _parsed(F.col(f"{_MADE}.text"), reader))
         right = F.col(f"{_MADE}.text").isNotNull() & F.col(f"{_PARSED}.{_CORRUPT}").isNull()
@@ -116,7 +113,7 @@ class ProtobufCodec(Codec):
             yield identifier(key), (base64.b64decode(files), names)
 
 
-def event_type(reader: str) -> StructType:
+def event_type(_: SparkSession, reader: str) -> StructType:
     """Return the type of what is decoded with `reader`."""
     return StructType.fromJson(json.loads(reader))
 

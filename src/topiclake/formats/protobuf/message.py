@@ -99,7 +99,7 @@ class _Reader:
                 of, kind = field, "optional"
                 if field.message_type is not None and field.message_type.GetOptions().map_entry:
                     of, kind = field.message_type.fields_by_name["value"], "map"
-                elif _is_repeated(field):
+                elif field.is_repeated:
                     kind = "repeated"
                 elif not field.has_presence:
                     kind = "always"
@@ -151,11 +151,6 @@ def _key(key: object) -> str:
 def _timestamp(value: Any) -> str:  # noqa: ANN401
     at = _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
-
-
-def _is_repeated(field: Any) -> bool:  # noqa: ANN401
-    # Newer versions of the library have only the former, older ones only the latter.
-    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == 3)
 
 
 def _full_name(file: Any, path: Sequence[int]) -> str:  # noqa: ANN401

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
@@ -162,13 +161,5 @@ def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tup
         ledger: Resolved location of the table of what is paused; there may be none.
         topic: The topic.
     """
-    waiting = paused_topics.waiting(spark, ledger)
-    if waiting is None:
-        return {}
-    ranges = (
-        waiting.where(F.col("topic") == topic)
-        .groupBy("partition")
-        .agg(F.min("first"), F.max("last"))
-        .collect()
-    )
-    return {row[0]: (row[1], row[2]) for row in ranges}
+    spans = paused_topics.spans_of(paused_topics.paused(spark, ledger).get(topic, []))
+    return {partition: (first, after - 1) for partition, (first, after) in spans.items()}

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
+from topiclake.config.pipeline import REPLAYS
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 
@@ -30,7 +31,7 @@ _COLUMNS = StructType(
 
 def location(quarantine: str) -> str:
     """Return where the claims of the quarantine at `quarantine` are."""
-    return f"{quarantine}_replays"
+    return f"{quarantine}{REPLAYS}"
 
 
 def read(spark: SparkSession, quarantine: str, version: int | None = None) -> DataFrame:

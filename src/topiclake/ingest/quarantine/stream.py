@@ -9,6 +9,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from topiclake.config.pipeline import QUARANTINE
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.errors import NewSchemaError
@@ -26,9 +27,6 @@ from topiclake.sources.schema_decisions import Decisions
 from topiclake.storage import mount
 from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import queries
-
-#: What is added to a checkpoint's path for that of `start_quarantine`.
-_QUARANTINE = "_quarantine"
 
 
 def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
@@ -55,7 +53,7 @@ def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
     to = targets.target(settings)
     records = streams.topic_records(spark, settings)
     log_store.require_log_store(spark, to.quarantine)
-    checkpoint_path = f"{to.checkpoint.rstrip('/')}{_QUARANTINE}"
+    checkpoint_path = f"{to.checkpoint.rstrip('/')}{QUARANTINE}"
     for location in (to.quarantine, checkpoint_path):
         mount.require_writable(location)
     write_batch: WriteBatch
@@ -71,7 +69,7 @@ def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
         records,
         settings,
         write_batch,
-        name=f"{settings.name}{_QUARANTINE}",
+        name=f"{settings.name}{QUARANTINE}",
         location=checkpoint_path,
     )
 

@@ -28,7 +28,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import NullType, TypeEngine
 
-from topiclake.errors import ConfigError
+from topiclake.errors import ConfigError, require_known_columns
 from topiclake.sinks.jdbc.connection import Database, transaction
 
 BATCHES, QUARANTINE = "topiclake_batches", "_quarantine"
@@ -79,12 +79,10 @@ class TableSchema:
                 column=min(twice),
                 reason="twice",
             )
-        if not keys or len(set(keys)) < len(keys) or (missing := [key for key in keys if key not in names]):
-            wrong = (
-                f"names {missing[0]}, which the rows don't have" if keys and missing else "is empty or twice"
-            )
+        require_known_columns("keys", keys, names)
+        if not keys or len(set(keys)) < len(keys):
             raise ConfigError(
-                f"keys {wrong}",
+                "keys is empty or twice",
                 f"some of {', '.join(names)}",
                 parameter="keys",
                 keys=tuple(keys),

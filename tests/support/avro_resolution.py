@@ -1,4 +1,4 @@
-"""Avro's own rules for one writer schema and one reader schema.
+"""Avro's own rules for one writer schema and one reader schema, to check what the library unites.
 
 https://avro.apache.org/docs/1.12.0/specification/#schema-resolution, as Java's SchemaCompatibility reads it.
 """
