@@ -8,7 +8,7 @@ import os
 import subprocess
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +29,12 @@ _SILENT.propagate = False
 
 @dataclass(frozen=True)
 class KafkaBroker:
-    """The broker of a home.
-
-    Attributes:
-        home: Where its data, log and `server.properties` are.
-        properties: Broker settings on top of the default ones; `listener.name.client.…` for TLS and SASL.
-        security_protocol: Of the listener for clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        client_config: What a confluent-kafka client needs beside the address; the readiness check uses it.
-    """
+    """The broker of a home, whose data, log and `server.properties` are there."""
 
     home: Home
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    security_protocol: str = "PLAINTEXT"
-    client_config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     name = "kafka"
-    port_names = ("kafka", "kafka-internal", "kafka-controller")
+    port_names = ("kafka", "kafka-controller")
 
     @property
     def folder(self) -> Path:
@@ -71,7 +61,7 @@ class KafkaBroker:
             raise PlatformError(f"Kafka's jars are not in {self._jars}", "make jars")
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.properties_file.touch(mode=0o600)
-        self.properties_file.write_text(properties_text(self._settings(ports)), encoding="ascii")
+        self.properties_file.write_text(properties_text(self.settings(ports)), encoding="ascii")
         if not (self.folder / "meta.properties").exists():
             self._format(java)
 
@@ -89,14 +79,42 @@ class KafkaBroker:
         """Ask the broker for its topics; return None when it answers, else why it does not."""
         if not answers(ports["kafka"], seconds):
             return "nothing listens on its port"
-        config: dict[str, Any] = {"bootstrap.servers": self.address(ports), "log_level": 0}
-        config |= {"error_cb": lambda _: None, **self.client_config}
         try:
-            client = AdminClient(config, logger=_SILENT)
+            client = AdminClient(self.client_settings(ports), logger=_SILENT)
             brokers = client.list_topics(timeout=seconds).brokers
         except KafkaException as error:
             return str(error.args[0].str() if error.args else error)
         return None if brokers else "it lists no broker"
+
+    def client_settings(self, ports: Mapping[str, int]) -> dict[str, Any]:
+        """Return the settings of the client that asks the broker for its topics."""
+        return {"bootstrap.servers": self.address(ports), "log_level": 0, "error_cb": lambda _: None}
+
+    def settings(self, ports: Mapping[str, int]) -> dict[str, str]:
+        """Return what `server.properties` holds."""
+        client, controller = self.address(ports), f"{HOST}:{ports['kafka-controller']}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "CLIENT",
+            "listeners": f"CLIENT://{client},CONTROLLER://{controller}",
+            "advertised.listeners": f"CLIENT://{client}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.folder),
+            # By default records are deleted seven days after their own timestamp, which replayed ones exceed.
+            "log.retention.ms": "-1",
+            "auto.create.topics.enable": "false",
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+        }
 
     @property
     def _jars(self) -> Path:
@@ -116,37 +134,6 @@ class KafkaBroker:
             "-cp",
             f"{self._jars}/*",
         ]
-
-    def _settings(self, ports: Mapping[str, int]) -> dict[str, str]:
-        client, internal = self.address(ports), f"{HOST}:{ports['kafka-internal']}"
-        controller = f"{HOST}:{ports['kafka-controller']}"
-        # The broker reaches itself on a listener of its own, so that TLS and SASL on the other need no
-        # client certificate or login for the broker.
-        return {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "INTERNAL",
-            "listeners": f"CLIENT://{client},INTERNAL://{internal},CONTROLLER://{controller}",
-            "advertised.listeners": f"CLIENT://{client},INTERNAL://{internal}",
-            "listener.security.protocol.map": (
-                f"CLIENT:{self.security_protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
-            ),
-            "log.dirs": str(self.folder),
-            # By default records are deleted seven days after their own timestamp, which replayed ones exceed.
-            "log.retention.ms": "-1",
-            "auto.create.topics.enable": "false",
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.replication.factor": "1",
-            "offsets.topic.num.partitions": "4",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "transaction.state.log.num.partitions": "4",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-            **self.properties,
-        }
 
     def _format(self, java: Java) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

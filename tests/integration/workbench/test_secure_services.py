@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 import topiclake as tl
 from tests.services.fault_proxy import FaultProxy
+from tests.services.kafka import ConfiguredBroker
 from tests.support.environment import succeeded, without_workbench
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -160,7 +161,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     assert processes.marked(home) == []
 
 
-def broker(home: Home, certificate: Certificate) -> KafkaBroker:
+def broker(home: Home, certificate: Certificate) -> ConfiguredBroker:
     keystore = certificate.key.with_name("keystore.pem")
     keystore.write_bytes(certificate.key.read_bytes() + certificate.certificate.read_bytes())
     escaped = str(KAFKA_PASSWORD).replace("\\", "\\\\").replace('"', '\\"')
@@ -179,7 +180,7 @@ def broker(home: Home, certificate: Certificate) -> KafkaBroker:
         "sasl.username": str(KAFKA_USERNAME),
         "sasl.password": str(KAFKA_PASSWORD),
     }
-    return KafkaBroker(home, properties, "SASL_SSL", client)
+    return ConfiguredBroker(home, properties, "SASL_SSL", client)
 
 
 # ------------------------------------------------------------------------------------- a user's project

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.services.kafka import ConfiguredBroker
 from tests.support.stand_in import stand_in
 from tests.support.waiting import wait_until
 from topiclake.errors import PlatformError
@@ -245,8 +246,8 @@ def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_settings_of_the_broker_can_be_added_and_replaced(home: Home) -> None:
-    broker = KafkaBroker(home, {"log.retention.ms": "5", "extra": "x"}, security_protocol="SASL_SSL")
-    settings = broker._settings({"kafka": 1, "kafka-internal": 2, "kafka-controller": 3})
+    broker = ConfiguredBroker(home, {"log.retention.ms": "5", "extra": "x"}, security_protocol="SASL_SSL")
+    settings = broker.settings({"kafka": 1, "kafka-internal": 2, "kafka-controller": 3})
     assert (settings["log.retention.ms"], settings["extra"]) == ("5", "x")
     assert "CLIENT:SASL_SSL" in settings["listener.security.protocol.map"]
     assert all(
@@ -268,7 +269,7 @@ def test_a_setting_with_backslash_and_umlaut_survives_java_properties() -> None:
 
 
 def test_passwords_in_settings_are_not_in_the_text_of_a_broker(home: Home) -> None:
-    broker = KafkaBroker(home, {"sasl.jaas.config": "s3cret"}, client_config={"sasl.password": "s3cret"})
+    broker = ConfiguredBroker(home, {"sasl.jaas.config": "s3cret"}, client_config={"sasl.password": "s3cret"})
     assert "s3cret" not in repr(broker)
 
 
