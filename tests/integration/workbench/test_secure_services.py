@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
 from pyspark.sql import SparkSession
 
 import topiclake as tl
@@ -163,7 +164,10 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
 
 def broker(home: Home, certificate: Certificate) -> ConfiguredBroker:
     keystore = certificate.key.with_name("keystore.pem")
-    keystore.write_bytes(certificate.key.read_bytes() + certificate.certificate.read_bytes())
+    key = serialization.load_pem_private_key(certificate.key.read_bytes(), None)
+    # Kafka reads PKCS#8 only.
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    keystore.write_bytes(key.private_bytes(*form) + certificate.certificate.read_bytes())
     escaped = str(KAFKA_PASSWORD).replace("\\", "\\\\").replace('"', '\\"')
     properties = {
         "ssl.keystore.type": "PEM",
