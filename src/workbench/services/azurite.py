@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
 import os
 import shlex
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from urllib.parse import urlencode
 
 import requests
 
@@ -21,7 +25,6 @@ from workbench.host.ports import HOST as LOOPBACK
 from workbench.host.ports import ask
 from workbench.host.processes import marked_environment
 from workbench.host.program_cache import OnProgress, node, npm_program
-from workbench.services.azure_sas import API_VERSION, AccountKey
 
 #: Which version, and the sums of all that it needs.
 LOCKED = Path(__file__).parent / "npm" / "azurite"
@@ -30,6 +33,9 @@ ACCOUNT = "topiclake"
 #: Names below `localhost` never leave the machine, so that no token can.
 HOST = f"{ACCOUNT}.blob.localhost"
 CONTAINER = "lake"
+#: Of the REST API and of the tokens; the last whose string-to-sign has no encryption scope.
+API_VERSION = "2019-12-12"
+AZURE_TIME = "%Y-%m-%dT%H:%M:%SZ"
 #: The JVM's options that make Hadoop's driver find the store and trust it.
 JAVA_OPTIONS_VARIABLE = "WORKBENCH_AZURE_JAVA_OPTIONS"
 
@@ -96,7 +102,7 @@ class Azurite:
     def environment(self) -> Mapping[str, str]:
         """Return the account and its key, the authority, and the marks by which the process is known."""
         own = {
-            "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key().key}",
+            "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key()}",
             "NODE_EXTRA_CA_CERTS": str(self.certificate.authority),
         }
         return os.environ | own | marked_environment(self.home, self.name)
@@ -110,17 +116,17 @@ class Azurite:
         }
         return {
             "WORKBENCH_AZURE_SOURCE": f"wasbs://{CONTAINER}@{HOST}:{ports['azure']}/topiclake",
-            "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS": self.key().container_sas(CONTAINER),
+            "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS": account_sas(ACCOUNT, self.key()),
             JAVA_OPTIONS_VARIABLE: shlex.join(f"-D{name}={value}" for name, value in options.items()),
         }
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Make the container where it is missing; return None when the store answers, else why not."""
-        port, key = ports["azure"], self.key()
+        port, token = ports["azure"], account_sas(ACCOUNT, self.key())
         answer = ask(
             port,
             "PUT",
-            f"https://{LOOPBACK}:{port}/{CONTAINER}?restype=container&{key.account_sas()}",
+            f"https://{LOOPBACK}:{port}/{CONTAINER}?restype=container&{token}",
             seconds,
             headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
             verify=str(self.certificate.authority),
@@ -130,13 +136,30 @@ class Azurite:
         exists = answer.status_code == requests.codes.conflict
         return None if answer.ok or exists else f"HTTP status {answer.status_code}"
 
-    def key(self) -> AccountKey:
-        """Return the account's key."""
-        return AccountKey(ACCOUNT, self._key_file.read_text(encoding="ascii"))
+    def key(self) -> str:
+        """Return the account's key, which signs tokens, as base64."""
+        return self._key_file.read_text(encoding="ascii")
 
     @property
     def _key_file(self) -> Path:
         return self.folder / "key"
+
+
+def account_sas(account: str, key: str) -> str:
+    """Return a token for the whole account, signed with its key (base64), which is valid for a day.
+
+    Source: "Construct an account SAS", https://learn.microsoft.com/rest/api/storageservices/create-account-sas
+    """
+    expiry = (datetime.now(timezone.utc) + timedelta(days=1)).strftime(AZURE_TIME)
+    signed = [account, "racwdl", "b", "sco", "", expiry, "", "https", API_VERSION, ""]
+    fields = {"sv": API_VERSION, "ss": "b", "srt": "sco", "se": expiry, "sp": "racwdl", "spr": "https"}
+    return urlencode(fields | {"sig": sign(key, signed)})
+
+
+def sign(key: str, lines: Sequence[str]) -> str:
+    """Return the signature of a token's lines by an account's key, both as base64."""
+    signature = hmac.new(base64.b64decode(key), "\n".join(lines).encode(), hashlib.sha256)
+    return base64.b64encode(signature.digest()).decode()
 
 
 def hosts_file(more: Mapping[str, str]) -> str:

@@ -67,7 +67,8 @@ import topiclake as tl
 from topiclake_examples.gps import publish_tracks
 from topiclake.storage import renewal
 from topiclake.errors import IngestError
-from workbench.services.azurite import CONTAINER, Azurite
+from tests.services.azure_sas import container_sas
+from workbench.services.azurite import ACCOUNT, CONTAINER, Azurite
 from workbench.host.home import Home
 for name in ("env", "topic", "home", "secret", "data", "seconds"):
     dbutils.widgets.text(name, "")
@@ -78,7 +79,7 @@ spark.range(1).count()
 
 def replace_secret(end):
     secret.touch(0o600)
-    secret.write_text(key.container_sas(CONTAINER, end))
+    secret.write_text(container_sas(ACCOUNT, key, CONTAINER, end))
 
 # COMMAND ----------
 
@@ -178,7 +179,7 @@ def start(running: tuple[Home, Addresses], name: str, **variables: str) -> Run:
     }
     options = [part for key, value in given.items() for part in ("-p", f"{key}={value}")]
     names = {"TOPICLAKE_SECRETS_FOLDER": str(secrets), "RENEWAL_NAME": name, "RENEWAL_MOUNTED": "false"}
-    names["RENEWAL_SOURCE"] = wasbs(addresses)
+    names |= {"RENEWAL_SOURCE": wasbs(addresses), "PYTHONPATH": str(REPOSITORY)}
     return Run(
         name,
         subprocess.Popen(
