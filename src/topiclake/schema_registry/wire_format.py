@@ -51,11 +51,6 @@ def frame(schema_id: int, payload: bytes) -> bytes:
     return header(schema_id) + payload
 
 
-def with_header(guid: str, payload: bytes, part: Part = "value") -> tuple[bytes, list[tuple[str, bytes]]]:
-    """Return a value or key, and the record headers that name its schema by GUID."""
-    return payload, [(record_header(part), identifier(guid))]
-
-
 def record_header(part: Part) -> str:
     """Return the name of the record header that may name the schema of a record's value or key."""
     return f"__{part}_schema_id"

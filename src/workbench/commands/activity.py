@@ -15,8 +15,8 @@ from rich.status import Status
 class Activity:
     """Tells on standard error what is being done, so that standard output carries results only."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
 
     def tell(self, text: str) -> None:
         """Print one line."""

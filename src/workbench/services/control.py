@@ -56,7 +56,6 @@ def extras_of(home: Home, names: Sequence[str]) -> tuple[Extra, ...]:
 def up(
     home: Home,
     on_progress: OnProgress = lambda _: None,
-    time_limit: float = START_SECONDS,
     extras: Sequence[str] = (),
 ) -> Addresses:
     """Start what does not run yet, wait until it answers, and return the addresses.
@@ -64,7 +63,6 @@ def up(
     Args:
         home: The home.
         on_progress: Is told each step.
-        time_limit: How long the services may take, in seconds.
         extras: Names of `EXTRAS` to start as well.
 
     Raises:
@@ -76,7 +74,7 @@ def up(
     more = extras_of(home, wanted)
     for service in more:
         service.install(on_progress)
-    start_services(home, (*default_services(home), *more), on_progress, time_limit)
+    start_services(home, (*default_services(home), *more), on_progress)
     with home.lock():
         state = home.load()
         state.extras = wanted
@@ -88,7 +86,6 @@ def start_services(
     home: Home,
     services: Sequence[Service],
     on_progress: OnProgress = lambda _: None,
-    time_limit: float = START_SECONDS,
 ) -> dict[str, str]:
     """Start the given services side by side; return the address of each by its name.
 
@@ -103,7 +100,7 @@ def start_services(
         try:
             if starting:
                 _launch(home, state, starting, on_progress)
-            _await(home, state, services, on_progress, time_limit)
+            _await(home, state, services, on_progress)
         except BaseException:
             _undo(home, state, [service.name for service in starting], on_progress)
             raise
@@ -186,9 +183,7 @@ def _launch(home: Home, state: State, starting: Sequence[Service], on_progress: 
         home.save(state)
 
 
-def _await(
-    home: Home, state: State, services: Sequence[Service], on_progress: OnProgress, time_limit: float
-) -> None:
+def _await(home: Home, state: State, services: Sequence[Service], on_progress: OnProgress) -> None:
     begin = reported = time.monotonic()
     waiting = list(services)
     while waiting:
@@ -200,8 +195,8 @@ def _await(
                 seconds = time.monotonic() - begin
                 on_progress(f"{service.name}: ready at {service.address(state.ports)} after {seconds:.1f} s")
         elapsed = time.monotonic() - begin
-        if waiting and elapsed > time_limit:
-            raise _late(home, state, waiting[0], time_limit)
+        if waiting and elapsed > START_SECONDS:
+            raise _late(home, state, waiting[0])
         if waiting and time.monotonic() - reported > _TELL_EVERY_SECONDS:
             reported = time.monotonic()
             on_progress(f"waiting for {', '.join(missing.name for missing in waiting)} ({elapsed:.0f} s)")
@@ -216,9 +211,9 @@ def _died(home: Home, state: State, service: Service) -> PlatformError:
     return PlatformError(cause, f"python -m workbench logs {service.name}")
 
 
-def _late(home: Home, state: State, service: Service, time_limit: float) -> PlatformError:
+def _late(home: Home, state: State, service: Service) -> PlatformError:
     problem, log = service.problem(state.ports), home.log(service.name)
-    cause = f"{service.name} did not answer within {time_limit:.0f} s ({problem}; log: {log})"
+    cause = f"{service.name} did not answer within {START_SECONDS:.0f} s ({problem}; log: {log})"
     return PlatformError(cause, f"python -m workbench logs {service.name}")
 
 

@@ -242,7 +242,7 @@ def test_a_missing_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pyt
 def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "echo 'openjdk version \"18.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert require_java().major == 18
+    assert require_java().version == "18.0.1"
 
 
 def test_settings_of_the_broker_can_be_added_and_replaced(home: Home) -> None:
@@ -260,7 +260,7 @@ def test_services_start_with_the_java_options_of_the_environment(
     home: Home, monkeypatch: pytest.MonkeyPatch, service: type[KafkaBroker | SchemaRegistry]
 ) -> None:
     monkeypatch.setenv(OPTIONS_VARIABLE, "-Da=1 '-Db=2 3'")
-    command = service(home).command(Java(Path("java"), "17", 17), dict.fromkeys(service.port_names, 1))
+    command = service(home).command(Java(Path("java"), "17"), dict.fromkeys(service.port_names, 1))
     assert command.index("-Db=2 3") == command.index("-Da=1") + 1
 
 
