@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from ipaddress import IPv4Address
@@ -271,6 +272,8 @@ cli.add_command(job)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 1 for an error that is told in one line, 130 for Ctrl-C."""
     processes.take_sigterm_as_ctrl_c()
+    # A browser that the demo's dashboard opens is no service, which `down` would stop.
+    os.environ.pop(processes.HOME_MARK, None)
     try:
         code = cli.main(args=arguments, prog_name="python -m workbench", standalone_mode=False)
     except TopiclakeError as error:

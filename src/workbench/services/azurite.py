@@ -23,7 +23,6 @@ from workbench.host.home import Home
 from workbench.host.java import Java
 from workbench.host.ports import HOST as LOOPBACK
 from workbench.host.ports import ask
-from workbench.host.processes import marked_environment
 from workbench.host.program_cache import OnProgress, node, npm_program
 
 #: Which version, and the sums of all that it needs.
@@ -100,12 +99,11 @@ class Azurite:
         return [str(node()), "-r", str(self.folder / "resolver.js"), str(program), *given, *flags]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the account and its key, the authority, and the marks by which the process is known."""
-        own = {
+        """Return the account with its key, and the authority."""
+        return {
             "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key()}",
             "NODE_EXTRA_CA_CERTS": str(self.certificate.authority),
         }
-        return os.environ | own | marked_environment(self.home, self.name)
 
     def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
         """Return what conf/local-azure.yaml names; the token is good for a day."""

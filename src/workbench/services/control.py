@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from subprocess import Popen
 
 from psutil import Process
 
@@ -96,11 +96,11 @@ def start_services(
     """
     with home.lock():
         state = home.load()
-        starting = [service for service in services if _running(home, state, service.name) is None]
+        running = _running(home, state)
+        starting = [service for service in services if service.name not in running]
         try:
-            if starting:
-                _launch(home, state, starting, on_progress)
-            _await(home, state, services, on_progress)
+            started = _launch(home, state, starting, on_progress) if starting else {}
+            _await(home, state, services, started, on_progress)
         except BaseException:
             _undo(home, state, [service.name for service in starting], on_progress)
             raise
@@ -112,21 +112,19 @@ def down(home: Home, on_progress: OnProgress = lambda _: None) -> list[str]:
     if not home.folder.exists():
         return []
     with home.lock():
-        state = home.load()
-        running = _running_names(home, state)
+        running = sorted(processes.running(home))
         if running:
             on_progress(f"stopping {', '.join(running)}")
-        state.extras = []
-        _halt(home, state, sorted({*state.processes, *running}))
         processes.stop(processes.marked(home))
+        home.save(State(home.load().ports))
     return running
 
 
 def status(home: Home, services: Sequence[Service] | None = None) -> list[ServiceStatus]:
     """Return how each service is; asks those that run with a real request."""
-    state = home.load()
+    state, running = home.load(), processes.running(home)
     asked = services or (*default_services(home), *extras_of(home, state.extras))
-    return [_status(home, state, service) for service in asked]
+    return [_status(home, state, service, running.get(service.name)) for service in asked]
 
 
 def addresses(home: Home) -> Addresses | None:
@@ -137,7 +135,7 @@ def addresses(home: Home) -> Addresses | None:
 
 
 def environment(home: Home) -> dict[str, str]:
-    """Return this process's variables, over those that tell of the running services."""
+    """Return this process's variables, over those of the running services."""
     running = addresses(home)
     return (running.environment() if running else {}) | os.environ
 
@@ -145,51 +143,55 @@ def environment(home: Home) -> dict[str, str]:
 def _addresses(home: Home, state: State) -> Addresses:
     kafka, registry = (service.address(state.ports) for service in default_services(home))
     exported: dict[str, str] = {}
+    running = _running(home, state)
     for service in extras_of(home, state.extras):
-        if _running(home, state, service.name) is not None:
+        if service.name in running:
             exported |= service.exports(state.ports)
     return Addresses(home.folder, kafka, registry, home.datalake, exported)
 
 
-def _running(home: Home, state: State, name: str) -> Process | None:
-    record = state.processes.get(name)
-    return processes.find(record, home, name) if record else None
+def _running(home: Home, state: State) -> set[str]:
+    """Return the names of the services that run, and whose start was recorded."""
+    return processes.running(home).keys() & state.processes
 
 
-def _running_names(home: Home, state: State) -> list[str]:
-    recorded = [name for name in state.processes if _running(home, state, name)]
-    lost = [processes.service_of(process) for process in processes.marked(home)]
-    return sorted({*recorded, *lost} - {""})
-
-
-def _launch(home: Home, state: State, starting: Sequence[Service], on_progress: OnProgress) -> None:
+def _launch(
+    home: Home, state: State, starting: Sequence[Service], on_progress: OnProgress
+) -> dict[str, Popen[bytes]]:
     java = require_java()
     for service in starting:
         # A process without a record holds the port and the data: its command was killed between the two.
         processes.stop(processes.marked(home, service.name))
-        state.processes.pop(service.name, None)
     names = [name for service in starting for name in service.port_names]
     other_ports = [port for name, port in state.ports.items() if name not in names]
     state.ports |= free_ports.choose(names, state.ports, other_ports)
     home.save(state)
+    started = {}
     for service in starting:
         on_progress(f"{service.name}: starting")
         service.prepare(java, state.ports)
+        variables = {**service.environment(), **processes.marks(home, service.name)}
         command = service.command(java, state.ports)
-        environment = service.environment() or None
-        state.processes[service.name] = processes.start(
-            command, home.log(service.name), home.logs, environment
-        )
+        started[service.name] = processes.start(command, home.log(service.name), home.logs, variables)
+        state.processes = sorted({*state.processes, service.name})
         home.save(state)
+    return started
 
 
-def _await(home: Home, state: State, services: Sequence[Service], on_progress: OnProgress) -> None:
+def _await(
+    home: Home,
+    state: State,
+    services: Sequence[Service],
+    started: Mapping[str, Popen[bytes]],
+    on_progress: OnProgress,
+) -> None:
     begin = reported = time.monotonic()
     waiting = list(services)
     while waiting:
+        running = processes.running(home)
         for service in tuple(waiting):
-            if _running(home, state, service.name) is None:
-                raise _died(home, state, service)
+            if service.name not in running:
+                raise _died(home, service, started.get(service.name))
             if service.problem(state.ports) is None:
                 waiting.remove(service)
                 seconds = time.monotonic() - begin
@@ -203,8 +205,8 @@ def _await(home: Home, state: State, services: Sequence[Service], on_progress: O
         time.sleep(0.1 if waiting else 0)
 
 
-def _died(home: Home, state: State, service: Service) -> PlatformError:
-    code = processes.exit_code(state.processes[service.name])
+def _died(home: Home, service: Service, process: Popen[bytes] | None) -> PlatformError:
+    code = processes.exit_code(process) if process else None
     ended = "ended" if code is None else f"ended with exit code {code}"
     log = home.log(service.name)
     cause = f"{service.name} {ended} while it started: {processes.last_error_line(log)} (log: {log})"
@@ -218,31 +220,21 @@ def _late(home: Home, state: State, service: Service) -> PlatformError:
 
 
 def _undo(home: Home, state: State, names: Sequence[str], on_progress: OnProgress) -> None:
-    if any(processes.marked(home, name) for name in names):
+    running = [process for name in names for process in processes.marked(home, name)]
+    if running:
         on_progress(f"stopping {', '.join(names)}")
-    _halt(home, state, names)
-
-
-def _halt(home: Home, state: State, names: Sequence[str]) -> None:
-    recorded = [process for name in names if (process := _running(home, state, name))]
-    lost = [process for name in names for process in processes.marked(home, name)]
-    processes.stop({process.pid: process for process in (*recorded, *lost)}.values())
-    for name in names:
-        state.processes.pop(name, None)
+    processes.stop(running)
+    state.processes = [name for name in state.processes if name not in names]
     home.save(state)
 
 
-def _status(home: Home, state: State, service: Service) -> ServiceStatus:
-    log, record = home.log(service.name), state.processes.get(service.name)
-    if record is None:
-        lost = processes.marked(home, service.name)
-        state_name: Literal["silent", "stopped"] = "silent" if lost else "stopped"
-        return ServiceStatus(service.name, state_name, "", log, detail="it has no record" if lost else "")
+def _status(home: Home, state: State, service: Service, process: Process | None) -> ServiceStatus:
+    name, log = service.name, home.log(service.name)
+    if name not in state.processes:
+        detail = "it has no record" if process else ""
+        return ServiceStatus(name, "silent" if process else "stopped", "", log, detail=detail)
     address = service.address(state.ports)
-    if _running(home, state, service.name) is None:
-        detail = processes.last_error_line(log)
-        return ServiceStatus(service.name, "crashed", address, log, detail=detail)
+    if process is None:
+        return ServiceStatus(name, "crashed", address, log, detail=processes.last_error_line(log))
     problem = service.problem(state.ports)
-    return ServiceStatus(
-        service.name, "silent" if problem else "running", address, log, pid=record.pid, detail=problem or ""
-    )
+    return ServiceStatus(name, "silent" if problem else "running", address, log, process.pid, problem or "")

@@ -19,7 +19,7 @@ from topiclake.errors import KafkaError, PlatformError
 from workbench.host.home import Home
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, answers
-from workbench.host.processes import last_error_line, marks
+from workbench.host.processes import last_error_line
 
 HEAP_VARIABLE = "WORKBENCH_KAFKA_HEAP"
 _SILENT = logging.getLogger("workbench.kafka_client")
@@ -68,7 +68,7 @@ class KafkaBroker:
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the broker."""
         heap = os.environ.get(HEAP_VARIABLE, "1g")
-        options = [f"-Xmx{heap}", *self._java_options(), *marks(self.home, self.name)]
+        options = [f"-Xmx{heap}", *self._java_options()]
         return [str(java.path), *options, "kafka.Kafka", str(self.properties_file)]
 
     def environment(self) -> Mapping[str, str]:

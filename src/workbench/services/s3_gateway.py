@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from workbench.host.files import replace_json
 from workbench.host.home import Home
 from workbench.host.java import Java
 from workbench.host.ports import HOST, ask
-from workbench.host.processes import marked_environment
 from workbench.host.program_cache import OnProgress, go_program
 
 #: The program's Go package, and a folder with the sums of its modules.
@@ -74,10 +72,9 @@ class S3Gateway:
         return [str(program), "--quiet", *given, "posix", *metadata, str(self.folder / "buckets")]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the key, and the marks by which the process is known."""
+        """Return the key."""
         key = self._key()
-        of_root = {"ROOT_ACCESS_KEY": key["access_key"], "ROOT_SECRET_KEY": key["secret_key"]}
-        return os.environ | of_root | marked_environment(self.home, self.name)
+        return {"ROOT_ACCESS_KEY": key["access_key"], "ROOT_SECRET_KEY": key["secret_key"]}
 
     def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
         """Return what conf/local-s3.yaml names."""

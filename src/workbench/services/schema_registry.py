@@ -10,7 +10,6 @@ from topiclake.errors import PlatformError
 from workbench.host.home import Home
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, ask
-from workbench.host.processes import marks
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class SchemaRegistry:
         }
         options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
         options += [f"-D{key}={value}" for key, value in settings.items()]
-        return [str(java.path), *options, *marks(self.home, self.name), "-jar", str(self._program())]
+        return [str(java.path), *options, "-jar", str(self._program())]
 
     def environment(self) -> Mapping[str, str]:
         """Return nothing: its settings hold no secrets."""

@@ -32,7 +32,7 @@ class Service(Protocol):
         """Return the command that runs it."""
 
     def environment(self) -> Mapping[str, str]:
-        """Return variables for its process: a command line is for everybody to read, these are not."""
+        """Return more variables for its process: everybody can read a command line, and nobody these."""
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Send a real request; return None when it is answered, else why not."""

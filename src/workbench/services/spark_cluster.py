@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from workbench.host.files import replace_private
 from workbench.host.home import Home
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, ask
-from workbench.host.processes import marks
 from workbench.host.program_cache import OnProgress
 
 #: Names the master of a cluster, in place of a Spark within the driver's own JVM.
@@ -62,7 +60,7 @@ class SparkMaster:
         program = ["org.apache.spark.deploy.master.Master", "--host", HOST, *where]
         # The other way to submit, over HTTP, which starts the driver on a worker.
         settings = {"spark.master.rest.enabled": "false"}
-        return _command(self.home, self.name, java, settings, program)
+        return _command(self.home, java, settings, program)
 
     def environment(self) -> Mapping[str, str]:
         """Return what Spark's own scripts set, and the cluster's secret."""
@@ -132,7 +130,7 @@ class SparkWorker:
         size = ["--cores", str(self.cores), "--memory", self.memory, "--work-dir", str(self.folder)]
         program = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, *where, *size]
         master = SparkMaster(self.home).address(ports)
-        return _command(self.home, self.name, java, settings, [*program, master])
+        return _command(self.home, java, settings, [*program, master])
 
     def environment(self) -> Mapping[str, str]:
         """Return what Spark's own scripts set, and the cluster's secret."""
@@ -175,16 +173,16 @@ def _scala() -> str:
     return core.name.removeprefix("spark-core_").partition("-")[0]
 
 
-def _command(home: Home, name: str, java: Java, settings: Mapping[str, str], program: list[str]) -> list[str]:
+def _command(home: Home, java: Java, settings: Mapping[str, str], program: list[str]) -> list[str]:
     options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
     settings = {_AUTHENTICATE: "true", **settings}
     options += [f"-Djava.io.tmpdir={home.tmp}", *(f"-D{key}={value}" for key, value in settings.items())]
-    return [str(java.path), *options, *marks(home, name), "-cp", f"{spark_home() / 'jars'}/*", *program]
+    return [str(java.path), *options, "-cp", f"{spark_home() / 'jars'}/*", *program]
 
 
 def _environment(home: Home) -> dict[str, str]:
     settings = dict(line.split() for line in _properties_file(home).read_text("utf-8").splitlines())
-    own = {
+    return {
         # Without it the pages would be open to other machines.
         "SPARK_LOCAL_IP": HOST,
         # By these a worker finds the jars of its executors.
@@ -193,7 +191,6 @@ def _environment(home: Home) -> dict[str, str]:
         # So Spark itself hands it to executors: a command line is for everybody to read.
         "_SPARK_AUTH_SECRET": settings[f"{_AUTHENTICATE}.secret"],
     }
-    return os.environ | own
 
 
 def _properties_file(home: Home) -> Path:

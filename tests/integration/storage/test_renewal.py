@@ -257,7 +257,7 @@ def users(tmp_path: Path, free_port: int) -> Iterator[Users]:
     (tmp_path / "iam").mkdir()
     program, *arguments = gateway.command(require_java(), {"s3": free_port})
     command = [program, "--iam-dir", str(tmp_path / "iam"), "--iam-cache-disable", *arguments]
-    process = subprocess.Popen(command, env=dict(gateway.environment()))
+    process = subprocess.Popen(command, env=os.environ | gateway.environment())
     wait_until(lambda: gateway.problem({"s3": free_port}) is None)
     yield Users(gateway, free_port)
     process.terminate()

@@ -771,7 +771,9 @@ def read_only(lake: Lake) -> Iterator[str]:
     """The same buckets, behind a gateway that only reads."""
     port = 17071
     command = lake.gateway.command(require_java(), {"s3": port})
-    process = subprocess.Popen([command[0], "--readonly", *command[1:]], env=dict(lake.gateway.environment()))
+    process = subprocess.Popen(
+        [command[0], "--readonly", *command[1:]], env=os.environ | lake.gateway.environment()
+    )
     wait_until(lambda: lake.gateway.problem({"s3": port}) is None)
     yield f"http://127.0.0.1:{port}"
     process.terminate()

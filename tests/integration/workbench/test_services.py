@@ -135,7 +135,7 @@ def test_an_interrupted_start_leaves_no_process(home: Home, how: signal.Signals)
         starting.send_signal(how)
         assert starting.wait(120) == 130
     assert processes.marked(home) == []
-    assert home.load().processes == {}
+    assert home.load().processes == []
 
 
 @pytest.mark.thorough("crashes of services are no part of a pipeline")
@@ -157,7 +157,7 @@ def test_a_broker_that_cannot_start_is_named_with_its_exit_code_log_and_error(ho
     assert "no.such.Reporter" in message
     assert str(home.log("kafka")) in message
     assert message.endswith("try: python -m workbench logs kafka [TL-PLATFORM-001]")
-    assert home.load().processes == {}
+    assert home.load().processes == []
 
 
 def test_a_setting_that_kafka_refuses_is_named(home: Home) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from topiclake.errors import PlatformError, TopiclakeError
 from workbench.commands import cli, demo, doctor, logs
 from workbench.host import processes
-from workbench.host.home import Home, ProcessRecord, State
+from workbench.host.home import Home, State
 from workbench.services import control as services
 
 PROJECT = Path(__file__).parents[3]
@@ -79,6 +79,15 @@ def test_no_java_is_told_before_a_notebook_runs(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert cli.main(["run", str(tmp_path / "n.py")]) == 1
     assert "Java 17 or newer is needed" in capsys.readouterr().err
+
+
+def test_a_command_hands_its_mark_to_no_browser_that_it_opens(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in processes.marks(home, "dashboard").items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["status"]) == 0
+    assert processes.HOME_MARK not in os.environ
 
 
 def test_an_unknown_command_or_notebook_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,9 +232,13 @@ def test_doctor_finds_a_running_service_that_does_not_answer(home: Home) -> None
         silent.bind(("127.0.0.1", 0))
         ports = dict.fromkeys(services.default_services(home)[0].port_names, silent.getsockname()[1])
         home.prepare()
-        home.save(State(ports=ports, processes={"kafka": ProcessRecord(*own_process())}))
-        assert not doctor.check_ports(home).ok
-        assert not doctor.check_services(home)[0].ok
+        home.save(State(ports=ports, processes=["kafka"]))
+        processes.start(["sleep", "60"], home.log("kafka"), home.folder, processes.marks(home, "kafka"))
+        try:
+            assert not doctor.check_ports(home).ok
+            assert not doctor.check_services(home)[0].ok
+        finally:
+            services.down(home)
 
 
 def test_the_demo_is_right_when_every_record_arrived() -> None:
@@ -269,14 +282,8 @@ def test_the_demo_stops_only_services_that_it_started(
 def crash(home: Home) -> None:
     home.prepare()
     ports = dict.fromkeys(services.default_services(home)[0].port_names, 1)
-    home.save(State(ports=ports, processes={"kafka": ProcessRecord(1, 0.0)}))
+    home.save(State(ports=ports, processes=["kafka"]))
     home.log("kafka").write_text("INFO fine\nERROR boom\n")
-
-
-def own_process() -> tuple[int, float]:
-    import psutil
-
-    return os.getpid(), psutil.Process().create_time()
 
 
 def fake_project(folder: Path) -> Path:
