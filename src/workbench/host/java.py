@@ -49,32 +49,20 @@ def require_java() -> Java:
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"in JAVA_HOME ({home})" if home else "on the PATH"
     if program is None or not os.access(program, os.X_OK):
-        raise PlatformError(
-            f"Java {MINIMUM} or newer is needed, found none {where}",
-            REMEDY,
-            minimum=MINIMUM,
-            reason="missing",
-        )
+        raise _unfit(f"found none {where}", reason="missing")
     path = Path(program)
     version = parse_version(_version_text(path))
     if version is None:
-        raise PlatformError(
-            f"Java {MINIMUM} or newer is needed, {path} does not tell its version",
-            REMEDY,
-            minimum=MINIMUM,
-            path=str(path),
-            reason="no_version",
-        )
+        raise _unfit(f"{path} does not tell its version", path=str(path), reason="no_version")
     if version[1] < MINIMUM:
-        raise PlatformError(
-            f"Java {MINIMUM} or newer is needed, found {version[0]} at {path}",
-            REMEDY,
-            minimum=MINIMUM,
-            path=str(path),
-            found=version[0],
-            reason="too_old",
-        )
+        problem = f"found {version[0]} at {path}"
+        raise _unfit(problem, path=str(path), found=version[0], reason="too_old")
     return Java(path, version[0])
+
+
+def _unfit(problem: str, **fields: str) -> PlatformError:
+    cause = f"Java {MINIMUM} or newer is needed, {problem}"
+    return PlatformError(cause, REMEDY, minimum=MINIMUM, **fields)
 
 
 def more_options() -> list[str]:
