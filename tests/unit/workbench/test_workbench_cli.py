@@ -174,15 +174,19 @@ def test_doctor_prints_json_and_exits_1_when_a_check_fails(
 
 
 def test_doctor_names_a_missing_jar(tmp_path: Path) -> None:
-    project = fake_project(tmp_path)
-    present = tmp_path / "jars" / "kafka" / "target" / "jars" / "kafka-clients-4.1.0.jar"
-    absent = doctor.check_jars(project)
+    own = [f"{name}/target/jars/topiclake-{name}-1.jar" for name in ("console", "store", "values")]
+    fetched = "kafka/target/jars/kafka-clients-4.1.0.jar"
+    for jar in (*own, fetched):
+        (tmp_path / "jars" / jar).parent.mkdir(parents=True)
+        (tmp_path / "jars" / jar).touch()
+    (tmp_path / "jars" / "sha256sums").write_text(f"00ff  {fetched}\n")
+    assert doctor.check_jars(tmp_path).ok
+    for jar in (own[0], fetched):
+        (tmp_path / "jars" / jar).unlink()
+    absent = doctor.check_jars(tmp_path)
     assert not absent.ok
-    assert absent.detail == "missing: jars/kafka/target/jars/kafka-clients-4.1.0.jar"
+    assert absent.detail == f"missing: jars/{own[0]}, jars/{fetched}"
     assert absent.remedy == "make jars"
-    present.parent.mkdir(parents=True)
-    present.touch()
-    assert doctor.check_jars(project).ok
 
 
 def test_doctor_lists_every_jar_of_the_project() -> None:
@@ -284,16 +288,3 @@ def crash(home: Home) -> None:
     ports = dict.fromkeys(services.default_services(home)[0].port_names, 1)
     home.save(State(ports=ports, processes=["kafka"]))
     home.log("kafka").write_text("INFO fine\nERROR boom\n")
-
-
-def fake_project(folder: Path) -> Path:
-    space = 'xmlns="http://maven.apache.org/POM/4.0.0"'
-    modules = "<modules><module>kafka</module></modules>"
-    versions = "<properties><kafka.version>4.1.0</kafka.version></properties>"
-    dependency = "<artifactId>kafka-clients</artifactId><version>${kafka.version}</version>"
-    (folder / "jars" / "kafka").mkdir(parents=True)
-    (folder / "jars" / "pom.xml").write_text(f"<project {space}>{modules}{versions}</project>")
-    (folder / "jars" / "kafka" / "pom.xml").write_text(
-        f"<project {space}><dependencies><dependency>{dependency}</dependency></dependencies></project>"
-    )
-    return folder
