@@ -24,7 +24,7 @@ from workbench.host import processes
 from workbench.host.home import Home
 from workbench.host.java import SHORT_LIVED
 from workbench.services import control as services
-from workbench.services.control import Addresses
+from workbench.services.service import Addresses
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -21,6 +21,7 @@ from workbench.host.ports import HOST
 from workbench.jobs.background import stop_scheduler
 from workbench.jobs.commands import job
 from workbench.services import control as services
+from workbench.services.service import ServiceStatus
 
 SERVICE_NAMES = ("kafka", "schema-registry")
 MORE_LOGS = ("azure", "s3", "spark-master", "spark-worker-1", "spark-worker-2")
@@ -292,5 +293,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _told(status: services.ServiceStatus) -> str:
+def _told(status: ServiceStatus) -> str:
     return f"crashed: {status.detail}" if status.state == "crashed" else f"not answered: {status.detail}"

@@ -19,6 +19,7 @@ from workbench.dashboard.beside import dashboard_beside
 from workbench.host.home import Home
 from workbench.host.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
 from workbench.services import control as services
+from workbench.services.service import Addresses
 
 #: What the notebooks report.
 PUBLISHED = frozenset({"records", "topic"})
@@ -91,7 +92,7 @@ def verdict(
     return Verdict(False, counts)
 
 
-def topic_records(addresses: services.Addresses, topic: str) -> int:
+def topic_records(addresses: Addresses, topic: str) -> int:
     """Return how many records the topic holds."""
     settings = {"bootstrap.servers": addresses.kafka_bootstrap_servers, "group.id": "workbench-demo"}
     consumer = Consumer(settings)
@@ -144,7 +145,7 @@ def preview_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _run(
     home: Home,
     activity: Activity,
-    addresses: services.Addresses,
+    addresses: Addresses,
     step: str,
     name: str,
     parameters: Mapping[str, str],

@@ -16,6 +16,7 @@ from workbench.host import ports
 from workbench.host.home import Home
 from workbench.host.java import require_java
 from workbench.services import control as services
+from workbench.services.service import ServiceStatus
 
 GIB = 1024**3
 MEMORY_BYTES = 3 * GIB
@@ -152,7 +153,7 @@ def check_services(home: Home) -> list[Check]:
     return [_service_check(service) for service in services.status(home)]
 
 
-def _service_check(service: services.ServiceStatus) -> Check:
+def _service_check(service: ServiceStatus) -> Check:
     if service.state == "running":
         return Check(service.name, True, f"running at {service.address}")
     if service.state == "stopped":

@@ -12,18 +12,17 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlencode
 
-import requests
-
 from workbench.host.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
 from workbench.host.files import replace_private
-from workbench.host.home import Home
 from workbench.host.java import Java
 from workbench.host.ports import HOST as LOOPBACK
-from workbench.host.ports import ask
+from workbench.host.ports import refusal
 from workbench.host.program_cache import OnProgress, node, npm_program
+from workbench.services.service import Service
 
 #: Which version, and the sums of all that it needs.
 LOCKED = Path(__file__).parent / "npm" / "azurite"
@@ -48,27 +47,20 @@ dns.lookup = (name, options, callback) =>
 
 
 @dataclass(frozen=True)
-class Azurite:
+class Azurite(Service):
     """The Azure blob store of a home, with an account key that only this home knows."""
-
-    home: Home
 
     name = "azure"
     port_names = ("azure",)
-
-    @property
-    def folder(self) -> Path:
-        """Where it keeps blobs, key and certificate."""
-        return self.home.data / "azure"
 
     @property
     def certificate(self) -> Certificate:
         """What the store shows, and the authority to trust."""
         return Certificate(*(self.folder / name for name in ("authority.pem", "server.pem", "server.key")))
 
-    def install(self, on_progress: OnProgress) -> None:
-        """Fetch the program from npm, where this checkout does not have it yet."""
-        npm_program(self.home.project, LOCKED, SCRIPT, on_progress)
+    def program(self, on_progress: OnProgress = lambda _: None) -> Path:
+        """Return Azurite, fetched from npm where this checkout does not have it yet."""
+        return npm_program(self.home.project, LOCKED, SCRIPT, on_progress)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the account's address."""
@@ -76,7 +68,7 @@ class Azurite:
 
     def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
         """Make the key, a certificate, and what makes Node.js and the JVM find the account's host name."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        super().prepare(java, ports)
         if not self._key_file.exists():
             replace_private(self._key_file, base64.b64encode(os.urandom(64)))
         trust_store(self.folder, make_certificate(self.folder, HOST, LOOPBACK))
@@ -86,7 +78,6 @@ class Azurite:
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs Azurite."""
-        program = npm_program(self.home.project, LOCKED, SCRIPT, lambda _: None)
         options = {
             "--blobHost": LOOPBACK,
             "--blobPort": str(ports["azure"]),
@@ -96,16 +87,16 @@ class Azurite:
         }
         given = [part for option in options.items() for part in option]
         flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-        return [str(node()), "-r", str(self.folder / "resolver.js"), str(program), *given, *flags]
+        return [str(node()), "-r", str(self.folder / "resolver.js"), str(self.program()), *given, *flags]
 
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> dict[str, str]:
         """Return the account with its key, and the authority."""
         return {
             "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key()}",
             "NODE_EXTRA_CA_CERTS": str(self.certificate.authority),
         }
 
-    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+    def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
         """Return what conf/local-azure.yaml names; the token is good for a day."""
         options = {
             "jdk.net.hosts.file": self.folder / "hosts",
@@ -121,18 +112,15 @@ class Azurite:
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Make the container where it is missing; return None when the store answers, else why not."""
         port, token = ports["azure"], account_sas(ACCOUNT, self.key())
-        answer = ask(
+        return refusal(
             port,
             "PUT",
             f"https://{LOOPBACK}:{port}/{CONTAINER}?restype=container&{token}",
             seconds,
+            accepted=[HTTPStatus.CONFLICT],  # the container exists
             headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
             verify=str(self.certificate.authority),
         )
-        if isinstance(answer, str):
-            return answer
-        exists = answer.status_code == requests.codes.conflict
-        return None if answer.ok or exists else f"HTTP status {answer.status_code}"
 
     def key(self) -> str:
         """Return the account's key, which signs tokens, as base64."""

@@ -14,29 +14,18 @@ from workbench.host import ports as free_ports
 from workbench.host import processes
 from workbench.host.home import Home, State
 from workbench.host.java import require_java
+from workbench.host.program_cache import OnProgress
 from workbench.services.azurite import Azurite
 from workbench.services.kafka_broker import KafkaBroker
 from workbench.services.s3_gateway import S3Gateway
 from workbench.services.schema_registry import SchemaRegistry
-from workbench.services.service import Addresses, Extra, Service, ServiceStatus
+from workbench.services.service import Addresses, Service, ServiceStatus
 from workbench.services.spark_cluster import cluster
 
-__all__ = [
-    "Addresses",
-    "Service",
-    "ServiceStatus",
-    "addresses",
-    "default_services",
-    "down",
-    "start_services",
-    "status",
-    "up",
-]
 START_SECONDS = 120.0
 _TELL_EVERY_SECONDS = 5.0
-OnProgress = Callable[[str], None]
 #: What `up --with` may name.
-EXTRAS: Mapping[str, Callable[[Home], Sequence[Extra]]] = {
+EXTRAS: Mapping[str, Callable[[Home], Sequence[Service]]] = {
     "azure": lambda home: [Azurite(home)],
     "s3": lambda home: [S3Gateway(home)],
     "spark": cluster,
@@ -48,7 +37,7 @@ def default_services(home: Home) -> tuple[Service, ...]:
     return (KafkaBroker(home), SchemaRegistry(home))
 
 
-def extras_of(home: Home, names: Sequence[str]) -> tuple[Extra, ...]:
+def extras_of(home: Home, names: Sequence[str]) -> tuple[Service, ...]:
     """Return the services of what `up --with` was given."""
     return tuple(service for name in names if name in EXTRAS for service in EXTRAS[name](home))
 
@@ -73,7 +62,7 @@ def up(
     wanted = sorted({*home.load().extras, *extras})
     more = extras_of(home, wanted)
     for service in more:
-        service.install(on_progress)
+        service.program(on_progress)
     start_services(home, (*default_services(home), *more), on_progress)
     with home.lock():
         state = home.load()

@@ -16,10 +16,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from topiclake.errors import KafkaError, PlatformError
-from workbench.host.home import Home
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, answers
 from workbench.host.processes import last_error_line
+from workbench.services.service import Service
 
 HEAP_VARIABLE = "WORKBENCH_KAFKA_HEAP"
 _SILENT = logging.getLogger("workbench.kafka_client")
@@ -28,18 +28,11 @@ _SILENT.propagate = False
 
 
 @dataclass(frozen=True)
-class KafkaBroker:
-    """The broker of a home, whose data, log and `server.properties` are there."""
-
-    home: Home
+class KafkaBroker(Service):
+    """The broker of a home."""
 
     name = "kafka"
     port_names = ("kafka", "kafka-controller")
-
-    @property
-    def folder(self) -> Path:
-        """Where the broker keeps its records."""
-        return self.home.data / "kafka"
 
     @property
     def properties_file(self) -> Path:
@@ -59,7 +52,7 @@ class KafkaBroker:
         """
         if not any(self._jars.glob("kafka_*.jar")):
             raise PlatformError(f"Kafka's jars are not in {self._jars}", "make jars")
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        super().prepare(java, ports)
         self.properties_file.touch(mode=0o600)
         self.properties_file.write_text(properties_text(self.settings(ports)), encoding="ascii")
         if not (self.folder / "meta.properties").exists():
@@ -70,10 +63,6 @@ class KafkaBroker:
         heap = os.environ.get(HEAP_VARIABLE, "1g")
         options = [f"-Xmx{heap}", *self._java_options()]
         return [str(java.path), *options, "kafka.Kafka", str(self.properties_file)]
-
-    def environment(self) -> Mapping[str, str]:
-        """Return nothing: its settings hold no secrets."""
-        return {}
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the broker for its topics; return None when it answers, else why it does not."""

@@ -16,7 +16,7 @@ from workbench.host.files import replace_private
 from workbench.host.home import Home
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, ask
-from workbench.host.program_cache import OnProgress
+from workbench.services.service import Service
 
 #: Names the master of a cluster, in place of a Spark within the driver's own JVM.
 MASTER_VARIABLE = "WORKBENCH_SPARK_MASTER"
@@ -31,16 +31,11 @@ _CLEANUP = {"enabled": "true", "interval": "600", "appDataTtl": "3600"}
 
 
 @dataclass(frozen=True)
-class SparkMaster:
+class SparkMaster(Service):
     """The master of a home's cluster."""
-
-    home: Home
 
     name = "spark-master"
     port_names = ("spark-master", "spark-master-page")
-
-    def install(self, on_progress: OnProgress) -> None:
-        """Do nothing: Spark is here."""
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return what `spark.master` is to be."""
@@ -62,11 +57,11 @@ class SparkMaster:
         settings = {"spark.master.rest.enabled": "false"}
         return _command(self.home, java, settings, program)
 
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> dict[str, str]:
         """Return what Spark's own scripts set, and the cluster's secret."""
         return _environment(self.home)
 
-    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+    def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
         """Return where notebooks find the cluster, and its secret."""
         return {
             MASTER_VARIABLE: self.address(ports),
@@ -82,20 +77,14 @@ class SparkMaster:
 
 
 @dataclass(frozen=True)
-class SparkWorker:
+class SparkWorker(Service):
     """One worker of a home's cluster.
 
     Attributes:
-        home: Where its applications' folders and its log are.
-        number: Tells the workers of a home apart.
-        cores: How many tasks its executors run at once: those of several notebooks, a task a notebook.
-        memory: What its executors may take together, 1 GB each.
+        number: Distinguishes the workers of a home.
     """
 
-    home: Home
     number: int
-    cores: int = 4
-    memory: str = "4g"
 
     @property
     def name(self) -> str:
@@ -107,38 +96,23 @@ class SparkWorker:
         """The ports it needs."""
         return self.name, f"{self.name}-page"
 
-    @property
-    def folder(self) -> Path:
-        """Where each application has a folder."""
-        return self.home.data / self.name
-
-    def install(self, on_progress: OnProgress) -> None:
-        """Do nothing: Spark is here."""
-
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the page of the worker."""
         return f"http://{HOST}:{ports[f'{self.name}-page']}"
-
-    def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
-        """Create the folder."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the worker."""
         settings = {f"spark.worker.cleanup.{key}": value for key, value in _CLEANUP.items()}
         where = ["--port", str(ports[self.name]), "--webui-port", str(ports[f"{self.name}-page"])]
-        size = ["--cores", str(self.cores), "--memory", self.memory, "--work-dir", str(self.folder)]
+        # Executors of several notebooks: each takes 1 GB, and runs one task at once.
+        size = ["--cores", "4", "--memory", "4g", "--work-dir", str(self.folder)]
         program = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, *where, *size]
         master = SparkMaster(self.home).address(ports)
         return _command(self.home, java, settings, [*program, master])
 
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> dict[str, str]:
         """Return what Spark's own scripts set, and the cluster's secret."""
         return _environment(self.home)
-
-    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
-        """Return nothing: the master knows its workers."""
-        return {}
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the master for its workers; return None when this one is alive, else why it takes no work."""

@@ -27,8 +27,8 @@ from workbench.host.java import SHORT_LIVED, require_java
 from workbench.kernel.session import MASTER_VARIABLE
 from workbench.services import control as services
 from workbench.services.azurite import JAVA_OPTIONS_VARIABLE
-from workbench.services.control import Addresses
 from workbench.services.s3_gateway import S3Gateway
+from workbench.services.service import Addresses
 
 #: Ample for the first batches of two drivers on a slow machine; the tests wait until it has ended.
 TOKEN_SECONDS = 100
@@ -252,7 +252,7 @@ class Users:
 @pytest.fixture
 def users(tmp_path: Path, free_port: int) -> Iterator[Users]:
     gateway = S3Gateway(Home(tmp_path, REPOSITORY))
-    gateway.install(print)
+    gateway.program(print)
     gateway.prepare(require_java(), {})
     (tmp_path / "iam").mkdir()
     program, *arguments = gateway.command(require_java(), {"s3": free_port})

@@ -47,8 +47,8 @@ from workbench.host.java import require_java
 from workbench.host.program_cache import node, npm_program
 from workbench.services import control as services
 from workbench.services.azurite import ACCOUNT, API_VERSION, CONTAINER, HOST, Azurite, account_sas
-from workbench.services.control import Addresses
 from workbench.services.s3_gateway import BUCKET, S3Gateway
+from workbench.services.service import Addresses
 
 #: The first one may have to build the S3 store's program.
 pytestmark = pytest.mark.timeout(600)

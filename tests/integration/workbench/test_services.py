@@ -24,7 +24,8 @@ from tests.support.waiting import wait_until
 from topiclake.errors import KafkaError, PlatformError
 from workbench.host import processes
 from workbench.host.home import Home
-from workbench.services.control import Addresses, addresses, down, start_services, status, up
+from workbench.services.control import addresses, down, start_services, status, up
+from workbench.services.service import Addresses
 from workbench.services.spark_cluster import SparkMaster, SparkWorker
 
 PROJECT = Path(__file__).parents[3]

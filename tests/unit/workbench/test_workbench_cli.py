@@ -18,6 +18,7 @@ from workbench.commands import cli, demo, doctor, logs
 from workbench.host import processes
 from workbench.host.home import Home, State
 from workbench.services import control as services
+from workbench.services.service import ServiceStatus
 
 PROJECT = Path(__file__).parents[3]
 PUBLISHED: dict[str, Any] = {"topic": "gps", "records": 10, "devices": 2, "schema_id": 1}
@@ -269,7 +270,7 @@ def test_the_demo_stops_only_services_that_it_started(
     home: Home, monkeypatch: pytest.MonkeyPatch, ran_before: bool, stopped: bool
 ) -> None:
     state = "running" if ran_before else "stopped"
-    found = [services.ServiceStatus("kafka", state, "", home.log("kafka"))]  # type: ignore[arg-type]
+    found = [ServiceStatus("kafka", state, "", home.log("kafka"))]  # type: ignore[arg-type]
     calls: list[str] = []
     monkeypatch.setattr(services, "status", lambda _: found)
     monkeypatch.setattr(services, "up", lambda *_, **__: calls.append("up"))
