@@ -81,11 +81,8 @@ def find_project(start: Path | None = None) -> Path:
         for folder in (origin.resolve(), *origin.resolve().parents):
             if (folder / "conf").is_dir() and (folder / "jars" / "pom.xml").is_file():
                 return folder
-    raise ConfigError(
-        "no folder with conf/ and jars/ is here or above",
-        "cd into the checkout of Topiclake",
-        reason="no_project",
-    )
+    problem = "no folder with conf/ and jars/ is here or above"
+    raise ConfigError(problem, "cd into the checkout of Topiclake", reason="no_project")
 
 
 @dataclass(frozen=True)

@@ -116,12 +116,8 @@ def read_notebook(path: Path) -> NotebookSource:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"notebook {path} cannot be read ({error.strerror})",
-            "another path",
-            notebook=str(path),
-            reason="unreadable",
-        ) from error
+        problem = f"notebook {path} cannot be read ({error.strerror})"
+        raise ConfigError(problem, "another path", notebook=str(path), reason="unreadable") from error
     return parse_notebook(path, content)
 
 
@@ -232,12 +228,8 @@ def _magic(where: str, line: int, lines: list[str]) -> tuple[str, str, list[str]
     first, *rest = [MAGIC.sub("", text, count=1) for text in lines]
     match = LANGUAGE.match(first)
     if match is None:
-        raise NotebookSourceError(
-            f"{where}, line {line}: '# MAGIC' without a magic such as %md or %sql",
-            place=where,
-            line=line,
-            reason="no_language",
-        )
+        problem = f"{where}, line {line}: '# MAGIC' without a magic such as %md or %sql"
+        raise NotebookSourceError(problem, place=where, line=line, reason="no_language")
     language = LANGUAGES.get(match["name"])
     if language is None:
         allowed = ", ".join(f"%{name}" for name in LANGUAGES)
