@@ -94,8 +94,8 @@ class Cluster:
         )
 
     def workers(self) -> list[psutil.Process]:
-        names = [service.name for service in cluster(self.home)[1:]]
-        return [process for name in names for process in processes.marked(self.home, name)]
+        running = processes.running(self.home)
+        return [running[worker.name] for worker in cluster(self.home)[1:] if worker.name in running]
 
     def executors(self) -> list[psutil.Process]:
         return [process for worker in self.workers() for process in worker.children()]
