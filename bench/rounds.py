@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from workbench.services.control import Addresses
+    from workbench.services.service import Addresses
 
 PROJECT = Path(__file__).resolve().parent.parent
 console = Console()

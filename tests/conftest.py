@@ -25,7 +25,7 @@ from workbench.host.home import Home
 from workbench.host.java import SHORT_LIVED
 from workbench.kernel.session import SUBMITTED_VARIABLES
 from workbench.services import control as services
-from workbench.services.control import Addresses
+from workbench.services.service import Addresses
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -12,7 +12,8 @@ from rich.console import Console
 from tests.support.waiting import children, left_behind
 from workbench.host.home import Home
 from workbench.notebook.source import FIRST_LINE
-from workbench.runner.runner import CellFailedError, run_notebook
+from workbench.runner.execution import CellFailedError
+from workbench.runner.runner import run_notebook
 
 PROJECT = Path(__file__).parents[2]
 CELL = "\n# COMMAND ----------\n"

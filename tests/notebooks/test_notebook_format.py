@@ -17,7 +17,8 @@ from topiclake.errors import ConfigError
 from workbench.host.home import Home
 from workbench.notebook.conversion import to_source
 from workbench.notebook.source import FIRST_LINE, NotebookSourceError
-from workbench.runner.runner import CellFailedError, run_notebook
+from workbench.runner.execution import CellFailedError
+from workbench.runner.runner import run_notebook
 
 REPOSITORY = Path(__file__).parents[2]
 CELL = "\n\n# COMMAND ----------\n\n"

@@ -20,8 +20,9 @@ from tests.support.waiting import children, left_behind
 from topiclake.errors import ConfigError
 from workbench.commands import cli
 from workbench.host.java import OPTIONS_VARIABLE
+from workbench.runner.execution import CellFailedError, KernelDiedError
 from workbench.runner.report import save_run
-from workbench.runner.runner import CellFailedError, KernelDiedError, run_notebook
+from workbench.runner.runner import run_notebook
 
 REPOSITORY = Path(__file__).parents[2]
 CELL = "\n# COMMAND ----------\n"

@@ -20,11 +20,11 @@ from xml.etree import ElementTree
 import psutil
 import requests
 
+from tests.services.azure_sas import container_sas
 from tests.services.skewed_clock import SkewedClock
 from workbench.host.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
 from workbench.host.program_cache import node, npm_program
-from workbench.services.azure_sas import API_VERSION, AccountKey
-from workbench.services.azurite import LOCKED, RESOLVER, SCRIPT, hosts_file
+from workbench.services.azurite import API_VERSION, LOCKED, RESOLVER, SCRIPT, account_sas, hosts_file
 
 PROJECT = Path(__file__).parents[2]
 ACCOUNT = "devstoreaccount1"
@@ -56,11 +56,11 @@ class Azurite:
         self, container: str, expires: datetime | None = None, permissions: str = "racwdl"
     ) -> str:
         """Return a token for one container, signed with the account's key."""
-        return AccountKey(ACCOUNT, self.key).container_sas(container, expires, permissions)
+        return container_sas(ACCOUNT, self.key, container, expires, permissions)
 
     def account_sas(self) -> str:
         """Return a token for the whole account: what creates containers and looks into them."""
-        return AccountKey(ACCOUNT, self.key).account_sas()
+        return account_sas(ACCOUNT, self.key)
 
     def request(self, method: str, path: str, sas: str = "", **query: str) -> requests.Response:
         """Send one request of the REST API; without a token it is anonymous."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.error import KafkaError as ClientError
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
 
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
@@ -136,40 +136,41 @@ def _admin(client: tuple[tuple[str, Any], ...]) -> AdminClient:
     return AdminClient(dict(client))
 
 
+def _is_leaderless(error: BaseException) -> bool:
+    """Return whether a partition has no leader for a moment: it is new, or it moves."""
+    return isinstance(error, KafkaException) and error.args[0].code() in _LEADERLESS
+
+
+_until_led = retry(
+    retry=retry_if_exception(_is_leaderless),
+    stop=stop_after_attempt(_ATTEMPTS),
+    wait=wait_fixed(0.2),
+    reraise=True,
+)
+
+
+@_until_led
 def _topics(admin: AdminClient, wanted: set[str]) -> dict[str, Any]:
     """Return the broker's topics; one without a leader for a moment is listed without its partitions."""
-    for rest in reversed(range(_ATTEMPTS)):
-        topics = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
-        failed = [topic.error for name, topic in topics.items() if name in wanted and topic.error]
-        if not failed:
-            return dict(topics)
-        if not rest or failed[0].code() not in _LEADERLESS:
-            raise KafkaException(failed[0])
-        time.sleep(0.2)
-    raise AssertionError("the last attempt returns or raises")
+    topics = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+    for name, topic in topics.items():
+        if name in wanted and topic.error:
+            raise KafkaException(topic.error)
+    return dict(topics)
 
 
+@_until_led
 def _ends(
     admin: AdminClient,
     partitions: list[TopicPartition],
     spec: Any,  # noqa: ANN401
     **options: Any,  # noqa: ANN401
 ) -> dict[tuple[str, int], int]:
-    """Return one end of each partition; a new one, or one that moves, has no leader for a moment."""
-    for rest in reversed(range(_ATTEMPTS)):
-        asked = admin.list_offsets(
-            dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS, **options
-        )
-        try:
-            return {
-                (partition.topic, partition.partition): future.result().offset
-                for partition, future in asked.items()
-            }
-        except KafkaException as error:
-            if not rest or error.args[0].code() not in _LEADERLESS:
-                raise
-            time.sleep(0.2)
-    raise AssertionError("the last attempt returns or raises")
+    """Return one end of each partition."""
+    asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS, **options)
+    return {
+        (partition.topic, partition.partition): future.result().offset for partition, future in asked.items()
+    }
 
 
 def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:

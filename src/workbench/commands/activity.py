@@ -1,22 +1,20 @@
-"""What a command tells while it works: a spinner on a terminal, plain lines elsewhere."""
+"""What a command reports while it works: a spinner on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.status import Status
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
 class Activity:
-    """Tells on standard error what is being done, so that standard output carries results only."""
+    """Reports progress on standard error, so that standard output carries results only."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
 
     def tell(self, text: str) -> None:
         """Print one line."""
@@ -29,22 +27,7 @@ class Activity:
             self.tell(text)
             yield
             return
-        with self.console.status(escape(text)) as status, _ticking(text, status):
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            progress.add_task(escape(text), total=None)
             yield
-
-
-@contextmanager
-def _ticking(text: str, status: Status) -> Iterator[None]:
-    done, begin = threading.Event(), time.monotonic()
-
-    def tick() -> None:
-        while not done.wait(1.0):
-            status.update(f"{escape(text)} ({time.monotonic() - begin:.0f} s)")
-
-    thread = threading.Thread(target=tick, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from ipaddress import IPv4Address
@@ -20,6 +21,7 @@ from workbench.host.ports import HOST
 from workbench.jobs.background import stop_scheduler
 from workbench.jobs.commands import job
 from workbench.services import control as services
+from workbench.services.service import ServiceStatus
 
 SERVICE_NAMES = ("kafka", "schema-registry")
 MORE_LOGS = ("azure", "s3", "spark-master", "spark-worker-1", "spark-worker-2")
@@ -271,6 +273,8 @@ cli.add_command(job)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 1 for an error that is told in one line, 130 for Ctrl-C."""
     processes.take_sigterm_as_ctrl_c()
+    # A browser that the demo's dashboard opens is no service, which `down` would stop.
+    os.environ.pop(processes.HOME_MARK, None)
     try:
         code = cli.main(args=arguments, prog_name="python -m workbench", standalone_mode=False)
     except TopiclakeError as error:
@@ -289,5 +293,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _told(status: services.ServiceStatus) -> str:
+def _told(status: ServiceStatus) -> str:
     return f"crashed: {status.detail}" if status.state == "crashed" else f"not answered: {status.detail}"

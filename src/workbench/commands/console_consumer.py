@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from topiclake.config.load import first_pipeline, load_settings
 from topiclake.config.schema_registry import SchemaRegistrySettings
-from topiclake.config.secret import SecretReader
 from topiclake.errors import PlatformError
 from topiclake.kafka.admin import require_topic
 from topiclake.kafka.client import jvm_client_settings
@@ -57,67 +55,30 @@ def consume(
     if not all(any(folder.glob("*.jar")) for folder in jars):
         raise PlatformError("the console consumer's jars are missing", "make jars")
     os.environ.update(services.environment(home))
-    secrets = DBUtils(home.folder, home.project).secrets.get
-    access = _access(topic, parameters, secrets=secrets, conf=home.project / "conf")
+    conf, secrets = home.project / "conf", DBUtils(home.folder, home.project).secrets.get
+    settings = load_settings(first_pipeline(conf), {**parameters, "topic": topic}, secrets=secrets, conf=conf)
+    kafka = settings.kafka
+    require_topic(kafka, topic)
     command = [
         str(java.path),
         *_java_options(home, jars),
         MAIN_CLASS,
-        *("--bootstrap-server", access.bootstrap_servers, "--topic", topic),
-        *("--consumer.config", _handed_on(access.consumer)),
+        *("--bootstrap-server", kafka.bootstrap_servers, "--topic", topic),
+        *("--consumer.config", _handed_on(jvm_client_settings(kafka))),
     ]
     # Kafka takes no group beside a partition, nor two of them.
     is_free = not any(option.startswith(("--partition", "--group")) for option in options)
-    if access.group_id_prefix is not None and is_free:
-        command += ["--group", f"{access.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]
+    if kafka.group_id_prefix is not None and is_free:
+        command += ["--group", f"{kafka.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]
     if avro or avro_keys:
         keys = {"key.avro": "true", "print.key": "true"} if avro_keys else {}
-        command += ["--formatter", FORMATTER, "--formatter-config", _handed_on({**access.formatter, **keys})]
+        given = _formatter(settings.schema_registry) | keys
+        command += ["--formatter", FORMATTER, "--formatter-config", _handed_on(given)]
     os.execv(command[0], [*command, *options])  # noqa: S606 - no shell is wanted
 
 
-@dataclass(frozen=True)
-class _Access:
-    """How the console reaches broker and registry; `consumer` and `formatter` hold secrets.
-
-    Attributes:
-        bootstrap_servers: The broker.
-        group_id_prefix: What the name of its consumer group begins with, where the broker asks for that.
-        consumer: Properties of Kafka's Java consumer.
-        formatter: Properties of `io.topiclake.console.AvroFormatter` (jars/console).
-    """
-
-    bootstrap_servers: str
-    group_id_prefix: str | None
-    consumer: Mapping[str, str] = field(repr=False)
-    formatter: Mapping[str, str] = field(repr=False)
-
-
-def _access(topic: str, parameters: Mapping[str, str], *, secrets: SecretReader, conf: Path) -> _Access:
-    """Read from `conf` how a topic is reached.
-
-    Args:
-        topic: Its name.
-        parameters: `env`, and keys of a pipeline.
-        secrets: What resolves secrets, usually `dbutils.secrets.get`.
-        conf: The folder of the files.
-
-    Raises:
-        ConfigError: A parameter or a file is wrong.
-        TopicNotFoundError, KafkaError: The topic is not there, or the broker cannot be asked.
-    """
-    given = {**parameters, "topic": topic}
-    settings = load_settings(first_pipeline(conf), given, secrets=secrets, conf=conf)
-    require_topic(settings.kafka, topic)
-    return _Access(
-        settings.kafka.bootstrap_servers,
-        settings.kafka.group_id_prefix,
-        jvm_client_settings(settings.kafka),
-        _formatter(settings.schema_registry),
-    )
-
-
 def _formatter(registry: SchemaRegistrySettings) -> dict[str, str]:
+    """Return properties of `io.topiclake.console.AvroFormatter` (jars/console)."""
     given = {
         "schema.registry.url": registry.url,
         "schema.registry.retry.seconds": str(registry.retry_seconds),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,11 @@ from workbench.dashboard.beside import dashboard_beside
 from workbench.host.home import Home
 from workbench.host.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
 from workbench.services import control as services
+from workbench.services.service import Addresses
+
+#: What the notebooks report.
+PUBLISHED = frozenset({"records", "topic"})
+INGESTED = frozenset({"rows_written", "quarantined", "table", "quarantine", "preview"})
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Verdict:
     text: str
 
 
-def run_demo(home: Home, activity: Activity, console: Console | None = None) -> None:
+def run_demo(home: Home, activity: Activity) -> None:
     """Publish GPS tracks, ingest them as a job beside the dashboard, and print a summary.
 
     On a terminal the dashboard opens in a browser. The services stay as they were: started for the demo, they
@@ -44,24 +48,19 @@ def run_demo(home: Home, activity: Activity, console: Console | None = None) -> 
     require_java()
     os.environ.setdefault(OPTIONS_VARIABLE, SHORT_LIVED)
     with home.sole("demo"):
-        _demo(home, activity, console)
-
-
-def _demo(home: Home, activity: Activity, console: Console | None) -> None:
-    began = all(service.state == "stopped" for service in services.status(home))
-    console = console or Console()
-    with dashboard_beside(home, activity.tell, browser=console.is_terminal):
-        _publish_and_ingest(home, activity, console, began=began)
+        began = all(service.state == "stopped" for service in services.status(home))
+        console = Console()
+        with dashboard_beside(home, activity.tell, browser=console.is_terminal):
+            _publish_and_ingest(home, activity, console, began=began)
 
 
 def _publish_and_ingest(home: Home, activity: Activity, console: Console, *, began: bool) -> None:
     try:
         with activity.during("1/3 starting the services"):
             addresses = services.up(home, activity.tell)
-        published, _ = _run(home, activity, addresses, "2/3", "gps_publish", {})
-        ingested, page = _run(
-            home, activity, addresses, "3/3", "gps_ingest", {"starting_offsets": "earliest"}
-        )
+        published, _ = _run(home, activity, addresses, "2/3", "gps_publish", {}, PUBLISHED)
+        earliest = {"starting_offsets": "earliest"}
+        ingested, page = _run(home, activity, addresses, "3/3", "gps_ingest", earliest, INGESTED)
         result = verdict(published, ingested, lambda: topic_records(addresses, published["topic"]))
         print_summary(console, published, ingested, page, result)
         if not result.ok:
@@ -93,7 +92,7 @@ def verdict(
     return Verdict(False, counts)
 
 
-def topic_records(addresses: services.Addresses, topic: str) -> int:
+def topic_records(addresses: Addresses, topic: str) -> int:
     """Return how many records the topic holds."""
     settings = {"bootstrap.servers": addresses.kafka_bootstrap_servers, "group.id": "workbench-demo"}
     consumer = Consumer(settings)
@@ -146,15 +145,17 @@ def preview_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _run(
     home: Home,
     activity: Activity,
-    addresses: services.Addresses,
+    addresses: Addresses,
     step: str,
     name: str,
-    parameters: dict[str, str],
+    parameters: Mapping[str, str],
+    keys: Set[str],
 ) -> tuple[dict[str, Any], str]:
     """Run a notebook of the project; return its exit value, read as JSON, and the path of its page."""
     notebook = home.project / "notebooks" / f"{name}.py"
     if not notebook.is_file():
         raise PlatformError(f"{notebook} is missing", "git checkout notebooks")
+    from workbench.runner.run import value_of
     from workbench.runner.runner import run_notebook
 
     activity.tell(f"{step} running notebooks/{name}.py")
@@ -165,10 +166,4 @@ def _run(
         # The runner's event loop leaves SIGTERM at its default, which would end us without stopping anything.
         signal.signal(signal.SIGTERM, terminate)
     activity.tell(f"{step} notebooks/{name}.py took {done.seconds:.1f} s")
-    try:
-        value = json.loads(done.exit_value)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise IngestError(f"notebooks/{name}.py ended without its counts", f"a look at {done.html}")
-    return value, str(done.html)
+    return value_of(done, notebook, keys), str(done.html)

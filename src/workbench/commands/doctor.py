@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from xml.etree import ElementTree
 
 import psutil
 
@@ -18,12 +16,14 @@ from workbench.host import ports
 from workbench.host.home import Home
 from workbench.host.java import require_java
 from workbench.services import control as services
+from workbench.services.service import ServiceStatus
 
 GIB = 1024**3
 MEMORY_BYTES = 3 * GIB
 DISK_BYTES = 3 * GIB
 MINIMUM_PYTHON = (3, 10)
-_POM = "{http://maven.apache.org/POM/4.0.0}"
+#: The modules of jars/ with classes of this project.
+OWN_JARS = ("console", "store", "values")
 
 
 @dataclass(frozen=True)
@@ -116,41 +116,20 @@ def check_ports(home: Home) -> Check:
 
 
 def check_jars(project: Path) -> Check:
-    """Check that every jar that jars/*/pom.xml list has been fetched."""
-    expected = list(listed_jars(project / "jars"))
+    """Check that every jar of jars/sha256sums has been fetched, and that our own have been built."""
+    expected = listed_jars(project / "jars")
     missing = [str(jar.relative_to(project)) for jar in expected if not jar.is_file()]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         return Check("jars", False, f"missing: {', '.join(missing[:3])}{more}", "make jars")
-    if not expected:
-        return Check("jars", False, "jars/*/pom.xml list none", "git checkout jars")
     return Check("jars", True, f"all {len(expected)} fetched")
 
 
-def listed_jars(folder: Path) -> Iterator[Path]:
-    """Yield where each jar that `folder`/*/pom.xml list has to be after `make jars`."""
-    parent = ElementTree.parse(folder / "pom.xml").getroot()  # noqa: S314
-    versions = {
-        entry.tag.removeprefix(_POM): entry.text or "" for entry in parent.iterfind(f"{_POM}properties/*")
-    }
-
-    def text(element: ElementTree.Element, tag: str) -> str:
-        raw = element.findtext(f"{_POM}{tag}", "")
-        return re.sub(r"\$\{([^}]+)\}", lambda name: versions.get(name[1], name[0]), raw)
-
-    for module in parent.iterfind(f"{_POM}modules/{_POM}module"):
-        target = folder / (module.text or "") / "target"
-        pom = ElementTree.parse(target.parent / "pom.xml").getroot()  # noqa: S314
-        if pom.findtext(f"{_POM}packaging") == "jar":  # our own classes, compiled by `make jars`
-            yield target / "jars" / f"{text(pom, 'artifactId')}-{parent.findtext(f'{_POM}version')}.jar"
-        for dependency in pom.iterfind(f"{_POM}dependencies/{_POM}dependency"):
-            if text(dependency, "scope") == "provided":
-                continue
-            classifier = text(dependency, "classifier")
-            name = f"{text(dependency, 'artifactId')}-{text(dependency, 'version')}"
-            yield target / "jars" / f"{name}{'-' if classifier else ''}{classifier}.jar"
-        for item in pom.iter(f"{_POM}artifactItem"):  # the registry: an archive with a program in it
-            yield target / "registry" / f"{text(item, 'artifactId')}-{text(item, 'version')}-runner.jar"
+def listed_jars(folder: Path) -> list[Path]:
+    """Return where each jar has to be after `make jars`."""
+    sums = (folder / "sha256sums").read_text("utf-8").splitlines()
+    own = [f"{name}/target/jars/topiclake-{name}-1.jar" for name in OWN_JARS]
+    return [folder / path for path in (*own, *(line.partition("  ")[2] for line in sums))]
 
 
 def check_packages(requirements: Path) -> Check:
@@ -174,7 +153,7 @@ def check_services(home: Home) -> list[Check]:
     return [_service_check(service) for service in services.status(home)]
 
 
-def _service_check(service: services.ServiceStatus) -> Check:
+def _service_check(service: ServiceStatus) -> Check:
     if service.state == "running":
         return Check(service.name, True, f"running at {service.address}")
     if service.state == "stopped":

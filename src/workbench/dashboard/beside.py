@@ -26,7 +26,7 @@ def dashboard_beside(home: Home, tell: Callable[[str], None], *, browser: bool) 
     """
     command = [sys.executable, "-m", "workbench", "dashboard", *([] if browser else ["--no-browser"])]
     # Marked: should this process be killed, `down` ends it.
-    marks = processes.marked_environment(home, "dashboard")
+    marks = processes.marks(home, "dashboard")
     with subprocess.Popen(
         command,
         cwd=home.project,

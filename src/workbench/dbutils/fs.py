@@ -269,12 +269,8 @@ class FileSystem(Documented):
 
 
 def _refuse(path: str, problem: str) -> NoReturn:
-    raise StorageError(
-        f"{shown(path)} cannot be used: {problem}",
-        "spark.read, or a mounted local folder",
-        path=shown(path),
-        reason=problem,
-    )
+    cause = f"{shown(path)} cannot be used: {problem}"
+    raise StorageError(cause, "spark.read, or a mounted local folder", path=shown(path), reason=problem)
 
 
 def _plain(path: str) -> str:

@@ -49,12 +49,8 @@ def method_of(part: Documented, name: str) -> Callable[..., object]:
     if name not in known:
         known += [found for found, below in vars(part).items() if isinstance(below, Documented)]
         near = difflib.get_close_matches(name, known, n=1)
-        raise ConfigError(
-            f"there is no method '{name}'; there are {', '.join(known)}",
-            "".join(near) or known[0],
-            method=name,
-            allowed=tuple(known),
-        )
+        problem = f"there is no method '{name}'; there are {', '.join(known)}"
+        raise ConfigError(problem, "".join(near) or known[0], method=name, allowed=tuple(known))
     found: Callable[..., object] = getattr(part, name)
     return found
 

@@ -63,13 +63,8 @@ class TaskValues(Documented):
             ) from None
         size = len(text.encode())
         if size > MAX_BYTES:
-            raise TaskValueError(
-                f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}",
-                "a table",
-                key=key,
-                bytes=size,
-                reason="size",
-            )
+            problem = f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}"
+            raise TaskValueError(problem, "a table", key=key, bytes=size, reason="size")
         folder, task = os.environ.get(FOLDER_VARIABLE), os.environ.get(KEY_VARIABLE)
         if folder and task:
             file = values_file(folder, task)
@@ -165,10 +160,6 @@ def _read(file: Path) -> dict[str, Any]:
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        raise TaskValueError(
-            f"the task values in {file} are damaged",
-            "another run of the job",
-            file=str(file),
-            reason="damaged",
-        )
+        problem = f"the task values in {file} are damaged"
+        raise TaskValueError(problem, "another run of the job", file=str(file), reason="damaged")
     return values

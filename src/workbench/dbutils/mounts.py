@@ -77,11 +77,8 @@ class MountTable:
         try:
             mounts = [Mount(**entry) for entry in json.loads(self._file.read_text(encoding="utf-8"))]
         except (ValueError, TypeError):
-            raise StorageError(
-                f"the mount table {self._file} is damaged",
-                f"rm {self._file}, then mount again",
-                file=str(self._file),
-            ) from None
+            problem = f"the mount table {self._file} is damaged"
+            raise StorageError(problem, f"rm {self._file}, then mount again", file=str(self._file)) from None
         for mount in mounts:
             self._remember(mount)
         return sorted(mounts, key=lambda mount: mount.mount_point)
@@ -187,12 +184,8 @@ def has_login(source: str) -> bool:
 def require_inside(path: str) -> None:
     """Raise a StorageError for a path with `..`, written out or as an address may have it (`%2E%2E`)."""
     if ".." in unquote(path).split("/"):
-        raise StorageError(
-            f"{shown(path)} holds `..`, which leads out of its folder",
-            "a path without it",
-            path=shown(path),
-            reason="leads_out",
-        )
+        problem = f"{shown(path)} holds `..`, which leads out of its folder"
+        raise StorageError(problem, "a path without it", path=shown(path), reason="leads_out")
 
 
 def _is_credential(setting: str) -> bool:
@@ -233,12 +226,8 @@ def _with_settings_of(mount: Mount, other: Mount) -> Mount:
 def _check_mount_point(mount_point: str) -> None:
     is_path = re.fullmatch(r"(/[^/]+)+", mount_point)
     if not is_path or mount_point == MOUNTS or ".." in unquote(mount_point).split("/"):
-        raise StorageError(
-            f"'{mount_point}' is not a mount point",
-            "a path such as /mnt/datalake",
-            mount_point=mount_point,
-            reason="form",
-        )
+        problem = f"'{mount_point}' is not a mount point"
+        raise StorageError(problem, "a path such as /mnt/datalake", mount_point=mount_point, reason="form")
 
 
 def _check_nesting(mount_point: str, others: list[Mount]) -> None:
@@ -263,12 +252,8 @@ def _check_source(mount: Mount) -> None:
         )
     require_inside(mount.source)
     if mount.folder is None and not _REMOTE.fullmatch(mount.source):
-        raise StorageError(
-            f"{source} cannot be mounted: it is none of {_ALLOWED}",
-            "one of these",
-            source=source,
-            reason="form",
-        )
+        problem = f"{source} cannot be mounted: it is none of {_ALLOWED}"
+        raise StorageError(problem, "one of these", source=source, reason="form")
 
 
 def _check_account_key(mount: Mount) -> None:

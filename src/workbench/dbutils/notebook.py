@@ -72,13 +72,8 @@ class Notebook(Documented):
         given = dict(arguments or {})
         for name, value in given.items():
             if not isinstance(value, str):
-                raise ConfigError(
-                    f"argument '{name}' of {path} is {value!r}, not a string",
-                    f"'{value}'",
-                    notebook=path,
-                    argument=name,
-                    found=value,
-                )
+                problem = f"argument '{name}' of {path} is {value!r}, not a string"
+                raise ConfigError(problem, f"'{value}'", notebook=path, argument=name, found=value)
         notebook = find_notebook(path, self._folder())
         asked = {
             "notebook": str(notebook),

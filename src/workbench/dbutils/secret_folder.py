@@ -53,12 +53,8 @@ class SecretFolder:
         try:
             return file.read_bytes().decode("utf-8").removesuffix("\n")
         except OSError as error:
-            raise ConfigError(
-                f"{file} cannot be read ({error.strerror})",
-                f"ls -lL {file}",
-                file=str(file),
-                reason="unreadable",
-            ) from None
+            problem = f"{file} cannot be read ({error.strerror})"
+            raise ConfigError(problem, f"ls -lL {file}", file=str(file), reason="unreadable") from None
         except UnicodeDecodeError:
             raise ConfigError(
                 f"{file} is not UTF-8 text", "the secret in base64", file=str(file), reason="no_text"

@@ -119,12 +119,8 @@ class Secrets(Documented):
         if not self._file.exists():
             return {}
         if stat.S_IMODE(self._file.stat().st_mode) & 0o077:
-            raise ConfigError(
-                f"{self._file} can be read by other users",
-                f"chmod 600 {self._file}",
-                file=str(self._file),
-                reason="readable",
-            )
+            problem = f"{self._file} can be read by other users"
+            raise ConfigError(problem, f"chmod 600 {self._file}", file=str(self._file), reason="readable")
         try:
             scopes = yaml.safe_load(self._file.read_text(encoding="utf-8")) or {}
         except yaml.YAMLError as error:
@@ -139,12 +135,8 @@ class Secrets(Documented):
                 reason="no_yaml",
             ) from None
         if not isinstance(scopes, dict) or not all(isinstance(keys, dict) for keys in scopes.values()):
-            raise ConfigError(
-                f"{self._file} does not hold scopes with keys",
-                "scope: {key: value}",
-                file=str(self._file),
-                reason="no_mapping",
-            )
+            problem = f"{self._file} does not hold scopes with keys"
+            raise ConfigError(problem, "scope: {key: value}", file=str(self._file), reason="no_mapping")
         return {str(scope): {str(k): str(v) for k, v in keys.items()} for scope, keys in scopes.items()}
 
 

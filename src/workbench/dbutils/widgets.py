@@ -127,13 +127,8 @@ class Widgets(Documented):
     def _define(self, kind: str, name: str, default: str, choices: Sequence[str], label: str | None) -> None:
         for part, value in (("name", name), ("default", default), *(("choice", item) for item in choices)):
             if not isinstance(value, str):
-                raise ConfigError(
-                    f"widget '{name}': its {part} {value!r} is not a string",
-                    f"'{value}'",
-                    widget=name,
-                    part=part,
-                    found=repr(value),
-                )
+                problem = f"widget '{name}': its {part} {value!r} is not a string"
+                raise ConfigError(problem, f"'{value}'", widget=name, part=part, found=repr(value))
         if kind in ("dropdown", "multiselect"):
             _check_choice(name, "default", kind, default, choices)
         value = self._parameters.get(name, default)

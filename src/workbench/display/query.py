@@ -65,19 +65,12 @@ class QueryOptions:
         """
         _refuse_unknown(given)
         if given.get("trigger") is not None and given.get("processingTime") is not None:
-            raise DisplayError(
-                "display was given both trigger and processingTime",
-                "one of them",
-                options=("trigger", "processingTime"),
-            )
+            problem = "display was given both trigger and processingTime"
+            raise DisplayError(problem, "one of them", options=("trigger", "processingTime"))
         for option in ("streamName", "processingTime", "checkpointLocation"):
             if not isinstance(given.get(option), str | None):
-                raise DisplayError(
-                    f"display was given {option}={given[option]!r}, not a string",
-                    f'{option}="…"',
-                    option=option,
-                    found=given[option],
-                )
+                problem = f"display was given {option}={given[option]!r}, not a string"
+                raise DisplayError(problem, f'{option}="…"', option=option, found=given[option])
         name = given.get("streamName") or f"display_query_{next(_numbers)}"
         checkpoint = given.get("checkpointLocation")
         return cls(str(name), _trigger(given), located(str(checkpoint)) if checkpoint else "")

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import IPython.display
-from rich.console import Console
 
 from workbench.display.displayed_streams import StreamDisplays
 from workbench.display.query import DisplayError, QueryOptions, below_mounts
 from workbench.display.rows import Fetched, fetch_first
 from workbench.display.stream import LOG_COMMAND, StreamDisplay
-from workbench.display.surfaces import NotebookOutput, TerminalTable, in_notebook
+from workbench.display.surfaces import NotebookOutput
 from workbench.display.table import Redaction, fitting, html_table, text_table
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ class Display:
     Args:
         redaction: Applied to each value before it is cut to its width, so that no half secret stays.
         mounts: Returns mount points with their sources, for `checkpointLocation`.
-        console: The terminal, where no notebook shows the output.
         draws_plotly: Whether what shows the output draws plotly's figures itself, as JupyterLab does.
     """
 
@@ -43,13 +41,11 @@ class Display:
         self,
         redaction: Redaction | None = None,
         mounts: Callable[[], Iterable[tuple[str, str, str]]] = tuple,
-        console: Console | None = None,
         *,
         draws_plotly: bool = False,
     ) -> None:
         self._redaction = redaction or Redaction()
         self._mounts = mounts
-        self._console = console
         self._streams = StreamDisplays()
         self._draws_plotly = draws_plotly
         self._plotly_is_there = False
@@ -58,9 +54,9 @@ class Display:
         """Show a DataFrame or named tuples as a table, a plotly figure as a picture, others as Jupyter does.
 
         A streaming DataFrame is shown live: its newest rows (of an aggregation the whole result), at most
-        100, with input rate, processing rate and batch duration. In a notebook this returns at once, and the
-        output goes on changing while other cells run, until the query is stopped (`spark.streams.active`) or
-        the cell runs again. In a terminal it lasts until the query ends or Ctrl-C stops it.
+        100, with input rate, processing rate and batch duration. This returns at once, and the output goes
+        on changing while other cells run, until the query is stopped (`spark.streams.active`) or the cell
+        runs again.
 
         On Databricks a run lasts as long as a stream is active. Here a run (`workbench run`, a job) ends
         behind its last cell: `availableNow` is waited for, any other stream that is still active is stopped,
@@ -120,20 +116,9 @@ class Display:
 
     def _show_stream(self, frame: DataFrame, given: dict[str, object]) -> None:
         options = QueryOptions.read(given, lambda path: below_mounts(path, self._mounts()))
-        if in_notebook():
-            stream = StreamDisplay(frame, options, NotebookOutput(_publish), self._redaction)
-            self._streams.add(stream)
-            stream.watch()
-            return
-        with TerminalTable(self._console) as terminal:
-            stream = StreamDisplay(frame, options, terminal, self._redaction)
-            stream.watch()
-            try:
-                stream.wait()
-            except KeyboardInterrupt:
-                stream.stop()
-                stream.settle(STOP_SECONDS, interrupted=True)
-                raise
+        stream = StreamDisplay(frame, options, NotebookOutput(_publish), self._redaction)
+        self._streams.add(stream)
+        stream.watch()
 
     def _show_tuples(self, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
         kinds = ("bigint" if isinstance(value, int) else "string" for value in rows[0])

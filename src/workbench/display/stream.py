@@ -143,15 +143,10 @@ class StreamDisplay:
         with contextlib.suppress(Exception):
             self._query.stop()
 
-    def settle(self, seconds: float, *, interrupted: bool = False) -> None:
-        """Wait until the end is shown, and show it once more; after `seconds` without waiting any longer.
-
-        Args:
-            seconds: How long.
-            interrupted: Ctrl-C, at which PySpark cancels all jobs: that the query failed then is no news.
-        """
+    def settle(self, seconds: float) -> None:
+        """Wait until the end is shown, and show it once more; after `seconds` without waiting any longer."""
         self._ended.wait(seconds)
-        if interrupted or not self.over:
+        if not self.over:
             self._change(status="stopped", cause="")
         self._publish(again=True)
 

@@ -54,8 +54,8 @@ class Redaction:
             return None
         text = self.redact(as_text(value))
         if characters is not None and isinstance(value, str) and len(value) >= characters:
-            return _cut(text[: len(text) - self.open_end(text)] + "…", MAX_CELL_CHARACTERS)
-        return _cut(text, MAX_CELL_CHARACTERS)
+            return cut(text[: len(text) - self.open_end(text)] + "…", MAX_CELL_CHARACTERS)
+        return cut(text, MAX_CELL_CHARACTERS)
 
 
 def fitting(rows: Rows, characters: int = MAX_TABLE_CHARACTERS) -> tuple[Rows, bool]:
@@ -91,7 +91,7 @@ def as_text(value: object) -> str:
 def html_table(columns: Columns, rows: Rows, more: bool) -> str:
     """Return rows of text as an HTML table under column names and types; None is shown as null."""
     head = "".join(
-        f"<th>{html.escape(name)}<br><small>{html.escape(_cut(kind, MAX_CELL_CHARACTERS))}</small></th>"
+        f"<th>{html.escape(name)}<br><small>{html.escape(cut(kind, MAX_CELL_CHARACTERS))}</small></th>"
         for name, kind in columns
     )
     kinds = [kind for _, kind in columns]
@@ -106,7 +106,7 @@ def html_table(columns: Columns, rows: Rows, more: bool) -> str:
 
 def text_table(columns: Columns, rows: Rows, more: bool) -> str:
     """Return the first rows as a table of plain text."""
-    names = [_cut(name, MAX_TEXT_CHARACTERS) for name, _ in columns]
+    names = [cut(name, MAX_TEXT_CHARACTERS) for name, _ in columns]
     cells = [list(map(text_cell, row)) for row in rows[:MAX_TEXT_ROWS]]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     lines = [
@@ -118,7 +118,7 @@ def text_table(columns: Columns, rows: Rows, more: bool) -> str:
 
 def text_cell(value: str | None) -> str:
     """Return a cell's text in one short line."""
-    return _cut("null" if value is None else value, MAX_TEXT_CHARACTERS).replace("\n", " ")
+    return cut("null" if value is None else value, MAX_TEXT_CHARACTERS).replace("\n", " ")
 
 
 def printable(line: str) -> str:
@@ -141,9 +141,10 @@ def counted(count: int, more: bool) -> str:
 def _html_cell(value: str | None, kind: str) -> str:
     if value is None:
         return '<td class="null">null</td>'
-    text = html.escape(_cut(value, MAX_CELL_CHARACTERS))
+    text = html.escape(cut(value, MAX_CELL_CHARACTERS))
     return f'<td class="number">{text}</td>' if is_number(kind) else f"<td>{text}</td>"
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """Return a text, or its beginning and an ellipsis where it is longer than `width` characters."""
     return text if len(text) <= width else text[: width - 1] + "…"

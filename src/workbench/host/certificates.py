@@ -15,7 +15,7 @@ TRUST_PASSWORD = "changeit"  # noqa: S105 - it protects nothing: the file holds 
 
 @dataclass(frozen=True)
 class Certificate:
-    """PEM files: the authority's certificate, the server's certificate, and the server's key (PKCS#8)."""
+    """PEM files: the authority's certificate, the server's certificate, and the server's key."""
 
     authority: Path
     certificate: Path
@@ -33,14 +33,8 @@ def make_certificate(folder: Path, *hosts: str) -> Certificate:
     made = Certificate(folder / "authority.pem", folder / "server.pem", folder / "server.key")
     authority.cert_pem.write_to_path(made.authority)
     server.cert_chain_pems[0].write_to_path(made.certificate)
-    # Kafka reads PKCS#8 only.
-    key = serialization.load_pem_private_key(server.private_key_pem.bytes(), None)
     made.key.touch(mode=0o600)
-    made.key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
+    server.private_key_pem.write_to_path(made.key)
     return made
 
 

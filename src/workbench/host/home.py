@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import tempfile
@@ -12,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from topiclake.errors import ConfigError, StorageError
 from workbench.host.files import replace_json
@@ -55,13 +56,16 @@ class State:
 
     Attributes:
         ports: Port by name; stays when the services stop, so that addresses stay the same.
-        processes: The processes that should be running, by service.
+        processes: The services that should be running.
         extras: What was asked for beside broker and registry, until `down`.
     """
 
     ports: dict[str, int] = field(default_factory=dict)
-    processes: dict[str, ProcessRecord] = field(default_factory=dict)
+    processes: list[str] = field(default_factory=list)
     extras: list[str] = field(default_factory=list)
+
+
+_STATE = TypeAdapter(State)
 
 
 def find_project(start: Path | None = None) -> Path:
@@ -77,11 +81,8 @@ def find_project(start: Path | None = None) -> Path:
         for folder in (origin.resolve(), *origin.resolve().parents):
             if (folder / "conf").is_dir() and (folder / "jars" / "pom.xml").is_file():
                 return folder
-    raise ConfigError(
-        "no folder with conf/ and jars/ is here or above",
-        "cd into the checkout of Topiclake",
-        reason="no_project",
-    )
+    problem = "no folder with conf/ and jars/ is here or above"
+    raise ConfigError(problem, "cd into the checkout of Topiclake", reason="no_project")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Home:
 
     @property
     def state_file(self) -> Path:
-        """The ports and processes, as JSON."""
+        """The ports and the services that should be running, as JSON."""
         return self.folder / "state.json"
 
     @property
@@ -202,13 +203,8 @@ class Home:
         this home by which they are found (see `workbench.host.processes.marked`).
         """
         try:
-            raw = json.loads(self.state_file.read_text(encoding="utf-8"))
-            processes = {name: ProcessRecord(**record) for name, record in raw["processes"].items()}
-            ports = {name: int(port) for name, port in raw["ports"].items()}
-            return State(ports, processes, [str(name) for name in raw.get("extras", [])])
-        except FileNotFoundError:
-            return State()
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return _STATE.validate_json(self.state_file.read_bytes())
+        except (FileNotFoundError, ValueError):
             return State()
 
     def save(self, state: State) -> None:

@@ -26,13 +26,11 @@ class Java:
 
     Attributes:
         path: The `java` program.
-        version: As Java itself writes it, such as `17.0.15` or `1.8.0_402`.
-        major: 17 or 8 for the two above.
+        version: As Java itself writes it, such as `17.0.15`.
     """
 
     path: Path
     version: str
-    major: int
 
 
 def parse_version(text: str) -> tuple[str, int] | None:
@@ -41,42 +39,30 @@ def parse_version(text: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
-def require_java(minimum: int = MINIMUM) -> Java:
+def require_java() -> Java:
     """Return the Java of JAVA_HOME, else the one on the PATH.
 
     Raises:
-        PlatformError: There is none, or it is older than `minimum`.
+        PlatformError: There is none, or it is older than `MINIMUM`.
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"in JAVA_HOME ({home})" if home else "on the PATH"
     if program is None or not os.access(program, os.X_OK):
-        raise PlatformError(
-            f"Java {minimum} or newer is needed, found none {where}",
-            REMEDY,
-            minimum=minimum,
-            reason="missing",
-        )
+        raise _unfit(f"found none {where}", reason="missing")
     path = Path(program)
     version = parse_version(_version_text(path))
     if version is None:
-        raise PlatformError(
-            f"Java {minimum} or newer is needed, {path} does not tell its version",
-            REMEDY,
-            minimum=minimum,
-            path=str(path),
-            reason="no_version",
-        )
-    if version[1] < minimum:
-        raise PlatformError(
-            f"Java {minimum} or newer is needed, found {version[0]} at {path}",
-            REMEDY,
-            minimum=minimum,
-            path=str(path),
-            found=version[0],
-            reason="too_old",
-        )
-    return Java(path, *version)
+        raise _unfit(f"{path} does not tell its version", path=str(path), reason="no_version")
+    if version[1] < MINIMUM:
+        problem = f"found {version[0]} at {path}"
+        raise _unfit(problem, path=str(path), found=version[0], reason="too_old")
+    return Java(path, version[0])
+
+
+def _unfit(problem: str, **fields: str) -> PlatformError:
+    cause = f"Java {MINIMUM} or newer is needed, {problem}"
+    return PlatformError(cause, REMEDY, minimum=MINIMUM, **fields)
 
 
 def more_options() -> list[str]:

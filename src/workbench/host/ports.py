@@ -58,6 +58,21 @@ def ask(port: int, method: str, url: str, seconds: float, **named: Any) -> reque
         return type(error).__name__
 
 
+def refusal(
+    port: int,
+    method: str,
+    url: str,
+    seconds: float,
+    accepted: Collection[int] = (),
+    **named: Any,  # noqa: ANN401
+) -> str | None:
+    """Send a request as `ask` does; return None for a success or an `accepted` status, else the problem."""
+    answer = ask(port, method, url, seconds, **named)
+    if isinstance(answer, str):
+        return answer
+    return None if answer.ok or answer.status_code in accepted else f"HTTP status {answer.status_code}"
+
+
 def choose(names: Iterable[str], recorded: Mapping[str, int], avoid: Collection[int] = ()) -> dict[str, int]:
     """Return a free port for each name: the recorded one while it is free, else one by chance.
 

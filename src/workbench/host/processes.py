@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 import psutil
 from psutil import Process
@@ -20,56 +22,51 @@ from workbench.host.home import Home, ProcessRecord
 #: Creation times are computed from the clock, which may be set while a process runs.
 CREATED_TOLERANCE_SECONDS = 2.0
 GRACE_SECONDS = 20.0
-#: Holds the marks of a process that takes none on its command line.
-MARKS_VARIABLE = "WORKBENCH_PROCESS_MARKS"
+#: The variables by which a process is recognized: the home that it belongs to, and the service that it runs.
+HOME_MARK, SERVICE_MARK = "WORKBENCH_SERVICE_OF", "WORKBENCH_SERVICE"
 _LAST_THREADS_SECONDS = 5.0
 _ERROR_LINES = 200
-#: What tells most comes first: the root cause of a stack trace, an exception, a line that is marked as error.
+#: The most telling pattern first: the root cause of a stack trace, an exception, a line marked as an error.
 _ERRORS = (
     re.compile(r"^Caused by:"),
     re.compile(r"^(Exception in thread .*|[\w.$]+(Exception|Error)\b)"),
     re.compile(r"\b(ERROR|FATAL|SEVERE)\b|^Error|[Cc]ould not"),
 )
-_children: dict[int, subprocess.Popen[bytes]] = {}
 
 
-def marks(home: Home, service: str) -> list[str]:
-    """Return the JVM options by which a process of this home is recognised, even when no record of it is."""
-    return [f"-Dworkbench.home={home.folder}", f"-Dworkbench.service={service}"]
+def marks(home: Home, service: str) -> dict[str, str]:
+    """Return the environment variables by which a service of this home is found again."""
+    return {HOME_MARK: str(home.folder), SERVICE_MARK: service}
 
 
-def marked_environment(home: Home, service: str) -> dict[str, str]:
-    """Return the marks as a variable, for a program that would not take them as options."""
-    return {MARKS_VARIABLE: "\n".join(marks(home, service))}
+def spawn(
+    command: Sequence[str], output: IO[bytes], cwd: Path, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process in a separate session, without input, with `variables` over this process's."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        cwd=cwd,
+        env={**os.environ, **variables},
+        start_new_session=True,
+    )
 
 
 def start(
-    command: Sequence[str], log: Path, cwd: Path, environment: Mapping[str, str] | None = None
-) -> ProcessRecord:
-    """Start a process in its own session, with its output in `log`; the log before is kept beside it."""
+    command: Sequence[str], log: Path, cwd: Path, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process as `spawn` does, with its output in `log`; the previous log is renamed."""
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))
-    # Ctrl-C between fork and exec would leave a process that has neither a record nor a mark yet.
+    # Ctrl-C between fork and exec would leave a process that has no mark yet.
     with log.open("wb") as output, signals_held():
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env=environment,
-            start_new_session=True,
-        )
-        _children[process.pid] = process
-        _await_arguments(process)
-    return record_of(process.pid)
-
-
-def _await_arguments(process: subprocess.Popen[bytes]) -> None:
-    """Wait until a process shows its marks: the kernel publishes them a moment after Popen returns."""
-    with suppress(psutil.Error):
-        while process.poll() is None and not Process(process.pid).cmdline():
+        process = spawn(command, output, cwd, variables)
+        # The kernel publishes the environment a moment after Popen returns.
+        while process.poll() is None and not _environment(Process(process.pid)):
             time.sleep(0.001)
+    return process
 
 
 def record_of(pid: int) -> ProcessRecord:
@@ -90,51 +87,47 @@ def is_running(record: ProcessRecord) -> bool:
         return False
 
 
-def find(record: ProcessRecord, home: Home, service: str) -> Process | None:
-    """Return the recorded process while it runs; None when it ended or its id belongs to another now."""
-    try:
-        process = Process(record.pid)
-        if is_running(record):
-            return process
-        # A zombie has no command line any more.
-        return process if set(marks(home, service)) <= _arguments(process) else None
-    except psutil.Error:
-        return None
+def running(home: Home) -> dict[str, Process]:
+    """Return the process of each service that runs in this home."""
+    services = {}
+    for process in marked(home):
+        name = _environment(process).get(SERVICE_MARK)
+        # Its children, such as a worker's executors, have the same variables and the same session.
+        if name and session_of(process.pid) == process.pid:
+            services[name] = process
+    return services
 
 
 def marked(home: Home, service: str | None = None) -> list[Process]:
-    """Return the running processes that carry the mark of this home (and service), recorded or not."""
-    wanted = set(marks(home, service)) if service else {marks(home, "")[0]}
-    return [process for process in psutil.process_iter() if wanted <= _arguments(process)]
+    """Return the running processes that carry the mark of this home (and service), and their children."""
+    wanted = (marks(home, service) if service else {HOME_MARK: str(home.folder)}).items()
+    return [process for process in psutil.process_iter() if wanted <= _environment(process).items()]
 
 
-def service_of(process: Process) -> str:
-    """Return the service that a marked process runs; empty when it has just ended."""
-    prefix = "-Dworkbench.service="
-    return next(
-        (argument.removeprefix(prefix) for argument in _arguments(process) if argument.startswith(prefix)), ""
-    )
+def session_of(pid: int) -> int | None:
+    """Return the session of a process; None when the process has ended."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
 
 
 def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> None:
     """End processes: SIGTERM, then SIGKILL for those that are left; Ctrl-C while waiting kills at once."""
     running = list(processes)
-    _signal(running, "terminate")
+    _signal(running, signal.SIGTERM)
     try:
         _, running = psutil.wait_procs(running, timeout=grace_seconds)
     finally:
-        _signal(running, "kill")
+        _signal(running, signal.SIGKILL)
         psutil.wait_procs(running, timeout=5)
 
 
-def exit_code(record: ProcessRecord) -> int | None:
-    """Return how a process ended (negative: by that signal), when this very program started it."""
-    child = _children.get(record.pid)
-    if child is None:
-        return None
+def exit_code(process: subprocess.Popen[bytes]) -> int | None:
+    """Return how a process ended (negative: by that signal); None while it runs."""
     try:
-        # Its first thread may have ended before the others: a zombie that cannot be asked yet.
-        return child.wait(timeout=_LAST_THREADS_SECONDS)
+        # Its first thread may have ended before the others: a zombie that has no exit code yet.
+        return process.wait(timeout=_LAST_THREADS_SECONDS)
     except subprocess.TimeoutExpired:
         return None
 
@@ -185,17 +178,15 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _arguments(process: Process) -> set[str]:
-    """Return a process's arguments, or the marks in its environment."""
+def _environment(process: Process) -> dict[str, str]:
+    """Return the variables that a process was started with; none of a zombie or another user's process."""
     try:
-        return set(process.cmdline()) | set(process.environ().get(MARKS_VARIABLE, "").split("\n"))
+        return process.environ()
     except psutil.Error:
-        return set()
+        return {}
 
 
-def _signal(processes: Iterable[Process], verb: str) -> None:
+def _signal(processes: Iterable[Process], number: int) -> None:
     for process in processes:
-        try:
-            getattr(process, verb)()
-        except psutil.NoSuchProcess:
-            continue
+        with suppress(psutil.Error):
+            process.send_signal(number)

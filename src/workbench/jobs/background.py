@@ -49,13 +49,13 @@ def start_in_background(home: Home, options: Sequence[str]) -> ProcessRecord:
     home.prepare()
     log = home.log("jobs")
     command = [sys.executable, "-m", "workbench", "job", "start", *options]
-    started = processes.start(command, log, home.project)
+    started = processes.start(command, log, home.project, {})
     deadline = time.monotonic() + START_SECONDS
-    while processes.exit_code(started) is None and time.monotonic() < deadline:
+    while started.poll() is None and time.monotonic() < deadline:
         if (scheduler := find_scheduler(home)) and scheduler.pid == started.pid:
             return scheduler
         time.sleep(0.1)
-    stop_group(started)
+    stop_group(processes.record_of(started.pid))
     raise IngestError(f"the scheduler did not start: {processes.last_error_line(log)}", f"cat {log}")
 
 

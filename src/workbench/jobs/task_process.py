@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.host.home import ProcessRecord
-from workbench.host.processes import record_of
+from workbench.host.processes import record_of, spawn
 from workbench.jobs.owners import STOP_SIGNALS, signal_group
 
 #: How long a process has after each signal before the next, stronger one.
@@ -40,15 +38,7 @@ class TaskProcess:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._begin = output.tell()
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env={**os.environ, **variables},
-                start_new_session=True,
-            )
+            self._process = spawn(command, output, folder, variables)
         self._log = log
         self._grace_seconds = grace_seconds
         self._signals = list(STOP_SIGNALS)

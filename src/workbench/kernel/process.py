@@ -16,6 +16,7 @@ import psutil
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 
+from workbench.host import processes
 from workbench.kernel.messages import KERNEL_COMMAND, Context, kernel_environment
 
 #: A UNIX socket's path may have 107 characters; below a longer folder the kernel speaks TCP on loopback.
@@ -101,7 +102,9 @@ class KernelProcess:
         """Return the kernel's processes: its children, and all of its session should it be dead already."""
         if self._pid is None:
             return set()
-        descendants = {process for process in psutil.process_iter() if _session_of(process.pid) == self._pid}
+        descendants = {
+            process for process in psutil.process_iter() if processes.session_of(process.pid) == self._pid
+        }
         with contextlib.suppress(psutil.Error):
             descendants |= set(psutil.Process(self._pid).children(recursive=True))
         return {process for process in descendants if process.pid != os.getpid()}
@@ -111,16 +114,5 @@ class KernelProcess:
         # The JVM ends by itself when the kernel is gone, and removes its files then.
         _, alive = psutil.wait_procs(everything, timeout=3)
         # A notebook that this one runs has a kernel to stop and a page to save.
-        for send, seconds in ((psutil.Process.terminate, 15), (psutil.Process.kill, 5)):
-            for process in alive:
-                with contextlib.suppress(psutil.Error):
-                    send(process)
-            _, alive = psutil.wait_procs(alive, timeout=seconds)
+        processes.stop(alive, grace_seconds=15)
         shutil.rmtree(self._state, ignore_errors=True)
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None

@@ -116,12 +116,8 @@ def read_notebook(path: Path) -> NotebookSource:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"notebook {path} cannot be read ({error.strerror})",
-            "another path",
-            notebook=str(path),
-            reason="unreadable",
-        ) from error
+        problem = f"notebook {path} cannot be read ({error.strerror})"
+        raise ConfigError(problem, "another path", notebook=str(path), reason="unreadable") from error
     return parse_notebook(path, content)
 
 
@@ -218,44 +214,30 @@ def _without_magic(lines: list[str]) -> list[str]:
     return lines
 
 
+def _refused(where: str, line: int, problem: str, remedy: str = "", **fields: str) -> NotebookSourceError:
+    """Return an error that names the cell and the line."""
+    cause = f"{where}, line {line}: {problem}"
+    return NotebookSourceError(cause, remedy, place=where, line=line, **fields)
+
+
 def _magic(where: str, line: int, lines: list[str]) -> tuple[str, str, list[str]]:
     """Return a magic cell's language, the text of the magic's line, and the lines below it."""
     for at, text in enumerate(lines):
         if text.strip() and not MAGIC.match(text):
-            raise NotebookSourceError(
-                f"{where}, line {line + at}: a line without '# MAGIC' in a magic cell",
-                "'# MAGIC ' before it, or '# COMMAND ----------' above it",
-                place=where,
-                line=line + at,
-                reason="no_magic",
-            )
+            remedy = "'# MAGIC ' before it, or '# COMMAND ----------' above it"
+            problem = "a line without '# MAGIC' in a magic cell"
+            raise _refused(where, line + at, problem, remedy, reason="no_magic")
     first, *rest = [MAGIC.sub("", text, count=1) for text in lines]
     match = LANGUAGE.match(first)
     if match is None:
-        raise NotebookSourceError(
-            f"{where}, line {line}: '# MAGIC' without a magic such as %md or %sql",
-            place=where,
-            line=line,
-            reason="no_language",
-        )
+        problem = "'# MAGIC' without a magic such as %md or %sql"
+        raise _refused(where, line, problem, reason="no_language")
     language = LANGUAGES.get(match["name"])
     if language is None:
-        allowed = ", ".join(f"%{name}" for name in LANGUAGES)
-        raise NotebookSourceError(
-            f"{where}, line {line}: %{match['name']} cells do not run in the workbench",
-            f"one of {allowed}",
-            place=where,
-            line=line,
-            language=match["name"],
-            reason="language",
-        )
+        remedy = f"one of {', '.join(f'%{name}' for name in LANGUAGES)}"
+        problem = f"%{match['name']} cells do not run in the workbench"
+        raise _refused(where, line, problem, remedy, language=match["name"], reason="language")
     if language in ALONE and any(text.strip() for text in rest):
-        raise NotebookSourceError(
-            f"{where}, line {line}: %{language} is not alone in its cell",
-            "'# COMMAND ----------' below it",
-            place=where,
-            line=line,
-            language=language,
-            reason="not_alone",
-        )
+        problem, remedy = f"%{language} is not alone in its cell", "'# COMMAND ----------' below it"
+        raise _refused(where, line, problem, remedy, language=language, reason="not_alone")
     return language, first if language in COMMANDS else first[match.end() :], rest

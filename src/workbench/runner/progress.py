@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.spinner import Spinner
 from rich.text import Text
 
-from workbench.display.table import printable
+from workbench.display.table import cut, printable
 from workbench.notebook.source import Cell
 
 LABEL_CHARACTERS = 70
@@ -38,10 +38,7 @@ class Progress:
 
     def start(self, cell: Cell) -> None:
         """Show that a cell runs."""
-        label = (
-            cell.label if len(cell.label) <= LABEL_CHARACTERS else f"{cell.label[: LABEL_CHARACTERS - 1]}…"
-        )
-        width = len(str(self._cells))
+        label, width = cut(cell.label, LABEL_CHARACTERS), len(str(self._cells))
         self._label = escape(f"[{cell.number:>{width}}/{self._cells}] {label}")
         self._started = time.monotonic()
         if self._console.is_terminal:

@@ -54,7 +54,15 @@ def run_for_value(
         TopiclakeError: The notebook failed, as in `run_with_services`.
         IngestError: It ended with another value.
     """
-    done = run_with_services(notebook, parameters, home, Console(stderr=True))
+    return value_of(run_with_services(notebook, parameters, home, Console(stderr=True)), notebook, keys)
+
+
+def value_of(done: NotebookRun, notebook: Path, keys: Set[str]) -> dict[str, Any]:
+    """Return the exit value of a run, a JSON object with at least `keys`.
+
+    Raises:
+        IngestError: It is another value.
+    """
     try:
         value = json.loads(done.exit_value)
     except ValueError:

@@ -8,35 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 
+from workbench.host.home import Home
 from workbench.host.processes import signals_held
 from workbench.host.redaction import Redactor
 from workbench.kernel.messages import Context
 from workbench.notebook.parameters import check_parameters
 from workbench.notebook.source import read_notebook
-from workbench.runner.execution import CellFailedError, KernelDiedError, NotebookExecution, NotebookRunError
+from workbench.runner.execution import NotebookExecution, NotebookRunError
 from workbench.runner.report import RunFacts, make_run_folder, save_run
-
-__all__ = ["CellFailedError", "Home", "KernelDiedError", "NotebookRun", "NotebookRunError", "run_notebook"]
-
-
-class Home(Protocol):
-    """The folders that a run needs."""
-
-    @property
-    def folder(self) -> Path:
-        """The workbench's state."""
-
-    @property
-    def runs(self) -> Path:
-        """Where each run gets a folder."""
-
-    @property
-    def project(self) -> Path:
-        """The folder with conf/, jars/ and notebooks/."""
 
 
 @dataclass(frozen=True)

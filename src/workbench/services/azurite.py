@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
 import os
 import shlex
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from http import HTTPStatus
 from pathlib import Path
-
-import requests
+from urllib.parse import urlencode
 
 from workbench.host.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
 from workbench.host.files import replace_private
-from workbench.host.home import Home
 from workbench.host.java import Java
 from workbench.host.ports import HOST as LOOPBACK
-from workbench.host.ports import ask
-from workbench.host.processes import marked_environment
+from workbench.host.ports import refusal
 from workbench.host.program_cache import OnProgress, node, npm_program
-from workbench.services.azure_sas import API_VERSION, AccountKey
+from workbench.services.service import Service
 
 #: Which version, and the sums of all that it needs.
 LOCKED = Path(__file__).parent / "npm" / "azurite"
@@ -30,6 +31,9 @@ ACCOUNT = "topiclake"
 #: Names below `localhost` never leave the machine, so that no token can.
 HOST = f"{ACCOUNT}.blob.localhost"
 CONTAINER = "lake"
+#: Of the REST API and of the tokens; the last whose string-to-sign has no encryption scope.
+API_VERSION = "2019-12-12"
+AZURE_TIME = "%Y-%m-%dT%H:%M:%SZ"
 #: The JVM's options that make Hadoop's driver find the store and trust it.
 JAVA_OPTIONS_VARIABLE = "WORKBENCH_AZURE_JAVA_OPTIONS"
 
@@ -43,27 +47,20 @@ dns.lookup = (name, options, callback) =>
 
 
 @dataclass(frozen=True)
-class Azurite:
+class Azurite(Service):
     """The Azure blob store of a home, with an account key that only this home knows."""
-
-    home: Home
 
     name = "azure"
     port_names = ("azure",)
-
-    @property
-    def folder(self) -> Path:
-        """Where it keeps blobs, key and certificate."""
-        return self.home.data / "azure"
 
     @property
     def certificate(self) -> Certificate:
         """What the store shows, and the authority to trust."""
         return Certificate(*(self.folder / name for name in ("authority.pem", "server.pem", "server.key")))
 
-    def install(self, on_progress: OnProgress) -> None:
-        """Fetch the program from npm, where this checkout does not have it yet."""
-        npm_program(self.home.project, LOCKED, SCRIPT, on_progress)
+    def program(self, on_progress: OnProgress = lambda _: None) -> Path:
+        """Return Azurite, fetched from npm where this checkout does not have it yet."""
+        return npm_program(self.home.project, LOCKED, SCRIPT, on_progress)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the account's address."""
@@ -71,7 +68,7 @@ class Azurite:
 
     def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
         """Make the key, a certificate, and what makes Node.js and the JVM find the account's host name."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        super().prepare(java, ports)
         if not self._key_file.exists():
             replace_private(self._key_file, base64.b64encode(os.urandom(64)))
         trust_store(self.folder, make_certificate(self.folder, HOST, LOOPBACK))
@@ -81,7 +78,6 @@ class Azurite:
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs Azurite."""
-        program = npm_program(self.home.project, LOCKED, SCRIPT, lambda _: None)
         options = {
             "--blobHost": LOOPBACK,
             "--blobPort": str(ports["azure"]),
@@ -91,17 +87,16 @@ class Azurite:
         }
         given = [part for option in options.items() for part in option]
         flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-        return [str(node()), "-r", str(self.folder / "resolver.js"), str(program), *given, *flags]
+        return [str(node()), "-r", str(self.folder / "resolver.js"), str(self.program()), *given, *flags]
 
-    def environment(self) -> Mapping[str, str]:
-        """Return the account and its key, the authority, and the marks by which the process is known."""
-        own = {
-            "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key().key}",
+    def environment(self) -> dict[str, str]:
+        """Return the account with its key, and the authority."""
+        return {
+            "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key()}",
             "NODE_EXTRA_CA_CERTS": str(self.certificate.authority),
         }
-        return os.environ | own | marked_environment(self.home, self.name)
 
-    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+    def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
         """Return what conf/local-azure.yaml names; the token is good for a day."""
         options = {
             "jdk.net.hosts.file": self.folder / "hosts",
@@ -110,33 +105,47 @@ class Azurite:
         }
         return {
             "WORKBENCH_AZURE_SOURCE": f"wasbs://{CONTAINER}@{HOST}:{ports['azure']}/topiclake",
-            "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS": self.key().container_sas(CONTAINER),
+            "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS": account_sas(ACCOUNT, self.key()),
             JAVA_OPTIONS_VARIABLE: shlex.join(f"-D{name}={value}" for name, value in options.items()),
         }
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Make the container where it is missing; return None when the store answers, else why not."""
-        port, key = ports["azure"], self.key()
-        answer = ask(
+        port, token = ports["azure"], account_sas(ACCOUNT, self.key())
+        return refusal(
             port,
             "PUT",
-            f"https://{LOOPBACK}:{port}/{CONTAINER}?restype=container&{key.account_sas()}",
+            f"https://{LOOPBACK}:{port}/{CONTAINER}?restype=container&{token}",
             seconds,
+            accepted=[HTTPStatus.CONFLICT],  # the container exists
             headers={"Host": f"{HOST}:{port}", "x-ms-version": API_VERSION},
             verify=str(self.certificate.authority),
         )
-        if isinstance(answer, str):
-            return answer
-        exists = answer.status_code == requests.codes.conflict
-        return None if answer.ok or exists else f"HTTP status {answer.status_code}"
 
-    def key(self) -> AccountKey:
-        """Return the account's key."""
-        return AccountKey(ACCOUNT, self._key_file.read_text(encoding="ascii"))
+    def key(self) -> str:
+        """Return the account's key, which signs tokens, as base64."""
+        return self._key_file.read_text(encoding="ascii")
 
     @property
     def _key_file(self) -> Path:
         return self.folder / "key"
+
+
+def account_sas(account: str, key: str) -> str:
+    """Return a token for the whole account, signed with its key (base64), which is valid for a day.
+
+    Source: "Construct an account SAS", https://learn.microsoft.com/rest/api/storageservices/create-account-sas
+    """
+    expiry = (datetime.now(timezone.utc) + timedelta(days=1)).strftime(AZURE_TIME)
+    signed = [account, "racwdl", "b", "sco", "", expiry, "", "https", API_VERSION, ""]
+    fields = {"sv": API_VERSION, "ss": "b", "srt": "sco", "se": expiry, "sp": "racwdl", "spr": "https"}
+    return urlencode(fields | {"sig": sign(key, signed)})
+
+
+def sign(key: str, lines: Sequence[str]) -> str:
+    """Return the signature of a token's lines by an account's key, both as base64."""
+    signature = hmac.new(base64.b64decode(key), "\n".join(lines).encode(), hashlib.sha256)
+    return base64.b64encode(signature.digest()).decode()
 
 
 def hosts_file(more: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from subprocess import Popen
 
 from psutil import Process
 
@@ -14,29 +14,18 @@ from workbench.host import ports as free_ports
 from workbench.host import processes
 from workbench.host.home import Home, State
 from workbench.host.java import require_java
+from workbench.host.program_cache import OnProgress
 from workbench.services.azurite import Azurite
 from workbench.services.kafka_broker import KafkaBroker
 from workbench.services.s3_gateway import S3Gateway
 from workbench.services.schema_registry import SchemaRegistry
-from workbench.services.service import Addresses, Extra, Service, ServiceStatus
+from workbench.services.service import Addresses, Service, ServiceStatus
 from workbench.services.spark_cluster import cluster
 
-__all__ = [
-    "Addresses",
-    "Service",
-    "ServiceStatus",
-    "addresses",
-    "default_services",
-    "down",
-    "start_services",
-    "status",
-    "up",
-]
 START_SECONDS = 120.0
 _TELL_EVERY_SECONDS = 5.0
-OnProgress = Callable[[str], None]
 #: What `up --with` may name.
-EXTRAS: Mapping[str, Callable[[Home], Sequence[Extra]]] = {
+EXTRAS: Mapping[str, Callable[[Home], Sequence[Service]]] = {
     "azure": lambda home: [Azurite(home)],
     "s3": lambda home: [S3Gateway(home)],
     "spark": cluster,
@@ -48,7 +37,7 @@ def default_services(home: Home) -> tuple[Service, ...]:
     return (KafkaBroker(home), SchemaRegistry(home))
 
 
-def extras_of(home: Home, names: Sequence[str]) -> tuple[Extra, ...]:
+def extras_of(home: Home, names: Sequence[str]) -> tuple[Service, ...]:
     """Return the services of what `up --with` was given."""
     return tuple(service for name in names if name in EXTRAS for service in EXTRAS[name](home))
 
@@ -56,7 +45,6 @@ def extras_of(home: Home, names: Sequence[str]) -> tuple[Extra, ...]:
 def up(
     home: Home,
     on_progress: OnProgress = lambda _: None,
-    time_limit: float = START_SECONDS,
     extras: Sequence[str] = (),
 ) -> Addresses:
     """Start what does not run yet, wait until it answers, and return the addresses.
@@ -64,7 +52,6 @@ def up(
     Args:
         home: The home.
         on_progress: Is told each step.
-        time_limit: How long the services may take, in seconds.
         extras: Names of `EXTRAS` to start as well.
 
     Raises:
@@ -75,8 +62,8 @@ def up(
     wanted = sorted({*home.load().extras, *extras})
     more = extras_of(home, wanted)
     for service in more:
-        service.install(on_progress)
-    start_services(home, (*default_services(home), *more), on_progress, time_limit)
+        service.program(on_progress)
+    start_services(home, (*default_services(home), *more), on_progress)
     with home.lock():
         state = home.load()
         state.extras = wanted
@@ -88,7 +75,6 @@ def start_services(
     home: Home,
     services: Sequence[Service],
     on_progress: OnProgress = lambda _: None,
-    time_limit: float = START_SECONDS,
 ) -> dict[str, str]:
     """Start the given services side by side; return the address of each by its name.
 
@@ -99,11 +85,11 @@ def start_services(
     """
     with home.lock():
         state = home.load()
-        starting = [service for service in services if _running(home, state, service.name) is None]
+        running = _running(home, state)
+        starting = [service for service in services if service.name not in running]
         try:
-            if starting:
-                _launch(home, state, starting, on_progress)
-            _await(home, state, services, on_progress, time_limit)
+            started = _launch(home, state, starting, on_progress) if starting else {}
+            _await(home, state, services, started, on_progress)
         except BaseException:
             _undo(home, state, [service.name for service in starting], on_progress)
             raise
@@ -115,21 +101,19 @@ def down(home: Home, on_progress: OnProgress = lambda _: None) -> list[str]:
     if not home.folder.exists():
         return []
     with home.lock():
-        state = home.load()
-        running = _running_names(home, state)
+        running = sorted(processes.running(home))
         if running:
             on_progress(f"stopping {', '.join(running)}")
-        state.extras = []
-        _halt(home, state, sorted({*state.processes, *running}))
         processes.stop(processes.marked(home))
+        home.save(State(home.load().ports))
     return running
 
 
 def status(home: Home, services: Sequence[Service] | None = None) -> list[ServiceStatus]:
     """Return how each service is; asks those that run with a real request."""
-    state = home.load()
+    state, running = home.load(), processes.running(home)
     asked = services or (*default_services(home), *extras_of(home, state.extras))
-    return [_status(home, state, service) for service in asked]
+    return [_status(home, state, service, running.get(service.name)) for service in asked]
 
 
 def addresses(home: Home) -> Addresses | None:
@@ -140,7 +124,7 @@ def addresses(home: Home) -> Addresses | None:
 
 
 def environment(home: Home) -> dict[str, str]:
-    """Return this process's variables, over those that tell of the running services."""
+    """Return this process's variables, over those of the running services."""
     running = addresses(home)
     return (running.environment() if running else {}) | os.environ
 
@@ -148,106 +132,98 @@ def environment(home: Home) -> dict[str, str]:
 def _addresses(home: Home, state: State) -> Addresses:
     kafka, registry = (service.address(state.ports) for service in default_services(home))
     exported: dict[str, str] = {}
+    running = _running(home, state)
     for service in extras_of(home, state.extras):
-        if _running(home, state, service.name) is not None:
+        if service.name in running:
             exported |= service.exports(state.ports)
     return Addresses(home.folder, kafka, registry, home.datalake, exported)
 
 
-def _running(home: Home, state: State, name: str) -> Process | None:
-    record = state.processes.get(name)
-    return processes.find(record, home, name) if record else None
+def _running(home: Home, state: State) -> set[str]:
+    """Return the names of the services that run, and whose start was recorded."""
+    return processes.running(home).keys() & state.processes
 
 
-def _running_names(home: Home, state: State) -> list[str]:
-    recorded = [name for name in state.processes if _running(home, state, name)]
-    lost = [processes.service_of(process) for process in processes.marked(home)]
-    return sorted({*recorded, *lost} - {""})
-
-
-def _launch(home: Home, state: State, starting: Sequence[Service], on_progress: OnProgress) -> None:
+def _launch(
+    home: Home, state: State, starting: Sequence[Service], on_progress: OnProgress
+) -> dict[str, Popen[bytes]]:
     java = require_java()
     for service in starting:
         # A process without a record holds the port and the data: its command was killed between the two.
         processes.stop(processes.marked(home, service.name))
-        state.processes.pop(service.name, None)
     names = [name for service in starting for name in service.port_names]
     other_ports = [port for name, port in state.ports.items() if name not in names]
     state.ports |= free_ports.choose(names, state.ports, other_ports)
     home.save(state)
+    started = {}
     for service in starting:
         on_progress(f"{service.name}: starting")
         service.prepare(java, state.ports)
+        variables = {**service.environment(), **processes.marks(home, service.name)}
         command = service.command(java, state.ports)
-        environment = service.environment() or None
-        state.processes[service.name] = processes.start(
-            command, home.log(service.name), home.logs, environment
-        )
+        started[service.name] = processes.start(command, home.log(service.name), home.logs, variables)
+        state.processes = sorted({*state.processes, service.name})
         home.save(state)
+    return started
 
 
 def _await(
-    home: Home, state: State, services: Sequence[Service], on_progress: OnProgress, time_limit: float
+    home: Home,
+    state: State,
+    services: Sequence[Service],
+    started: Mapping[str, Popen[bytes]],
+    on_progress: OnProgress,
 ) -> None:
     begin = reported = time.monotonic()
     waiting = list(services)
     while waiting:
+        running = processes.running(home)
         for service in tuple(waiting):
-            if _running(home, state, service.name) is None:
-                raise _died(home, state, service)
+            if service.name not in running:
+                raise _died(home, service, started.get(service.name))
             if service.problem(state.ports) is None:
                 waiting.remove(service)
                 seconds = time.monotonic() - begin
                 on_progress(f"{service.name}: ready at {service.address(state.ports)} after {seconds:.1f} s")
         elapsed = time.monotonic() - begin
-        if waiting and elapsed > time_limit:
-            raise _late(home, state, waiting[0], time_limit)
+        if waiting and elapsed > START_SECONDS:
+            raise _late(home, state, waiting[0])
         if waiting and time.monotonic() - reported > _TELL_EVERY_SECONDS:
             reported = time.monotonic()
             on_progress(f"waiting for {', '.join(missing.name for missing in waiting)} ({elapsed:.0f} s)")
         time.sleep(0.1 if waiting else 0)
 
 
-def _died(home: Home, state: State, service: Service) -> PlatformError:
-    code = processes.exit_code(state.processes[service.name])
+def _died(home: Home, service: Service, process: Popen[bytes] | None) -> PlatformError:
+    code = processes.exit_code(process) if process else None
     ended = "ended" if code is None else f"ended with exit code {code}"
     log = home.log(service.name)
     cause = f"{service.name} {ended} while it started: {processes.last_error_line(log)} (log: {log})"
     return PlatformError(cause, f"python -m workbench logs {service.name}")
 
 
-def _late(home: Home, state: State, service: Service, time_limit: float) -> PlatformError:
+def _late(home: Home, state: State, service: Service) -> PlatformError:
     problem, log = service.problem(state.ports), home.log(service.name)
-    cause = f"{service.name} did not answer within {time_limit:.0f} s ({problem}; log: {log})"
+    cause = f"{service.name} did not answer within {START_SECONDS:.0f} s ({problem}; log: {log})"
     return PlatformError(cause, f"python -m workbench logs {service.name}")
 
 
 def _undo(home: Home, state: State, names: Sequence[str], on_progress: OnProgress) -> None:
-    if any(processes.marked(home, name) for name in names):
+    running = [process for name in names for process in processes.marked(home, name)]
+    if running:
         on_progress(f"stopping {', '.join(names)}")
-    _halt(home, state, names)
-
-
-def _halt(home: Home, state: State, names: Sequence[str]) -> None:
-    recorded = [process for name in names if (process := _running(home, state, name))]
-    lost = [process for name in names for process in processes.marked(home, name)]
-    processes.stop({process.pid: process for process in (*recorded, *lost)}.values())
-    for name in names:
-        state.processes.pop(name, None)
+    processes.stop(running)
+    state.processes = [name for name in state.processes if name not in names]
     home.save(state)
 
 
-def _status(home: Home, state: State, service: Service) -> ServiceStatus:
-    log, record = home.log(service.name), state.processes.get(service.name)
-    if record is None:
-        lost = processes.marked(home, service.name)
-        state_name: Literal["silent", "stopped"] = "silent" if lost else "stopped"
-        return ServiceStatus(service.name, state_name, "", log, detail="it has no record" if lost else "")
+def _status(home: Home, state: State, service: Service, process: Process | None) -> ServiceStatus:
+    name, log = service.name, home.log(service.name)
+    if name not in state.processes:
+        detail = "it has no record" if process else ""
+        return ServiceStatus(name, "silent" if process else "stopped", "", log, detail=detail)
     address = service.address(state.ports)
-    if _running(home, state, service.name) is None:
-        detail = processes.last_error_line(log)
-        return ServiceStatus(service.name, "crashed", address, log, detail=detail)
+    if process is None:
+        return ServiceStatus(name, "crashed", address, log, detail=processes.last_error_line(log))
     problem = service.problem(state.ports)
-    return ServiceStatus(
-        service.name, "silent" if problem else "running", address, log, pid=record.pid, detail=problem or ""
-    )
+    return ServiceStatus(name, "silent" if problem else "running", address, log, process.pid, problem or "")

@@ -8,7 +8,7 @@ import os
 import subprocess
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from topiclake.errors import KafkaError, PlatformError
-from workbench.host.home import Home
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, answers
-from workbench.host.processes import last_error_line, marks
+from workbench.host.processes import last_error_line
+from workbench.services.service import Service
 
 HEAP_VARIABLE = "WORKBENCH_KAFKA_HEAP"
 _SILENT = logging.getLogger("workbench.kafka_client")
@@ -28,28 +28,11 @@ _SILENT.propagate = False
 
 
 @dataclass(frozen=True)
-class KafkaBroker:
-    """The broker of a home.
-
-    Attributes:
-        home: Where its data, log and `server.properties` are.
-        properties: Broker settings on top of the default ones; `listener.name.client.…` for TLS and SASL.
-        security_protocol: Of the listener for clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        client_config: What a confluent-kafka client needs beside the address; the readiness check uses it.
-    """
-
-    home: Home
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    security_protocol: str = "PLAINTEXT"
-    client_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+class KafkaBroker(Service):
+    """The broker of a home."""
 
     name = "kafka"
-    port_names = ("kafka", "kafka-internal", "kafka-controller")
-
-    @property
-    def folder(self) -> Path:
-        """Where the broker keeps its records."""
-        return self.home.data / "kafka"
+    port_names = ("kafka", "kafka-controller")
 
     @property
     def properties_file(self) -> Path:
@@ -69,34 +52,58 @@ class KafkaBroker:
         """
         if not any(self._jars.glob("kafka_*.jar")):
             raise PlatformError(f"Kafka's jars are not in {self._jars}", "make jars")
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        super().prepare(java, ports)
         self.properties_file.touch(mode=0o600)
-        self.properties_file.write_text(properties_text(self._settings(ports)), encoding="ascii")
+        self.properties_file.write_text(properties_text(self.settings(ports)), encoding="ascii")
         if not (self.folder / "meta.properties").exists():
             self._format(java)
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the broker."""
         heap = os.environ.get(HEAP_VARIABLE, "1g")
-        options = [f"-Xmx{heap}", *self._java_options(), *marks(self.home, self.name)]
+        options = [f"-Xmx{heap}", *self._java_options()]
         return [str(java.path), *options, "kafka.Kafka", str(self.properties_file)]
-
-    def environment(self) -> Mapping[str, str]:
-        """Return nothing: its settings hold no secrets."""
-        return {}
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the broker for its topics; return None when it answers, else why it does not."""
         if not answers(ports["kafka"], seconds):
             return "nothing listens on its port"
-        config: dict[str, Any] = {"bootstrap.servers": self.address(ports), "log_level": 0}
-        config |= {"error_cb": lambda _: None, **self.client_config}
         try:
-            client = AdminClient(config, logger=_SILENT)
+            client = AdminClient(self.client_settings(ports), logger=_SILENT)
             brokers = client.list_topics(timeout=seconds).brokers
         except KafkaException as error:
             return str(error.args[0].str() if error.args else error)
         return None if brokers else "it lists no broker"
+
+    def client_settings(self, ports: Mapping[str, int]) -> dict[str, Any]:
+        """Return the settings of the client that asks the broker for its topics."""
+        return {"bootstrap.servers": self.address(ports), "log_level": 0, "error_cb": lambda _: None}
+
+    def settings(self, ports: Mapping[str, int]) -> dict[str, str]:
+        """Return what `server.properties` holds."""
+        client, controller = self.address(ports), f"{HOST}:{ports['kafka-controller']}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "CLIENT",
+            "listeners": f"CLIENT://{client},CONTROLLER://{controller}",
+            "advertised.listeners": f"CLIENT://{client}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.folder),
+            # By default records are deleted seven days after their own timestamp, which replayed ones exceed.
+            "log.retention.ms": "-1",
+            "auto.create.topics.enable": "false",
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+        }
 
     @property
     def _jars(self) -> Path:
@@ -116,37 +123,6 @@ class KafkaBroker:
             "-cp",
             f"{self._jars}/*",
         ]
-
-    def _settings(self, ports: Mapping[str, int]) -> dict[str, str]:
-        client, internal = self.address(ports), f"{HOST}:{ports['kafka-internal']}"
-        controller = f"{HOST}:{ports['kafka-controller']}"
-        # The broker reaches itself on a listener of its own, so that TLS and SASL on the other need no
-        # client certificate or login for the broker.
-        return {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "INTERNAL",
-            "listeners": f"CLIENT://{client},INTERNAL://{internal},CONTROLLER://{controller}",
-            "advertised.listeners": f"CLIENT://{client},INTERNAL://{internal}",
-            "listener.security.protocol.map": (
-                f"CLIENT:{self.security_protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
-            ),
-            "log.dirs": str(self.folder),
-            # By default records are deleted seven days after their own timestamp, which replayed ones exceed.
-            "log.retention.ms": "-1",
-            "auto.create.topics.enable": "false",
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.replication.factor": "1",
-            "offsets.topic.num.partitions": "4",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "transaction.state.log.num.partitions": "4",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-            **self.properties,
-        }
 
     def _format(self, java: Java) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

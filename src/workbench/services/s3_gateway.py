@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.host.files import replace_json
-from workbench.host.home import Home
 from workbench.host.java import Java
-from workbench.host.ports import HOST, ask
-from workbench.host.processes import marked_environment
+from workbench.host.ports import HOST, refusal
 from workbench.host.program_cache import OnProgress, go_program
+from workbench.services.service import Service
 
 #: The program's Go package, and a folder with the sums of its modules.
 PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
@@ -25,27 +23,20 @@ _HEALTH = "/topiclake-health"
 
 
 @dataclass(frozen=True)
-class S3Gateway:
+class S3Gateway(Service):
     """The S3 store of a home, with a key that only this home knows."""
-
-    home: Home
 
     name = "s3"
     port_names = ("s3",)
-
-    @property
-    def folder(self) -> Path:
-        """Where it keeps buckets, their metadata, its key and its access log."""
-        return self.home.data / "s3"
 
     @property
     def access_log(self) -> Path:
         """One line a call, as S3's own server access logs."""
         return self.folder / "access.log"
 
-    def install(self, on_progress: OnProgress) -> None:
-        """Build the program from the Go module, where this checkout does not have it yet."""
-        go_program(self.home.project, LOCKED, PACKAGE, on_progress)
+    def program(self, on_progress: OnProgress = lambda _: None) -> Path:
+        """Return the gateway, built from its Go module where this checkout does not have it yet."""
+        return go_program(self.home.project, LOCKED, PACKAGE, on_progress)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the endpoint."""
@@ -61,7 +52,6 @@ class S3Gateway:
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the gateway."""
-        program = go_program(self.home.project, LOCKED, PACKAGE, lambda _: None)
         general = {
             "--port": f"{HOST}:{ports['s3']}",
             "--region": REGION,
@@ -71,15 +61,14 @@ class S3Gateway:
         given = [part for option in general.items() for part in option]
         # Not in extended attributes, which not every file system has.
         metadata = ["--sidecar", str(self.folder / "metadata")]
-        return [str(program), "--quiet", *given, "posix", *metadata, str(self.folder / "buckets")]
+        return [str(self.program()), "--quiet", *given, "posix", *metadata, str(self.folder / "buckets")]
 
-    def environment(self) -> Mapping[str, str]:
-        """Return the key, and the marks by which the process is known."""
+    def environment(self) -> dict[str, str]:
+        """Return the key."""
         key = self._key()
-        of_root = {"ROOT_ACCESS_KEY": key["access_key"], "ROOT_SECRET_KEY": key["secret_key"]}
-        return os.environ | of_root | marked_environment(self.home, self.name)
+        return {"ROOT_ACCESS_KEY": key["access_key"], "ROOT_SECRET_KEY": key["secret_key"]}
 
-    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+    def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
         """Return what conf/local-s3.yaml names."""
         key = self._key()
         return {
@@ -91,10 +80,7 @@ class S3Gateway:
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the gateway how it is; return None when it answers, else why it does not."""
-        answer = ask(ports["s3"], "GET", f"{self.address(ports)}{_HEALTH}", seconds)
-        if isinstance(answer, str):
-            return answer
-        return None if answer.ok else f"HTTP status {answer.status_code}"
+        return refusal(ports["s3"], "GET", f"{self.address(ports)}{_HEALTH}", seconds)
 
     @property
     def _key_file(self) -> Path:

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topiclake.errors import PlatformError
-from workbench.host.home import Home
 from workbench.host.java import Java, more_options
-from workbench.host.ports import HOST, ask
-from workbench.host.processes import marks
+from workbench.host.ports import HOST, refusal
+from workbench.services.service import Service
 
 
 @dataclass(frozen=True)
-class SchemaRegistry:
+class SchemaRegistry(Service):
     """The schema registry of a home."""
-
-    home: Home
 
     name = "schema-registry"
     port_names = ("schema-registry",)
@@ -37,8 +34,8 @@ class SchemaRegistry:
         Raises:
             PlatformError: The registry was not fetched.
         """
-        self._program()
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._jar()
+        super().prepare(java, ports)
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the registry."""
@@ -60,20 +57,13 @@ class SchemaRegistry:
         }
         options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
         options += [f"-D{key}={value}" for key, value in settings.items()]
-        return [str(java.path), *options, *marks(self.home, self.name), "-jar", str(self._program())]
-
-    def environment(self) -> Mapping[str, str]:
-        """Return nothing: its settings hold no secrets."""
-        return {}
+        return [str(java.path), *options, "-jar", str(self._jar())]
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the registry for its subjects; return None when it answers, else why it does not."""
-        answer = ask(ports["schema-registry"], "GET", f"{self.address(ports)}/subjects", seconds)
-        if isinstance(answer, str):
-            return answer
-        return None if answer.ok else f"HTTP status {answer.status_code}"
+        return refusal(ports["schema-registry"], "GET", f"{self.address(ports)}/subjects", seconds)
 
-    def _program(self) -> Path:
+    def _jar(self) -> Path:
         folder = self.home.project / "jars" / "schema-registry" / "target" / "registry"
         programs = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
         if not programs:

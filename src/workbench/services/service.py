@@ -2,50 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
-from workbench.host.home import HOME_VARIABLE
+from workbench.host.home import HOME_VARIABLE, Home
 from workbench.host.java import Java
+from workbench.host.program_cache import OnProgress
 
 
-class Service(Protocol):
-    """What can be started: `KafkaBroker`, `SchemaRegistry`, `SparkMaster`, `S3Gateway` and `Azurite` are."""
+@dataclass(frozen=True)
+class Service(ABC):
+    """A program that a home runs, such as `KafkaBroker` and `S3Gateway`.
+
+    Attributes:
+        home: Where its data, its log and the record of its start are.
+    """
+
+    home: Home
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Its name in commands, state and log file."""
 
     @property
+    @abstractmethod
     def port_names(self) -> Sequence[str]:
         """The ports it needs."""
 
+    @property
+    def folder(self) -> Path:
+        """Where it keeps its data."""
+        return self.home.data / self.name
+
+    def program(self, on_progress: OnProgress) -> Path | None:
+        """Return its program, fetched where it is missing; None for one that `make setup` has fetched."""
+        return None
+
+    @abstractmethod
     def address(self, ports: Mapping[str, int]) -> str:
         """Return where clients reach it."""
 
     def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
         """Write what it needs before it starts."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    @abstractmethod
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs it."""
 
-    def environment(self) -> Mapping[str, str]:
-        """Return variables for its process: a command line is for everybody to read, these are not."""
+    def environment(self) -> dict[str, str]:
+        """Return more variables for its process: everybody can read a command line, and nobody these."""
+        return {}
 
+    @abstractmethod
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Send a real request; return None when it is answered, else why not."""
 
-
-class Extra(Service, Protocol):
-    """What `up --with` starts; notebooks find it by variables: where it is, and its credentials."""
-
-    def install(self, on_progress: Callable[[str], None]) -> None:
-        """Fetch its program where it is missing."""
-
-    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
-        """Return these variables."""
+    def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
+        """Return the variables by which notebooks find it: where it is, and its credentials."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 from collections.abc import Mapping
@@ -17,8 +16,7 @@ from workbench.host.files import replace_private
 from workbench.host.home import Home
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, ask
-from workbench.host.processes import marks
-from workbench.host.program_cache import OnProgress
+from workbench.services.service import Service
 
 #: Names the master of a cluster, in place of a Spark within the driver's own JVM.
 MASTER_VARIABLE = "WORKBENCH_SPARK_MASTER"
@@ -33,16 +31,11 @@ _CLEANUP = {"enabled": "true", "interval": "600", "appDataTtl": "3600"}
 
 
 @dataclass(frozen=True)
-class SparkMaster:
+class SparkMaster(Service):
     """The master of a home's cluster."""
-
-    home: Home
 
     name = "spark-master"
     port_names = ("spark-master", "spark-master-page")
-
-    def install(self, on_progress: OnProgress) -> None:
-        """Do nothing: Spark is here."""
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return what `spark.master` is to be."""
@@ -62,13 +55,13 @@ class SparkMaster:
         program = ["org.apache.spark.deploy.master.Master", "--host", HOST, *where]
         # The other way to submit, over HTTP, which starts the driver on a worker.
         settings = {"spark.master.rest.enabled": "false"}
-        return _command(self.home, self.name, java, settings, program)
+        return _command(self.home, java, settings, program)
 
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> dict[str, str]:
         """Return what Spark's own scripts set, and the cluster's secret."""
         return _environment(self.home)
 
-    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
+    def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
         """Return where notebooks find the cluster, and its secret."""
         return {
             MASTER_VARIABLE: self.address(ports),
@@ -84,20 +77,14 @@ class SparkMaster:
 
 
 @dataclass(frozen=True)
-class SparkWorker:
+class SparkWorker(Service):
     """One worker of a home's cluster.
 
     Attributes:
-        home: Where its applications' folders and its log are.
-        number: Tells the workers of a home apart.
-        cores: How many tasks its executors run at once: those of several notebooks, a task a notebook.
-        memory: What its executors may take together, 1 GB each.
+        number: Distinguishes the workers of a home.
     """
 
-    home: Home
     number: int
-    cores: int = 4
-    memory: str = "4g"
 
     @property
     def name(self) -> str:
@@ -109,38 +96,23 @@ class SparkWorker:
         """The ports it needs."""
         return self.name, f"{self.name}-page"
 
-    @property
-    def folder(self) -> Path:
-        """Where each application has a folder."""
-        return self.home.data / self.name
-
-    def install(self, on_progress: OnProgress) -> None:
-        """Do nothing: Spark is here."""
-
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the page of the worker."""
         return f"http://{HOST}:{ports[f'{self.name}-page']}"
-
-    def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
-        """Create the folder."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the worker."""
         settings = {f"spark.worker.cleanup.{key}": value for key, value in _CLEANUP.items()}
         where = ["--port", str(ports[self.name]), "--webui-port", str(ports[f"{self.name}-page"])]
-        size = ["--cores", str(self.cores), "--memory", self.memory, "--work-dir", str(self.folder)]
+        # Executors of several notebooks: each takes 1 GB, and runs one task at once.
+        size = ["--cores", "4", "--memory", "4g", "--work-dir", str(self.folder)]
         program = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, *where, *size]
         master = SparkMaster(self.home).address(ports)
-        return _command(self.home, self.name, java, settings, [*program, master])
+        return _command(self.home, java, settings, [*program, master])
 
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> dict[str, str]:
         """Return what Spark's own scripts set, and the cluster's secret."""
         return _environment(self.home)
-
-    def exports(self, ports: Mapping[str, int]) -> Mapping[str, str]:
-        """Return nothing: the master knows its workers."""
-        return {}
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the master for its workers; return None when this one is alive, else why it takes no work."""
@@ -175,16 +147,16 @@ def _scala() -> str:
     return core.name.removeprefix("spark-core_").partition("-")[0]
 
 
-def _command(home: Home, name: str, java: Java, settings: Mapping[str, str], program: list[str]) -> list[str]:
+def _command(home: Home, java: Java, settings: Mapping[str, str], program: list[str]) -> list[str]:
     options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
     settings = {_AUTHENTICATE: "true", **settings}
     options += [f"-Djava.io.tmpdir={home.tmp}", *(f"-D{key}={value}" for key, value in settings.items())]
-    return [str(java.path), *options, *marks(home, name), "-cp", f"{spark_home() / 'jars'}/*", *program]
+    return [str(java.path), *options, "-cp", f"{spark_home() / 'jars'}/*", *program]
 
 
 def _environment(home: Home) -> dict[str, str]:
     settings = dict(line.split() for line in _properties_file(home).read_text("utf-8").splitlines())
-    own = {
+    return {
         # Without it the pages would be open to other machines.
         "SPARK_LOCAL_IP": HOST,
         # By these a worker finds the jars of its executors.
@@ -193,7 +165,6 @@ def _environment(home: Home) -> dict[str, str]:
         # So Spark itself hands it to executors: a command line is for everybody to read.
         "_SPARK_AUTH_SECRET": settings[f"{_AUTHENTICATE}.secret"],
     }
-    return os.environ | own
 
 
 def _properties_file(home: Home) -> Path:

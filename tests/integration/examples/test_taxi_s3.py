@@ -29,8 +29,8 @@ from topiclake_examples.taxi.trips import TRIP_SCHEMAS
 from workbench.host import processes
 from workbench.host.home import Home
 from workbench.services import control as services
-from workbench.services.control import Addresses
 from workbench.services.s3_gateway import BUCKET, S3Gateway
+from workbench.services.service import Addresses
 
 #: The first one may have to build the S3 store's program.
 pytestmark = pytest.mark.timeout(600)
@@ -150,7 +150,7 @@ def lake(embedded: tuple[Home, Addresses], pytestconfig: pytest.Config) -> Itera
     gateway = S3Gateway(home)
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        gateway.install(print)  # its progress is seen
+        gateway.program(print)  # its progress is seen
     services.start_services(home, [gateway], print)
     found = Lake(home, addresses.environment() | dict(gateway.exports(home.load().ports)), gateway)
     yield found

@@ -27,8 +27,8 @@ from workbench.host.java import SHORT_LIVED, require_java
 from workbench.kernel.session import MASTER_VARIABLE
 from workbench.services import control as services
 from workbench.services.azurite import JAVA_OPTIONS_VARIABLE
-from workbench.services.control import Addresses
 from workbench.services.s3_gateway import S3Gateway
+from workbench.services.service import Addresses
 
 #: Ample for the first batches of two drivers on a slow machine; the tests wait until it has ended.
 TOKEN_SECONDS = 100
@@ -67,7 +67,8 @@ import topiclake as tl
 from topiclake_examples.gps import publish_tracks
 from topiclake.storage import renewal
 from topiclake.errors import IngestError
-from workbench.services.azurite import CONTAINER, Azurite
+from tests.services.azure_sas import container_sas
+from workbench.services.azurite import ACCOUNT, CONTAINER, Azurite
 from workbench.host.home import Home
 for name in ("env", "topic", "home", "secret", "data", "seconds"):
     dbutils.widgets.text(name, "")
@@ -78,7 +79,7 @@ spark.range(1).count()
 
 def replace_secret(end):
     secret.touch(0o600)
-    secret.write_text(key.container_sas(CONTAINER, end))
+    secret.write_text(container_sas(ACCOUNT, key, CONTAINER, end))
 
 # COMMAND ----------
 
@@ -178,7 +179,7 @@ def start(running: tuple[Home, Addresses], name: str, **variables: str) -> Run:
     }
     options = [part for key, value in given.items() for part in ("-p", f"{key}={value}")]
     names = {"TOPICLAKE_SECRETS_FOLDER": str(secrets), "RENEWAL_NAME": name, "RENEWAL_MOUNTED": "false"}
-    names["RENEWAL_SOURCE"] = wasbs(addresses)
+    names |= {"RENEWAL_SOURCE": wasbs(addresses), "PYTHONPATH": str(REPOSITORY)}
     return Run(
         name,
         subprocess.Popen(
@@ -251,12 +252,12 @@ class Users:
 @pytest.fixture
 def users(tmp_path: Path, free_port: int) -> Iterator[Users]:
     gateway = S3Gateway(Home(tmp_path, REPOSITORY))
-    gateway.install(print)
+    gateway.program(print)
     gateway.prepare(require_java(), {})
     (tmp_path / "iam").mkdir()
     program, *arguments = gateway.command(require_java(), {"s3": free_port})
     command = [program, "--iam-dir", str(tmp_path / "iam"), "--iam-cache-disable", *arguments]
-    process = subprocess.Popen(command, env=dict(gateway.environment()))
+    process = subprocess.Popen(command, env=os.environ | gateway.environment())
     wait_until(lambda: gateway.problem({"s3": free_port}) is None)
     yield Users(gateway, free_port)
     process.terminate()

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from bench import drain, s3_calls, writers
 from bench.gps_ingest import TOPIC, preload
+from tests.services.azure_sas import container_sas
 from tests.services.skewed_clock import SkewedClock
 from tests.support.environment import succeeded
 from tests.support.waiting import wait_until
@@ -45,10 +46,9 @@ from workbench.host.home import Home
 from workbench.host.java import require_java
 from workbench.host.program_cache import node, npm_program
 from workbench.services import control as services
-from workbench.services.azure_sas import API_VERSION
-from workbench.services.azurite import CONTAINER, HOST, Azurite
-from workbench.services.control import Addresses
+from workbench.services.azurite import ACCOUNT, API_VERSION, CONTAINER, HOST, Azurite, account_sas
 from workbench.services.s3_gateway import BUCKET, S3Gateway
+from workbench.services.service import Addresses
 
 #: The first one may have to build the S3 store's program.
 pytestmark = pytest.mark.timeout(600)
@@ -121,7 +121,7 @@ class Lake:
 
     def ask(self, method: str, what: str) -> requests.Response:
         """Ask the Azure store; `what` is a path and a query, to which a token is added."""
-        port, token = self.home.load().ports["azure"], self.azurite.key().account_sas()
+        port, token = self.home.load().ports["azure"], account_sas(ACCOUNT, self.azurite.key())
         return requests.request(
             method,
             f"https://127.0.0.1:{port}/{what}{token}",
@@ -667,8 +667,8 @@ def test_a_missing_container_is_not_made_by_an_account_key(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, key = lake.home.load().ports["azure"], lake.azurite.key()
-    monkeypatch.setenv("CELLS_KEY", key.key)
-    monkeypatch.setenv("CELLS_SAS", key.container_sas("writable", permissions="w"))
+    monkeypatch.setenv("CELLS_KEY", key)
+    monkeypatch.setenv("CELLS_SAS", container_sas(ACCOUNT, key, "writable", permissions="w"))
     monkeypatch.setenv("CELLS_HOST", f"{HOST}:{port}")
     lake.container("PUT", "writable").raise_for_status()
     cells = lake.home.folder / "containers.py"
@@ -728,7 +728,9 @@ def read_only(lake: Lake) -> Iterator[str]:
     """The same buckets, behind a gateway that only reads."""
     port = 17071
     command = lake.gateway.command(require_java(), {"s3": port})
-    process = subprocess.Popen([command[0], "--readonly", *command[1:]], env=dict(lake.gateway.environment()))
+    process = subprocess.Popen(
+        [command[0], "--readonly", *command[1:]], env=os.environ | lake.gateway.environment()
+    )
     wait_until(lambda: lake.gateway.problem({"s3": port}) is None)
     yield f"http://127.0.0.1:{port}"
     process.terminate()

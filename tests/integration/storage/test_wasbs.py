@@ -23,7 +23,7 @@ import requests
 from tests.services.azurite import HOST, Azurite, install, running_azurite
 from workbench.host.home import Home
 from workbench.host.java import SHORT_LIVED
-from workbench.services.control import Addresses
+from workbench.services.service import Addresses
 
 pytestmark = pytest.mark.root("Azure's port 443, which the address of the article has")
 

@@ -32,6 +32,7 @@ from workbench.host.home import Home
 from workbench.kernel.session import CLUSTER_SHARE
 from workbench.services import control as services
 from workbench.services.s3_gateway import BUCKET, S3Gateway
+from workbench.services.service import Addresses
 from workbench.services.spark_cluster import PROPERTIES_VARIABLE, SparkMaster, cluster, spark_home
 
 pytestmark = [
@@ -93,8 +94,8 @@ class Cluster:
         )
 
     def workers(self) -> list[psutil.Process]:
-        names = [service.name for service in cluster(self.home)[1:]]
-        return [process for name in names for process in processes.marked(self.home, name)]
+        running = processes.running(self.home)
+        return [running[worker.name] for worker in cluster(self.home)[1:] if worker.name in running]
 
     def executors(self) -> list[psutil.Process]:
         return [process for worker in self.workers() for process in worker.children()]
@@ -218,7 +219,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def running(embedded: tuple[Home, services.Addresses], project: Path) -> Iterator[Cluster]:
+def running(embedded: tuple[Home, Addresses], project: Path) -> Iterator[Cluster]:
     home, addresses = embedded
     environment = without_workbench() | addresses.environment()
     found = Cluster(home, project, environment, home.datalake)
@@ -279,7 +280,7 @@ def gateway(running: Cluster, pytestconfig: pytest.Config) -> Iterator[S3Gateway
     found = S3Gateway(running.home)
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        found.install(print)  # its progress is seen
+        found.program(print)  # its progress is seen
     services.start_services(running.home, [found])
     yield found
     processes.stop(processes.marked(running.home, found.name))

@@ -18,10 +18,12 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
 from pyspark.sql import SparkSession
 
 import topiclake as tl
 from tests.services.fault_proxy import FaultProxy
+from tests.services.kafka import ConfiguredBroker
 from tests.support.environment import succeeded, without_workbench
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -160,9 +162,12 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     assert processes.marked(home) == []
 
 
-def broker(home: Home, certificate: Certificate) -> KafkaBroker:
+def broker(home: Home, certificate: Certificate) -> ConfiguredBroker:
     keystore = certificate.key.with_name("keystore.pem")
-    keystore.write_bytes(certificate.key.read_bytes() + certificate.certificate.read_bytes())
+    key = serialization.load_pem_private_key(certificate.key.read_bytes(), None)
+    # Kafka reads PKCS#8 only.
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    keystore.write_bytes(key.private_bytes(*form) + certificate.certificate.read_bytes())
     escaped = str(KAFKA_PASSWORD).replace("\\", "\\\\").replace('"', '\\"')
     properties = {
         "ssl.keystore.type": "PEM",
@@ -179,7 +184,7 @@ def broker(home: Home, certificate: Certificate) -> KafkaBroker:
         "sasl.username": str(KAFKA_USERNAME),
         "sasl.password": str(KAFKA_PASSWORD),
     }
-    return KafkaBroker(home, properties, "SASL_SSL", client)
+    return ConfiguredBroker(home, properties, "SASL_SSL", client)
 
 
 # ------------------------------------------------------------------------------------- a user's project

@@ -19,12 +19,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from tests.services.kafka import ConfiguredBroker
 from tests.support.waiting import wait_until
 from topiclake.errors import KafkaError, PlatformError
 from workbench.host import processes
 from workbench.host.home import Home
-from workbench.services.control import Addresses, addresses, down, start_services, status, up
-from workbench.services.kafka_broker import KafkaBroker
+from workbench.services.control import addresses, down, start_services, status, up
+from workbench.services.service import Addresses
 from workbench.services.spark_cluster import SparkMaster, SparkWorker
 
 PROJECT = Path(__file__).parents[3]
@@ -135,7 +136,7 @@ def test_an_interrupted_start_leaves_no_process(home: Home, how: signal.Signals)
         starting.send_signal(how)
         assert starting.wait(120) == 130
     assert processes.marked(home) == []
-    assert home.load().processes == {}
+    assert home.load().processes == []
 
 
 @pytest.mark.thorough("crashes of services are no part of a pipeline")
@@ -149,7 +150,7 @@ def test_down_finds_what_a_killed_start_left(home: Home) -> None:
 
 
 def test_a_broker_that_cannot_start_is_named_with_its_exit_code_log_and_error(home: Home) -> None:
-    broker = KafkaBroker(home, {"metric.reporters": "no.such.Reporter"})
+    broker = ConfiguredBroker(home, {"metric.reporters": "no.such.Reporter"})
     with pytest.raises(PlatformError) as caught:
         start_services(home, [broker])
     message = str(caught.value)
@@ -157,12 +158,12 @@ def test_a_broker_that_cannot_start_is_named_with_its_exit_code_log_and_error(ho
     assert "no.such.Reporter" in message
     assert str(home.log("kafka")) in message
     assert message.endswith("try: python -m workbench logs kafka [TL-PLATFORM-001]")
-    assert home.load().processes == {}
+    assert home.load().processes == []
 
 
 def test_a_setting_that_kafka_refuses_is_named(home: Home) -> None:
     with pytest.raises(KafkaError, match=r"log.retention.ms.*; try: python -m workbench logs kafka"):
-        start_services(home, [KafkaBroker(home, {"log.retention.ms": "never"})])
+        start_services(home, [ConfiguredBroker(home, {"log.retention.ms": "never"})])
     assert "log.retention.ms" in home.log("kafka").read_text()
 
 
@@ -178,11 +179,11 @@ def test_a_broker_that_takes_logins_only_is_ready_for_the_right_one(home: Home) 
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.client.plain.sasl.jaas.config": f'{module} required user_alice="s3cret";',
     }
-    broker = KafkaBroker(home, settings, "SASL_PLAINTEXT", login)
+    broker = ConfiguredBroker(home, settings, "SASL_PLAINTEXT", login)
     start_services(home, [broker])
     ports = home.load().ports
     assert broker.problem(ports) is None
-    wrong = KafkaBroker(home, settings, "SASL_PLAINTEXT", login | {"sasl.password": "wrong"})
+    wrong = ConfiguredBroker(home, settings, "SASL_PLAINTEXT", login | {"sasl.password": "wrong"})
     assert wrong.problem(ports) is not None
 
 

@@ -1,9 +1,7 @@
 """`display` of streaming DataFrames that run."""
 
-import io
 import json
 import os
-import signal
 import tempfile
 import threading
 
@@ -12,13 +10,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
-from rich.console import Console
 
 from tests.support.waiting import wait_until
 from workbench.display.displayed_streams import StreamDisplays
 from workbench.display.query import QueryOptions
 from workbench.display.rows import fetch_batch, fetch_first
-from workbench.display.show import Display
 from workbench.display.stream import StreamDisplay
 from workbench.display.table import Redaction
 
@@ -230,37 +226,6 @@ def test_a_cell_that_runs_again_stops_what_it_showed(show, spark):
     displays.stop(SECONDS)
     assert second.over
     assert other.last.status == "stopped"
-
-
-def test_a_terminal_shows_a_live_table_until_the_stream_ends(spark, files):
-    written = io.StringIO()
-    Display(console=Console(file=written, force_terminal=True, width=100, height=30))(
-        files, trigger="availableNow", streamName="files"
-    )
-    shown = written.getvalue()
-    assert "files  ended, batch 2, 10 rows in it" in shown
-    assert shown.count("batch duration") > 1
-    assert "first 19 rows" in shown
-
-
-def test_ctrl_c_in_a_terminal_stops_the_stream(spark):
-    written = io.StringIO()
-    display = Display(console=Console(file=written, force_terminal=True, width=100, height=30))
-
-    def interrupt():
-        wait_until(lambda: "rows/s" in written.getvalue() and spark.streams.active)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        display(rates(spark), streamName="clicks", processingTime="200 milliseconds")
-    thread.join()
-    assert spark.streams.active == []
-    wait_until(lambda: threads_of_displays() == set())
-    assert "clicks  stopped" in written.getvalue().rpartition("\x1b[2K")[2]
-    assert "failed" not in written.getvalue()
-    assert spark.range(3).count() == 3, "Spark goes on"
 
 
 @pytest.mark.parametrize(

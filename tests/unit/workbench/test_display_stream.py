@@ -1,18 +1,16 @@
 """What a stream looks like and what `display` may be asked for; streams that run are in tests/spark."""
 
-import io
 import re
 import xml.etree.ElementTree as ET
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from rich.console import Console
 
 from topiclake.monitoring.charts import BatchPoint, duration_text, html_charts, rate_text, text_charts
 from workbench.display.query import OPTIONS, QueryOptions, batch_point, below_mounts, failure_cause
 from workbench.display.show import DisplayError
 from workbench.display.stream import StreamState
-from workbench.display.surfaces import NotebookOutput, TerminalTable
+from workbench.display.surfaces import NotebookOutput
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -136,27 +134,6 @@ def test_a_failure_is_shown_with_cause_and_next_command():
     NotebookOutput(lambda data, **options: sent.append(data)).show(state(status="failed", cause="a < b"))
     assert "query clicks failed: a &lt; b; try: python -m workbench logs spark" in sent[0]["text/html"]
     assert "query clicks failed: a < b; try: python -m workbench logs spark" in sent[0]["text/plain"]
-
-
-def test_a_terminal_shows_a_table_that_is_drawn_again_and_obeys_no_value():
-    written = io.StringIO()
-    with TerminalTable(Console(file=written, force_terminal=True, width=80, height=20)) as terminal:
-        terminal.show(state(rows=[["1", "\x1b[31mred"]], points=(point(1),)))
-        terminal.show(state(rows=[[str(n), "x"] for n in range(100)], points=(point(1), point(2))))
-    first, again = written.getvalue().split("\x1b[2K", 1)
-    assert "\x1b[31m" not in first
-    assert "[31mred" in first
-    assert "first 9 rows" in again
-    assert "processing rate      20.0 rows/s  ██" in again
-
-
-def test_what_is_no_terminal_gets_the_last_state_once():
-    written = io.StringIO()
-    with TerminalTable(Console(file=written, width=80)) as terminal:
-        terminal.show(state())
-        terminal.show(state(status="ended"))
-    assert written.getvalue().count("clicks") == 1
-    assert "clicks  ended" in written.getvalue()
 
 
 def test_the_cause_of_a_failure_is_one_line():

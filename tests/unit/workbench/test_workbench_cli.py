@@ -16,8 +16,9 @@ from rich.console import Console
 from topiclake.errors import PlatformError, TopiclakeError
 from workbench.commands import cli, demo, doctor, logs
 from workbench.host import processes
-from workbench.host.home import Home, ProcessRecord, State
+from workbench.host.home import Home, State
 from workbench.services import control as services
+from workbench.services.service import ServiceStatus
 
 PROJECT = Path(__file__).parents[3]
 PUBLISHED: dict[str, Any] = {"topic": "gps", "records": 10, "devices": 2, "schema_id": 1}
@@ -79,6 +80,15 @@ def test_no_java_is_told_before_a_notebook_runs(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert cli.main(["run", str(tmp_path / "n.py")]) == 1
     assert "Java 17 or newer is needed" in capsys.readouterr().err
+
+
+def test_a_command_hands_its_mark_to_no_browser_that_it_opens(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in processes.marks(home, "dashboard").items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["status"]) == 0
+    assert processes.HOME_MARK not in os.environ
 
 
 def test_an_unknown_command_or_notebook_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,15 +175,19 @@ def test_doctor_prints_json_and_exits_1_when_a_check_fails(
 
 
 def test_doctor_names_a_missing_jar(tmp_path: Path) -> None:
-    project = fake_project(tmp_path)
-    present = tmp_path / "jars" / "kafka" / "target" / "jars" / "kafka-clients-4.1.0.jar"
-    absent = doctor.check_jars(project)
+    own = [f"{name}/target/jars/topiclake-{name}-1.jar" for name in ("console", "store", "values")]
+    fetched = "kafka/target/jars/kafka-clients-4.1.0.jar"
+    for jar in (*own, fetched):
+        (tmp_path / "jars" / jar).parent.mkdir(parents=True)
+        (tmp_path / "jars" / jar).touch()
+    (tmp_path / "jars" / "sha256sums").write_text(f"00ff  {fetched}\n")
+    assert doctor.check_jars(tmp_path).ok
+    for jar in (own[0], fetched):
+        (tmp_path / "jars" / jar).unlink()
+    absent = doctor.check_jars(tmp_path)
     assert not absent.ok
-    assert absent.detail == "missing: jars/kafka/target/jars/kafka-clients-4.1.0.jar"
+    assert absent.detail == f"missing: jars/{own[0]}, jars/{fetched}"
     assert absent.remedy == "make jars"
-    present.parent.mkdir(parents=True)
-    present.touch()
-    assert doctor.check_jars(project).ok
 
 
 def test_doctor_lists_every_jar_of_the_project() -> None:
@@ -223,9 +237,13 @@ def test_doctor_finds_a_running_service_that_does_not_answer(home: Home) -> None
         silent.bind(("127.0.0.1", 0))
         ports = dict.fromkeys(services.default_services(home)[0].port_names, silent.getsockname()[1])
         home.prepare()
-        home.save(State(ports=ports, processes={"kafka": ProcessRecord(*own_process())}))
-        assert not doctor.check_ports(home).ok
-        assert not doctor.check_services(home)[0].ok
+        home.save(State(ports=ports, processes=["kafka"]))
+        processes.start(["sleep", "60"], home.log("kafka"), home.folder, processes.marks(home, "kafka"))
+        try:
+            assert not doctor.check_ports(home).ok
+            assert not doctor.check_services(home)[0].ok
+        finally:
+            services.down(home)
 
 
 def test_the_demo_is_right_when_every_record_arrived() -> None:
@@ -252,7 +270,7 @@ def test_the_demo_stops_only_services_that_it_started(
     home: Home, monkeypatch: pytest.MonkeyPatch, ran_before: bool, stopped: bool
 ) -> None:
     state = "running" if ran_before else "stopped"
-    found = [services.ServiceStatus("kafka", state, "", home.log("kafka"))]  # type: ignore[arg-type]
+    found = [ServiceStatus("kafka", state, "", home.log("kafka"))]  # type: ignore[arg-type]
     calls: list[str] = []
     monkeypatch.setattr(services, "status", lambda _: found)
     monkeypatch.setattr(services, "up", lambda *_, **__: calls.append("up"))
@@ -269,24 +287,5 @@ def test_the_demo_stops_only_services_that_it_started(
 def crash(home: Home) -> None:
     home.prepare()
     ports = dict.fromkeys(services.default_services(home)[0].port_names, 1)
-    home.save(State(ports=ports, processes={"kafka": ProcessRecord(1, 0.0)}))
+    home.save(State(ports=ports, processes=["kafka"]))
     home.log("kafka").write_text("INFO fine\nERROR boom\n")
-
-
-def own_process() -> tuple[int, float]:
-    import psutil
-
-    return os.getpid(), psutil.Process().create_time()
-
-
-def fake_project(folder: Path) -> Path:
-    space = 'xmlns="http://maven.apache.org/POM/4.0.0"'
-    modules = "<modules><module>kafka</module></modules>"
-    versions = "<properties><kafka.version>4.1.0</kafka.version></properties>"
-    dependency = "<artifactId>kafka-clients</artifactId><version>${kafka.version}</version>"
-    (folder / "jars" / "kafka").mkdir(parents=True)
-    (folder / "jars" / "pom.xml").write_text(f"<project {space}>{modules}{versions}</project>")
-    (folder / "jars" / "kafka" / "pom.xml").write_text(
-        f"<project {space}><dependencies><dependency>{dependency}</dependency></dependencies></project>"
-    )
-    return folder

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.stand_in import stand_in
 from topiclake.errors import ConfigError, StorageError
-from workbench.host.home import Home, ProcessRecord, State, find_project, folder_bytes
+from workbench.host.home import Home, State, find_project, folder_bytes
 
 PROJECT = Path(__file__).parents[3]
 
@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_a_saved_state_is_loaded_again(home: Home) -> None:
-    state = State(ports={"kafka": 1234}, processes={"kafka": ProcessRecord(77, 1.5)})
+    state = State(ports={"kafka": 1234}, processes=["kafka"], extras=["s3"])
     home.save(state)
     assert home.load() == state
 

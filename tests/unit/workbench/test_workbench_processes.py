@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.services.kafka import ConfiguredBroker
 from tests.support.stand_in import stand_in
 from tests.support.waiting import wait_until
 from topiclake.errors import PlatformError
@@ -57,15 +58,29 @@ def heeds_ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+def start(home: Home, command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a process as the home's broker."""
+    return processes.start(command, home.log("kafka"), home.folder, processes.marks(home, "kafka"))
+
+
 def test_a_started_process_is_found_and_lives_in_its_own_session(home: Home) -> None:
-    record = processes.start(SLEEP, home.log("kafka"), home.folder)
+    process = start(home, SLEEP)
     try:
-        found = processes.find(record, home, "kafka")
-        assert found is not None
-        assert os.getsid(record.pid) == record.pid != os.getsid(0)
+        assert {name: found.pid for name, found in processes.running(home).items()} == {"kafka": process.pid}
+        assert os.getsid(process.pid) == process.pid != os.getsid(0)
     finally:
-        processes.stop([psutil.Process(record.pid)])
-    assert processes.find(record, home, "kafka") is None
+        processes.stop(processes.marked(home))
+    assert processes.running(home) == {}
+
+
+def test_a_child_of_a_service_is_stopped_with_it_and_is_no_service(home: Home) -> None:
+    process = start(home, ["sh", "-c", "sleep 60 & echo started; wait"])
+    wait_until(lambda: home.log("kafka").read_text())
+    assert {name: found.pid for name, found in processes.running(home).items()} == {"kafka": process.pid}
+    marked = processes.marked(home)
+    assert len(marked) == 2
+    assert down(home) == ["kafka"]
+    assert processes.marked(home) == []
 
 
 def test_ctrl_c_while_a_process_starts_waits_until_it_can_be_found(
@@ -82,42 +97,44 @@ def test_ctrl_c_while_a_process_starts_waits_until_it_can_be_found(
     real = subprocess.Popen
     monkeypatch.setattr(processes, "subprocess", stand_in(subprocess, Popen=interrupted))
     with pytest.raises(KeyboardInterrupt):
-        processes.start([*SLEEP, *processes.marks(home, "kafka")], home.log("kafka"), home.folder)
+        start(home, SLEEP)
     assert [process.pid for process in processes.marked(home)] == started
     processes.stop(processes.marked(home))
 
 
-def test_a_process_id_that_belongs_to_another_program_now_is_stale(home: Home) -> None:
+def test_a_process_id_that_belongs_to_another_program_now_is_stale() -> None:
     mine = psutil.Process()
-    assert processes.find(ProcessRecord(mine.pid, mine.create_time()), home, "kafka") is not None
-    assert processes.find(ProcessRecord(mine.pid, mine.create_time() - 60), home, "kafka") is None
+    assert processes.is_running(ProcessRecord(mine.pid, mine.create_time()))
+    assert not processes.is_running(ProcessRecord(mine.pid, mine.create_time() - 60))
 
 
 def test_a_process_that_was_killed_is_gone_though_its_parent_has_not_asked(home: Home) -> None:
-    record = processes.start(SLEEP, home.log("kafka"), home.folder)
-    os.kill(record.pid, signal.SIGKILL)
-    wait_until(lambda: processes.find(record, home, "kafka") is None)
-    assert processes.exit_code(record) == -signal.SIGKILL
+    process = start(home, SLEEP)
+    record = processes.record_of(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: processes.running(home) == {})
+    assert not processes.is_running(record)
+    assert processes.exit_code(process) == -signal.SIGKILL
 
 
 def test_the_exit_code_is_told_though_a_thread_outlives_the_first_one(home: Home) -> None:
-    record = processes.start(SLOW_END, home.log("kafka"), home.folder)
-    wait_until(lambda: psutil.Process(record.pid).status() == psutil.STATUS_ZOMBIE)
-    assert processes.exit_code(record) == 3
+    process = start(home, SLOW_END)
+    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    assert processes.exit_code(process) == 3
 
 
 def test_a_process_that_ignores_sigterm_is_killed(home: Home) -> None:
-    record = processes.start(DEAF, home.log("kafka"), home.folder)
+    process = start(home, DEAF)
     while not home.log("kafka").read_text():
         time.sleep(0.01)
-    processes.stop([psutil.Process(record.pid)], grace_seconds=0.2)
-    assert not psutil.pid_exists(record.pid)
+    processes.stop([psutil.Process(process.pid)], grace_seconds=0.2)
+    assert not psutil.pid_exists(process.pid)
 
 
 def test_down_ends_processes_that_only_their_mark_tells_of(home: Home) -> None:
-    marked = subprocess.Popen([*SLEEP, *processes.marks(home, "kafka")])
     other_home = Home(home.folder.parent / "home2", PROJECT)
-    foreign = subprocess.Popen([*SLEEP, *processes.marks(other_home, "kafka")])
+    other_home.prepare()
+    marked, foreign = start(home, SLEEP), start(other_home, SLEEP)
     try:
         home.state_file.write_text('{"ports": {"kafka"')  # half-written
         assert down(home) == ["kafka"]
@@ -130,9 +147,7 @@ def test_down_ends_processes_that_only_their_mark_tells_of(home: Home) -> None:
 
 
 def test_a_recorded_process_that_is_gone_is_a_crash_with_the_last_error_line(home: Home) -> None:
-    home.save(
-        State(ports=dict.fromkeys(KafkaBroker.port_names, 1), processes={"kafka": ProcessRecord(1, 0.0)})
-    )
+    home.save(State(ports=dict.fromkeys(KafkaBroker.port_names, 1), processes=["kafka"]))
     home.log("kafka").write_text("INFO fine\nERROR disk is full\n\tat a.b.C\nINFO bye\n")
     kafka, registry = status(home)
     assert (kafka.state, kafka.detail) == ("crashed", "ERROR disk is full")
@@ -165,8 +180,8 @@ def test_down_without_anything_started_makes_nothing(tmp_path: Path) -> None:
 def test_the_log_before_is_kept(home: Home) -> None:
     log = home.log("kafka")
     log.write_text("the crash")
-    record = processes.start(SLEEP, log, home.folder)
-    processes.stop([psutil.Process(record.pid)])
+    start(home, SLEEP)
+    processes.stop(processes.marked(home))
     assert (home.logs / "kafka.previous.log").read_text() == "the crash"
 
 
@@ -241,12 +256,12 @@ def test_a_missing_java_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pyt
 def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "echo 'openjdk version \"18.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert require_java().major == 18
+    assert require_java().version == "18.0.1"
 
 
 def test_settings_of_the_broker_can_be_added_and_replaced(home: Home) -> None:
-    broker = KafkaBroker(home, {"log.retention.ms": "5", "extra": "x"}, security_protocol="SASL_SSL")
-    settings = broker._settings({"kafka": 1, "kafka-internal": 2, "kafka-controller": 3})
+    broker = ConfiguredBroker(home, {"log.retention.ms": "5", "extra": "x"}, security_protocol="SASL_SSL")
+    settings = broker.settings({"kafka": 1, "kafka-internal": 2, "kafka-controller": 3})
     assert (settings["log.retention.ms"], settings["extra"]) == ("5", "x")
     assert "CLIENT:SASL_SSL" in settings["listener.security.protocol.map"]
     assert all(
@@ -259,7 +274,7 @@ def test_services_start_with_the_java_options_of_the_environment(
     home: Home, monkeypatch: pytest.MonkeyPatch, service: type[KafkaBroker | SchemaRegistry]
 ) -> None:
     monkeypatch.setenv(OPTIONS_VARIABLE, "-Da=1 '-Db=2 3'")
-    command = service(home).command(Java(Path("java"), "17", 17), dict.fromkeys(service.port_names, 1))
+    command = service(home).command(Java(Path("java"), "17"), dict.fromkeys(service.port_names, 1))
     assert command.index("-Db=2 3") == command.index("-Da=1") + 1
 
 
@@ -268,7 +283,7 @@ def test_a_setting_with_backslash_and_umlaut_survives_java_properties() -> None:
 
 
 def test_passwords_in_settings_are_not_in_the_text_of_a_broker(home: Home) -> None:
-    broker = KafkaBroker(home, {"sasl.jaas.config": "s3cret"}, client_config={"sasl.password": "s3cret"})
+    broker = ConfiguredBroker(home, {"sasl.jaas.config": "s3cret"}, client_config={"sasl.password": "s3cret"})
     assert "s3cret" not in repr(broker)
 
 
