@@ -13,12 +13,12 @@ import click
 from topiclake.errors import TopiclakeError
 from workbench.commands import logs as log_files
 from workbench.commands.activity import Activity
+from workbench.commands.job import job
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
 from workbench.host.parameters import parse_parameters
 from workbench.host.ports import HOST
 from workbench.jobs.background import stop_scheduler
-from workbench.jobs.commands import job
 from workbench.services import control as services
 
 SERVICE_NAMES = ("kafka", "schema-registry")

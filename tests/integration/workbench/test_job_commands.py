@@ -16,8 +16,9 @@ import requests
 
 from tests.support.waiting import wait_until
 from workbench.commands import cli
+from workbench.commands import job as commands
 from workbench.host.home import Home
-from workbench.jobs import background, commands, executor
+from workbench.jobs import background, executor
 from workbench.jobs.bundle_model import Task
 from workbench.jobs.executor import open_store
 from workbench.jobs.history import History
