@@ -22,9 +22,9 @@ from tests.support.waiting import wait_until
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming.batch_counts import TableCount
-from workbench.dashboard.beside import dashboard_beside
 from workbench.dashboard.delta_log import SMALL_FILES
 from workbench.dashboard.server import REFRESH_SECONDS
+from workbench.dashboard.serving import dashboard_during
 from workbench.host import processes
 from workbench.host.home import Home
 from workbench.services.query_watch import reports_file
@@ -187,16 +187,15 @@ def test_a_second_one_leads_to_the_first(home):
         assert requests.get(address, timeout=60).status_code == 200
 
 
-def test_beside_the_demo_it_opens_in_a_browser_and_ends_with_it(home, tmp_path, monkeypatch):
+def test_during_the_demo_it_opens_in_a_browser_and_ends_with_it(home, tmp_path, monkeypatch):
     opened, told = tmp_path / "opened", []
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
     browser.chmod(0o700)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
-    with dashboard_beside(Home(home, PROJECT), told.append, browser=True):
+    with dashboard_during(Home(home, PROJECT), told.append, "live: {}", browser=True):
         wait_until(opened.exists)
-        wait_until(lambda: told)
-        address = told[0].removeprefix("its streams, live: ")
+        (address,) = (text.removeprefix("live: ") for text in told)
         assert requests.get(address, timeout=60).status_code == 200
         doorway = Path(opened.read_text().strip().removeprefix("file://"))
         # The token is in a file of the owner's, not among a browser's arguments.

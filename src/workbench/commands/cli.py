@@ -213,7 +213,7 @@ def consume(
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def dashboard(port: int | None, listen: IPv4Address, no_browser: bool) -> None:
     """Show every streaming query live, until Ctrl-C: rates, lag, rows, quarantine, errors."""
-    from workbench.dashboard.server import serve
+    from workbench.dashboard.serving import serve
 
     serve(Home.find(), port=port or 0, listen=listen, browser=not no_browser)
 
