@@ -27,6 +27,10 @@ from workbench.dashboard.server import REFRESH_SECONDS
 from workbench.dashboard.serving import dashboard_during
 from workbench.host import processes
 from workbench.host.home import Home
+from workbench.jobs.executor import open_store
+from workbench.jobs.history import History
+from workbench.jobs.owners import own_record
+from workbench.jobs.run_records import NewRun
 from workbench.services.query_watch import reports_file
 
 PROJECT = Path(__file__).parents[2]
@@ -337,4 +341,42 @@ def test_a_reason_has_a_page_with_its_records_which_stay_text(lake, home, page):
         page.locator("#reasons").get_by_role("link", name=HOSTILE).click()
         expect(page.locator("#reason-name")).to_have_text(HOSTILE)
         expect(page.locator("#reason-facts")).to_contain_text("5")
+    assert problems == []
+
+
+@pytest.mark.root("Debian's chromium")
+def test_the_tab_of_jobs_links_to_notebooks_and_its_texts_stay_text(home, page):
+    problems = []
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    workbench = Home(home, PROJECT)
+    store = open_store(workbench)
+    notebook = home / "runs" / "n.html"
+    notebook.write_text(
+        "<p id='seen'></p><script>document.getElementById('seen').textContent = origin</script>"
+    )
+    run = store.begin(NewRun(HOSTILE, "{}"))
+    History(store).begin_attempt(run.id, "ingest", 2, own_record())
+    History(store).end_attempt(run.id, "ingest", 2, state="SUCCESS", page=str(notebook))
+    with dashboard(home) as (_, address):
+        page.goto(f"{address}#jobs")
+        expect(page.locator("#jobs-name")).to_be_visible()
+        expect(page.locator("#overview")).to_be_hidden()
+        expect(page).to_have_title("Jobs – Topiclake")
+        expect(page.locator("#jobs-listed")).to_contain_text("gps_ingest")
+        expect(page.locator("#jobs-runs tbody td").nth(1)).to_have_text(HOSTILE)
+        expect(page.locator("#jobs-runs tbody td").nth(4)).to_have_text("RUNNING")
+        store.end(run.id, "FAILED", "ingest not successful")
+        expect(page.locator("#jobs-runs tbody td").nth(4)).to_have_text("FAILED")
+        assert in_sight(page)
+        page.get_by_role("link", name="Streams").click()
+        expect(page.locator("#overview")).to_be_visible()
+        # With the keyboard alone; the heading is where screen readers continue.
+        page.get_by_role("link", name="Jobs").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#jobs-name")).to_be_focused()
+        page.get_by_role("link", name="ingest #2 (SUCCESS)").click()
+        expect(page.locator("#seen")).to_have_text("null")
+        # The script of the notebook has run, and has an origin of no other page.
+        assert page.url.endswith(f"/jobs/{run.id}/ingest/2")
     assert problems == []

@@ -11,11 +11,14 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, RequestHandler, StaticFileHandler
 
+from topiclake.errors import TopiclakeError
 from topiclake.monitoring.store import Store
 from workbench.dashboard.drilldown import page, small_tables
+from workbench.dashboard.jobs_tab import JOBS, jobs_page, read_notebook
 from workbench.dashboard.metrics import exposition
 from workbench.dashboard.readings import Readings
 from workbench.dashboard.snapshot import details, overview
+from workbench.host.home import Home
 from workbench.host.page_access import PageAccess
 
 ASSETS = Path(__file__).parent / "assets"
@@ -27,19 +30,21 @@ POLICY = (
 )
 
 
-def application(store: Store, access: PageAccess) -> Application:
+def application(store: Store, access: PageAccess, home: Home) -> Application:
     """Return the page as an application of Tornado.
 
     Args:
-        store: What is shown.
+        store: The reports of the queries.
         access: Who may see it, and under which port it is asked for.
+        home: Whose jobs are shown.
     """
-    given: dict[str, Any] = {"store": store, "access": access}
+    given: dict[str, Any] = {"store": store, "access": access, "home": home, "readings": Readings()}
     return Application(
         [
             (r"/", _Page, given),
-            (r"/events", _Events, {"readings": Readings(), **given}),
+            (r"/events", _Events, given),
             (r"/metrics", _Metrics, given),
+            (r"/jobs/(\d{1,18})/([\w-]+)/(\d{1,18})", _Notebook, given),
             (r"/assets/(.*)", _Asset, {"path": str(ASSETS), **given}),
         ],
         log_function=lambda _: None,  # addresses carry the token
@@ -49,8 +54,8 @@ def application(store: Store, access: PageAccess) -> Application:
 class _Guarded(RequestHandler):
     """Answers those who bring the token, and who asked for this host."""
 
-    def initialize(self, store: Store, access: PageAccess) -> None:
-        self._store, self._access = store, access
+    def initialize(self, store: Store, access: PageAccess, home: Home, readings: Readings) -> None:
+        self._store, self._access, self._home, self._readings = store, access, home, readings
 
     def set_default_headers(self) -> None:
         self.set_header("Content-Security-Policy", POLICY)
@@ -68,7 +73,7 @@ class _Guarded(RequestHandler):
             self.set_cookie(cookie, self._access.token, httponly=True, samesite="Strict")
             self.redirect(self.request.path)
         elif not self._access.fits(self.get_cookie(cookie) or self._bearer()):
-            self._refuse(401, "the address with its token is what `workbench dashboard` has printed")
+            self._refuse(401, "the token is missing: open the address that `workbench dashboard` prints")
 
     def _refuse(self, status: int, problem: str) -> None:
         self.set_status(status)
@@ -94,17 +99,27 @@ class _Metrics(_Guarded):
 
 
 class _Asset(_Guarded, StaticFileHandler):
-    def initialize(self, path: str, store: Store, access: PageAccess) -> None:  # type: ignore[override]
-        _Guarded.initialize(self, store, access)
+    def initialize(self, path: str, **given: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+        _Guarded.initialize(self, **given)
         StaticFileHandler.initialize(self, path)
+
+
+class _Notebook(_Guarded):
+    """The saved notebook of one attempt at a task."""
+
+    def get(self, run: str, task: str, attempt: str) -> None:
+        try:
+            notebook = read_notebook(self._home, int(run), task, int(attempt))
+        except TopiclakeError as error:
+            self._refuse(404, error.cause)
+            return
+        # A notebook may hold any script: it must not reach the dashboard.
+        self.set_header("Content-Security-Policy", "sandbox allow-scripts; frame-ancestors 'none'")
+        self.write(notebook)
 
 
 class _Events(_Guarded):
     """Server-sent events: everything that is shown, whenever some of it has changed."""
-
-    def initialize(self, store: Store, access: PageAccess, readings: Readings) -> None:  # type: ignore[override]
-        super().initialize(store, access)
-        self._readings = readings
 
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
@@ -126,10 +141,10 @@ class _Events(_Guarded):
 
     def _shown(self, address: str) -> dict[str, Any]:
         queries = overview(self._store)
-        is_query = any(query["id"] == address for query in queries)
-        return {
-            "queries": queries,
-            "details": details(self._store, address) if is_query else None,
-            "small": small_tables(self._store, self._readings, address) if is_query else {},
-            "page": None if is_query else page(self._store, self._readings, address),
-        }
+        shown: dict[str, Any] = {"queries": queries, "details": None, "small": {}, "page": None}
+        if any(query["id"] == address for query in queries):
+            small = small_tables(self._store, self._readings, address)
+            return shown | {"details": details(self._store, address), "small": small}
+        if address == JOBS:
+            return shown | {"page": jobs_page(self._home, self._readings)}
+        return shown | {"page": page(self._store, self._readings, address)}

@@ -22,6 +22,7 @@ from tornado.web import Application
 
 from topiclake.errors import ConfigError, StorageError, TopiclakeError
 from topiclake.monitoring.store import Store
+from workbench.dashboard.jobs_tab import JOBS
 from workbench.dashboard.server import application
 from workbench.host.files import replace_json, replace_private
 from workbench.host.home import Home
@@ -96,7 +97,7 @@ def _serving(home: Home, port: int = 0, listen: IPv4Address = LOOPBACK) -> Itera
         access = PageAccess(sockets[0].getsockname()[1], before.token, address)
         _keep_access(home, access)
         ended = threading.Event()
-        answering = _answer(application(store, access), sockets, ended)
+        answering = _answer(application(store, access, home), sockets, ended)
         thread = threading.Thread(target=asyncio.run, args=(answering,), daemon=True)
         thread.start()
         try:
@@ -111,6 +112,11 @@ async def _answer(pages: Application, sockets: list[socket.socket], ended: threa
     server.add_sockets(sockets)
     await asyncio.to_thread(ended.wait)
     server.stop()
+
+
+def jobs_address(home: Home) -> str:
+    """Return the address of the tab of jobs, as the last server of this home had it."""
+    return f"{_kept_access(home).url}#{JOBS}"
 
 
 def _is_served(access: PageAccess) -> bool:

@@ -55,11 +55,6 @@ class Scheduler:
         self._loaded = time.monotonic()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
-    @property
-    def jobs(self) -> Mapping[str, Job]:
-        """The jobs as they were read last."""
-        return self._jobs
-
     def run_forever(self) -> None:
         """Go on until an exception such as KeyboardInterrupt; runs that have begun go on without it."""
         while True:
