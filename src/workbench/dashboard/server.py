@@ -16,10 +16,10 @@ from topiclake.monitoring.store import Store
 from workbench.dashboard.drilldown import page, small_tables
 from workbench.dashboard.jobs_tab import JOBS, jobs_page, read_notebook
 from workbench.dashboard.metrics import exposition
+from workbench.dashboard.page_access import PageAccess
 from workbench.dashboard.readings import Readings
 from workbench.dashboard.snapshot import details, overview
 from workbench.host.home import Home
-from workbench.host.page_access import PageAccess
 
 ASSETS = Path(__file__).parent / "assets"
 REFRESH_SECONDS = 0.5

@@ -23,10 +23,10 @@ from tornado.web import Application
 from topiclake.errors import ConfigError, StorageError, TopiclakeError
 from topiclake.monitoring.store import Store
 from workbench.dashboard.jobs_tab import JOBS
+from workbench.dashboard.page_access import PageAccess
 from workbench.dashboard.server import application
 from workbench.host.files import replace_json, replace_private
 from workbench.host.home import Home
-from workbench.host.page_access import PageAccess
 from workbench.host.ports import HOST, ask
 from workbench.services.query_watch import reports_file
 
