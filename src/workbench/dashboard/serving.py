@@ -167,7 +167,6 @@ def _kept_access(home: Home) -> PageAccess:
 
 
 def _keep_access(home: Home, access: PageAccess) -> None:
-    _access_file(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_json(_access_file(home), {"port": access.port, "token": access.token})
     # Prometheus reads a token from a file that holds nothing else.
     replace_private(home.data / "dashboard.token", access.token.encode())

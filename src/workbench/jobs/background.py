@@ -23,7 +23,6 @@ START_SECONDS = 30.0
 
 def record_scheduler(home: Home, target: str | None) -> None:
     """Write that this process is the scheduler, and which target's jobs it runs."""
-    home.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_json(_file(home), {"process": asdict(own_record()), "target": target})
 
 

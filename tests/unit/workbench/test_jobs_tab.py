@@ -130,15 +130,16 @@ def test_without_the_token_it_shows_nothing(address: str, given: str) -> None:
     port = root(address).rpartition(":")[2].strip("/")
     for path in ("events", "jobs/1/a/1"):
         cookie = {"Cookie": f"workbench_dashboard_{port}=wrong"}
-        answer = requests.get(root(address) + path + given, timeout=120, headers=cookie)
-        assert answer.status_code == 401
-        assert "notebook</p>" not in answer.text
+        with requests.get(root(address) + path + given, timeout=120, headers=cookie, stream=True) as answer:
+            assert answer.status_code == 401
+            assert "notebook</p>" not in answer.text
 
 
 def test_another_name_for_this_machine_is_refused(session: requests.Session, address: str) -> None:
     for path in ("events?page=jobs", "jobs/1/a/1"):
-        answer = session.get(root(address) + path, timeout=120, headers={"Host": "evil.example"})
-        assert answer.status_code == 403
+        headers = {"Host": "evil.example"}
+        with session.get(root(address) + path, timeout=120, headers=headers, stream=True) as answer:
+            assert answer.status_code == 403
 
 
 def test_it_listens_on_loopback_only(address: str) -> None:
