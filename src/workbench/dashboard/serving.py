@@ -115,8 +115,9 @@ async def _answer(pages: Application, sockets: list[socket.socket], ended: threa
 
 
 def jobs_address(home: Home) -> str:
-    """Return the address of the tab of jobs, as the last server of this home had it."""
-    return f"{_kept_access(home).url}#{JOBS}"
+    """Return the address of the tab of jobs; the command that serves it if no server answers."""
+    access = _kept_access(home)
+    return f"{access.url}#{JOBS}" if _is_served(access) else "python -m workbench dashboard"
 
 
 def _is_served(access: PageAccess) -> bool:

@@ -230,6 +230,7 @@ def test_the_scheduler_starts_in_the_background_once_and_is_stopped(
     assert background.find_scheduler(home) is None
     with pytest.raises(requests.ConnectionError):
         requests.get(address, timeout=120)
+    assert jobs_address(home) == "python -m workbench dashboard"
 
 
 def test_a_dashboard_that_runs_shows_the_jobs_of_a_scheduler_and_outlives_it(
