@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import click
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from psutil import Process
 
-from workbench.dashboard.beside import dashboard_beside
+from workbench.dashboard.serving import dashboard_during
 from workbench.host import processes
 from workbench.host.home import Home
 from workbench.services import control as services
@@ -62,13 +61,11 @@ def main(to: Path) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         streams(Home(Path(folder) / "home", PROJECT)) as home,
-        dashboard_beside(home, told.append, browser=False),
+        dashboard_during(home, told.append, "{}"),
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        while not told:
-            time.sleep(0.1)
-        take(browser, told[0].rpartition(" ")[2], to)
+        take(browser, told[0], to)
         browser.close()
 
 

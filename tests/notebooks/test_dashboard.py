@@ -22,11 +22,15 @@ from tests.support.waiting import wait_until
 from topiclake.monitoring.reports import read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming.batch_counts import TableCount
-from workbench.dashboard.beside import dashboard_beside
 from workbench.dashboard.delta_log import SMALL_FILES
 from workbench.dashboard.server import REFRESH_SECONDS
+from workbench.dashboard.serving import dashboard_during
 from workbench.host import processes
 from workbench.host.home import Home
+from workbench.jobs.executor import open_store
+from workbench.jobs.history import History
+from workbench.jobs.owners import own_record
+from workbench.jobs.run_records import NewRun
 from workbench.services.query_watch import reports_file
 
 PROJECT = Path(__file__).parents[2]
@@ -187,16 +191,15 @@ def test_a_second_one_leads_to_the_first(home):
         assert requests.get(address, timeout=60).status_code == 200
 
 
-def test_beside_the_demo_it_opens_in_a_browser_and_ends_with_it(home, tmp_path, monkeypatch):
+def test_during_the_demo_it_opens_in_a_browser_and_ends_with_it(home, tmp_path, monkeypatch):
     opened, told = tmp_path / "opened", []
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
     browser.chmod(0o700)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
-    with dashboard_beside(Home(home, PROJECT), told.append, browser=True):
+    with dashboard_during(Home(home, PROJECT), told.append, "live: {}", browser=True):
         wait_until(opened.exists)
-        wait_until(lambda: told)
-        address = told[0].removeprefix("its streams, live: ")
+        (address,) = (text.removeprefix("live: ") for text in told)
         assert requests.get(address, timeout=60).status_code == 200
         doorway = Path(opened.read_text().strip().removeprefix("file://"))
         # The token is in a file of the owner's, not among a browser's arguments.
@@ -338,4 +341,42 @@ def test_a_reason_has_a_page_with_its_records_which_stay_text(lake, home, page):
         page.locator("#reasons").get_by_role("link", name=HOSTILE).click()
         expect(page.locator("#reason-name")).to_have_text(HOSTILE)
         expect(page.locator("#reason-facts")).to_contain_text("5")
+    assert problems == []
+
+
+@pytest.mark.root("Debian's chromium")
+def test_the_tab_of_jobs_links_to_notebooks_and_its_texts_stay_text(home, page):
+    problems = []
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    workbench = Home(home, PROJECT)
+    store = open_store(workbench)
+    notebook = home / "runs" / "n.html"
+    notebook.write_text(
+        "<p id='seen'></p><script>document.getElementById('seen').textContent = origin</script>"
+    )
+    run = store.begin(NewRun(HOSTILE, "{}"))
+    History(store).begin_attempt(run.id, "ingest", 2, own_record())
+    History(store).end_attempt(run.id, "ingest", 2, state="SUCCESS", page=str(notebook))
+    with dashboard(home) as (_, address):
+        page.goto(f"{address}#jobs")
+        expect(page.locator("#jobs-name")).to_be_visible()
+        expect(page.locator("#overview")).to_be_hidden()
+        expect(page).to_have_title("Jobs – Topiclake")
+        expect(page.locator("#jobs-listed")).to_contain_text("gps_ingest")
+        expect(page.locator("#jobs-runs tbody td").nth(1)).to_have_text(HOSTILE)
+        expect(page.locator("#jobs-runs tbody td").nth(4)).to_have_text("RUNNING")
+        store.end(run.id, "FAILED", "ingest not successful")
+        expect(page.locator("#jobs-runs tbody td").nth(4)).to_have_text("FAILED")
+        assert in_sight(page)
+        page.get_by_role("link", name="Streams").click()
+        expect(page.locator("#overview")).to_be_visible()
+        # With the keyboard alone; the heading is where screen readers continue.
+        page.get_by_role("link", name="Jobs").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#jobs-name")).to_be_focused()
+        page.get_by_role("link", name="ingest #2 (SUCCESS)").click()
+        expect(page.locator("#seen")).to_have_text("null")
+        # The script of the notebook has run, and has an origin of no other page.
+        assert page.url.endswith(f"/jobs/{run.id}/ingest/2")
     assert problems == []

@@ -23,7 +23,8 @@ WORKBENCH_FLOORS = [
     {"commands"},
     {"lab", "runner"},
     {"kernel"},
-    {"display", "dashboard", "jobs"},
+    {"display", "dashboard"},
+    {"jobs"},
     {"services", "dbutils"},
     {"host", "notebook"},
 ]

@@ -14,12 +14,12 @@ import click
 from topiclake.errors import TopiclakeError
 from workbench.commands import logs as log_files
 from workbench.commands.activity import Activity
+from workbench.commands.job import job
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
 from workbench.host.parameters import parse_parameters
 from workbench.host.ports import HOST
 from workbench.jobs.background import stop_scheduler
-from workbench.jobs.commands import job
 from workbench.services import control as services
 from workbench.services.service import ServiceStatus
 
@@ -215,7 +215,7 @@ def consume(
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def dashboard(port: int | None, listen: IPv4Address, no_browser: bool) -> None:
     """Show every streaming query live, until Ctrl-C: rates, lag, rows, quarantine, errors."""
-    from workbench.dashboard.server import serve
+    from workbench.dashboard.serving import serve
 
     serve(Home.find(), port=port or 0, listen=listen, browser=not no_browser)
 

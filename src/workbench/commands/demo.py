@@ -15,7 +15,7 @@ from rich.table import Table
 
 from topiclake.errors import IngestError, PlatformError
 from workbench.commands.activity import Activity
-from workbench.dashboard.beside import dashboard_beside
+from workbench.dashboard.serving import dashboard_during
 from workbench.host.home import Home
 from workbench.host.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
 from workbench.services import control as services
@@ -35,7 +35,7 @@ class Verdict:
 
 
 def run_demo(home: Home, activity: Activity) -> None:
-    """Publish GPS tracks, ingest them as a job beside the dashboard, and print a summary.
+    """Publish GPS tracks, ingest them as a job while the dashboard runs, and print a summary.
 
     On a terminal the dashboard opens in a browser. The services stay as they were: started for the demo, they
     are stopped after it, however it ends.
@@ -50,7 +50,8 @@ def run_demo(home: Home, activity: Activity) -> None:
     with home.sole("demo"):
         began = all(service.state == "stopped" for service in services.status(home))
         console = Console()
-        with dashboard_beside(home, activity.tell, browser=console.is_terminal):
+        announcement = "its streams, live: {}"
+        with dashboard_during(home, activity.tell, announcement, browser=console.is_terminal):
             _publish_and_ingest(home, activity, console, began=began)
 
 

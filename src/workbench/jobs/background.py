@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from psutil import Process
 
@@ -20,24 +21,23 @@ from workbench.jobs.owners import own_record, stop_group
 START_SECONDS = 30.0
 
 
-def record_scheduler(home: Home, url: str) -> None:
-    """Write that this process is the scheduler, and where its page is."""
-    home.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_json(_file(home), {"process": asdict(own_record()), "url": url})
+def record_scheduler(home: Home, target: str | None) -> None:
+    """Write that this process is the scheduler, and which target's jobs it runs."""
+    replace_json(_file(home), {"process": asdict(own_record()), "target": target})
 
 
 def find_scheduler(home: Home) -> ProcessRecord | None:
     """Return the scheduler that runs in a home."""
     try:
-        record = ProcessRecord(**json.loads(_file(home).read_text("utf-8"))["process"])
-    except (OSError, ValueError, TypeError, KeyError):
+        record = ProcessRecord(**_recorded(home)["process"])
+    except (TypeError, KeyError):
         return None
     return record if processes.is_running(record) else None
 
 
-def page_url(home: Home) -> str:
-    """Return the address of the running scheduler's page, with its token."""
-    return str(json.loads(_file(home).read_text("utf-8"))["url"])
+def scheduled_target(home: Home) -> str | None:
+    """Return the target whose jobs the running scheduler runs; None for the default target."""
+    return _recorded(home).get("target") if find_scheduler(home) else None
 
 
 def start_in_background(home: Home, options: Sequence[str]) -> ProcessRecord:
@@ -65,6 +65,13 @@ def stop_scheduler(home: Home) -> bool:
     if scheduler:
         processes.stop([Process(scheduler.pid)])
     return scheduler is not None
+
+
+def _recorded(home: Home) -> dict[str, Any]:
+    try:
+        return dict(json.loads(_file(home).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _file(home: Home) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
+
 from topiclake.errors import ConfigError, TopiclakeError
 from workbench.jobs.bundle_model import Job, NotebookTask, Task
 from workbench.jobs.quartz import QuartzCron
@@ -29,17 +31,10 @@ def check_job(file: YamlFile, key: str, job: Job) -> Job:
 def upstream_of(job: Job) -> dict[str, set[str]]:
     """Return, for each task, all tasks that end before it begins."""
     direct = {task.task_key: task.upstream for task in job.tasks}
-
-    def above(key: str) -> set[str]:
-        seen: set[str] = set()
-        waiting = list(direct[key])
-        while waiting:
-            if (task := waiting.pop()) not in seen:
-                seen.add(task)
-                waiting += direct[task]
-        return seen
-
-    return {key: above(key) for key in direct}
+    above: dict[str, set[str]] = {}
+    for key in TopologicalSorter(direct).static_order():
+        above[key] = set(direct[key]).union(*(above[upstream] for upstream in direct[key]))
+    return above
 
 
 def _check_triggers(file: YamlFile, where: KeyPath, job: Job) -> None:
@@ -68,25 +63,16 @@ def _check_dependencies(file: YamlFile, where: KeyPath, job: Job) -> None:
         direct[task.task_key] = task.upstream
     for at, task in enumerate(job.tasks):
         for place, key in enumerate(task.upstream):
-            here = (*where, "tasks", at, "depends_on", place)
             if key not in direct:
+                here = (*where, "tasks", at, "depends_on", place)
                 raise file.error(here, f"there is no task '{key}'", f"one of {', '.join(sorted(direct))}")
-            if circle := _circle(direct, task.task_key, key):
-                raise file.error(here, f"the tasks wait for each other: {' → '.join(circle)}")
-
-
-def _circle(direct: dict[str, list[str]], task: str, upstream: str) -> list[str]:
-    """Return a way from a task over one that it waits for back to itself; [] when there is none."""
-    seen: set[str] = set()
-    ways = [[task, upstream]]
-    while ways:
-        way = ways.pop()
-        if way[-1] == task:
-            return way
-        if way[-1] not in seen:
-            seen.add(way[-1])
-            ways += [[*way, key] for key in direct.get(way[-1], [])]
-    return []
+    try:
+        TopologicalSorter(direct).prepare()
+    except CycleError as error:
+        task_key, upstream, *_ = circle = error.args[1][::-1]
+        at, place = list(direct).index(task_key), direct[task_key].index(upstream)
+        problem = f"the tasks wait for each other: {' → '.join(circle)}"
+        raise file.error((*where, "tasks", at, "depends_on", place), problem) from None
 
 
 def _found(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] | None]:

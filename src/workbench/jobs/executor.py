@@ -37,7 +37,7 @@ def carry_out(home: Home, store: Store, run: Run, command: Command = notebook_co
     return ended
 
 
-def main(run: int, command: Command = notebook_command) -> None:
+def main(run: int) -> None:
     """Carry out a run, unless another process has taken it."""
     # Also where a shell started the scheduler in the background, and so with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,7 +45,7 @@ def main(run: int, command: Command = notebook_command) -> None:
     home = Home.find()
     store = open_store(home)
     if store.take(run):
-        carry_out(home, store, History(store).run(run), command)
+        carry_out(home, store, History(store).run(run))
 
 
 if __name__ == "__main__":

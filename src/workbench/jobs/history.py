@@ -50,11 +50,13 @@ class History:
             rows = database.execute("SELECT due, run, missed FROM slots WHERE job = ? ORDER BY due", (job,))
             return [tuple(row) for row in rows]
 
-    def attempts(self, run: int) -> list[Attempt]:
-        """Return the attempts of a run, in the order in which they began."""
+    def attempts(self, *runs: int) -> list[Attempt]:
+        """Return the attempts of runs, in the order in which they began."""
+        marks = ", ".join("?" for _ in runs)
         with self._store.reading() as database:
             rows = database.execute(
-                "SELECT * FROM attempts WHERE run = ? ORDER BY started, task, attempt", (run,)
+                f"SELECT * FROM attempts WHERE run IN ({marks}) ORDER BY started, task, attempt",  # noqa: S608
+                runs,
             )
             return [Attempt(**row) for row in rows]
 

@@ -9,6 +9,8 @@ import time
 from workbench.host.home import ProcessRecord
 from workbench.host.processes import is_running, record_of
 
+#: After each signal, before the next one.
+GRACE_SECONDS = 5.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
@@ -25,12 +27,12 @@ def signal_group(pid: int, number: int) -> None:
         return
 
 
-def stop_group(record: ProcessRecord, grace_seconds: float = 5.0) -> None:
+def stop_group(record: ProcessRecord) -> None:
     """End a process with its group: SIGINT, then SIGTERM, then SIGKILL."""
     for number in STOP_SIGNALS:
         if not is_running(record):
             return
         signal_group(record.pid, number)
-        deadline = time.monotonic() + grace_seconds
+        deadline = time.monotonic() + GRACE_SECONDS
         while is_running(record) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -36,7 +36,6 @@ class Scheduler:
         launch: Starts the process that carries out a pending run.
         tell: Is told what happens.
         ended: Is given each run that ends without a process: skipped, or found interrupted.
-        shortest_seconds: As `triggers.SHORTEST_SECONDS`.
     """
 
     def __init__(
@@ -46,19 +45,12 @@ class Scheduler:
         launch: Launch,
         tell: Callable[[str], None],
         ended: Callable[[Run], None] = lambda run: None,
-        shortest_seconds: float = triggers.SHORTEST_SECONDS,
     ) -> None:
         self._store, self._history = store, History(store)
         self._load, self._launch, self._tell, self._ended = load, launch, tell, ended
-        self._shortest_seconds = shortest_seconds
         self._jobs = load()
         self._loaded = time.monotonic()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-
-    @property
-    def jobs(self) -> Mapping[str, Job]:
-        """The jobs as they were read last."""
-        return self._jobs
 
     def run_forever(self) -> None:
         """Go on until an exception such as KeyboardInterrupt; runs that have begun go on without it."""
@@ -89,7 +81,7 @@ class Scheduler:
             run = self._store.add_when_idle(new) if self._rested(key, now) else None
         else:
             anchor, latest = self._store.since(key, triggers.text_of(job), now)
-            slot = triggers.due(job, anchor, latest, now, self._shortest_seconds)
+            slot = triggers.due(job, anchor, latest, now)
             run = self._store.claim_slot(new, slot.at, slot.missed) if slot else None
         if run:
             self._tell(f"run {run.id} of {key}: {run.state} {run.reason}".rstrip())

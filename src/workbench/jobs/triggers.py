@@ -63,7 +63,7 @@ def next_slot(job: Job, anchor: float, after: float) -> float | None:
     return slot.timestamp() if slot else None
 
 
-def due(job: Job, anchor: float, latest: float, now: float, shortest: float = SHORTEST_SECONDS) -> Due | None:
+def due(job: Job, anchor: float, latest: float, now: float) -> Due | None:
     """Return the latest slot that is due and was not dealt with; those before it count as missed.
 
     Args:
@@ -71,9 +71,9 @@ def due(job: Job, anchor: float, latest: float, now: float, shortest: float = SH
         anchor: As for `next_slot`.
         latest: The slot that was dealt with last; 0 when none was.
         now: Seconds since 1970.
-        shortest: As `SHORTEST_SECONDS`; kept from slot to slot, and not from the anchor, which is no run.
     """
-    first = next_slot(job, anchor, max(anchor, latest + max(0.0, shortest - 1e-3)))
+    # The distance is from slot to slot: the anchor is no run.
+    first = next_slot(job, anchor, max(anchor, latest + SHORTEST_SECONDS - 1e-3))
     if first is None or first > now:
         return None
     last, missed, following = _last_slot(job, anchor, first, now), 0, first

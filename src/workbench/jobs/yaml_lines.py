@@ -30,12 +30,7 @@ class YamlFile:
 
     def error(self, where: KeyPath, problem: str, remedy: str = "") -> ConfigError:
         """Return an error that names file and line."""
-        return ConfigError(
-            f"{self.path}, line {self.line(where)}: {problem}",
-            remedy,
-            file=str(self.path),
-            line=self.line(where),
-        )
+        return _error(self.path, self.line(where), problem, remedy)
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,25 +59,12 @@ def read_yaml(path: Path) -> YamlFile:
         content = loader.construct_document(node) if node else {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(
-            f"{path}, line {line}: not valid YAML ({error.problem})",
-            file=str(path),
-            line=line,
-            reason="no_yaml",
-        ) from None
+        raise _no_yaml(path, line, error.problem) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        problem = f"character #x{error.character:02x} is not allowed"
-        raise ConfigError(
-            f"{path}, line {line}: not valid YAML ({problem})", file=str(path), line=line, reason="no_yaml"
-        ) from None
+        raise _no_yaml(path, line, f"character #x{error.character:02x} is not allowed") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}, line {loader.line + 1}: not valid YAML ({error})",
-            file=str(path),
-            line=loader.line + 1,
-            reason="no_yaml",
-        ) from None
+        raise _no_yaml(path, loader.line + 1, error) from None
     return YamlFile(path, content, lines)
 
 
@@ -103,26 +85,16 @@ def _lines(
     path: Path, node: yaml.Node, where: KeyPath, above: tuple[int, ...] = ()
 ) -> Iterator[tuple[KeyPath, int]]:
     if id(node) in above:
-        raise ConfigError(
-            f"{path}, line {node.start_mark.line + 1}: an alias stands inside its own anchor",
-            file=str(path),
-            line=node.start_mark.line + 1,
-            reason="alias",
-        )
+        problem = "an alias stands inside its own anchor"
+        raise _error(path, node.start_mark.line + 1, problem, reason="alias")
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
             line = key.start_mark.line + 1
             name = str(key.value)
             if name in seen:
-                raise ConfigError(
-                    f"{path}, line {line}: key '{name}' stands here a second time",
-                    "one of them",
-                    file=str(path),
-                    line=line,
-                    key=name,
-                    reason="twice",
-                )
+                problem = f"key '{name}' stands here a second time"
+                raise _error(path, line, problem, "one of them", key=name, reason="twice")
             seen.add(name)
             yield (*where, name), line
             yield from _lines(path, value, (*where, name), (*above, id(node)))
@@ -130,3 +102,11 @@ def _lines(
         for at, entry in enumerate(node.value):
             yield (*where, at), entry.start_mark.line + 1
             yield from _lines(path, entry, (*where, at), (*above, id(node)))
+
+
+def _no_yaml(path: Path, line: int, problem: object) -> ConfigError:
+    return _error(path, line, f"not valid YAML ({problem})", reason="no_yaml")
+
+
+def _error(path: Path, line: int, problem: str, remedy: str = "", **fields: str) -> ConfigError:
+    return ConfigError(f"{path}, line {line}: {problem}", remedy, file=str(path), line=line, **fields)

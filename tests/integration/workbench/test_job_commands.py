@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,17 +12,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import requests
 
 from tests.support.waiting import wait_until
 from workbench.commands import cli
+from workbench.commands import job as commands
+from workbench.dashboard.serving import dashboard_during, jobs_address
 from workbench.host.home import Home
-from workbench.jobs import background, commands, executor
+from workbench.jobs import background, executor
 from workbench.jobs.bundle_model import Task
 from workbench.jobs.executor import open_store
 from workbench.jobs.history import History
 from workbench.jobs.run_records import NewRun, Run
+from workbench.jobs.scheduler import Scheduler
+from workbench.services.query_watch import reports_file
 
 PROJECT = Path(__file__).parents[3]
 
@@ -189,7 +195,7 @@ def test_a_run_that_a_scheduler_has_just_claimed_is_left_to_it(
 ) -> None:
     launched: list[int] = []
     monkeypatch.setattr(commands, "launch_executor", lambda _: launched.append)
-    background.record_scheduler(home, "")
+    background.record_scheduler(home, None)
     assert cli.main(["job", "run", "audit"]) == 1
     assert launched == []
     (home.jobs / "scheduler.json").unlink()
@@ -212,13 +218,45 @@ def test_the_scheduler_starts_in_the_background_once_and_is_stopped(
     assert "no scheduler was running" in capsys.readouterr().out
     assert cli.main(["job", "start", "--background"]) == 0
     assert background.find_scheduler(home) is not None
-    assert background.page_url(home) in capsys.readouterr().out
+    address = jobs_address(home)
+    assert f"jobs and runs  {address}\n" in capsys.readouterr().out
+    assert address.endswith("#jobs")
     assert (home.jobs / "scheduler.json").stat().st_mode & 0o777 == 0o600
-    assert requests.get(background.page_url(home), timeout=120).status_code == 200
+    assert requests.get(address, timeout=120).status_code == 200
+    assert f"jobs and runs  {address}\n" in home.log("jobs").read_text()
     assert cli.main(["job", "start", "--background"]) == 1
     assert "another job start runs in" in capsys.readouterr().err
     assert cli.main(["job", "stop"]) == 0
     assert background.find_scheduler(home) is None
+    with pytest.raises(requests.ConnectionError):
+        requests.get(address, timeout=120)
+    assert jobs_address(home) == "python -m workbench dashboard"
+
+
+def test_a_dashboard_that_runs_shows_the_jobs_of_a_scheduler_and_outlives_it(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    with dashboard_during(home, click.echo, "{}"):
+        address = capsys.readouterr().out.strip()
+        assert cli.main(["job", "start", "--background", "--target", "azure"]) == 0
+        assert f"jobs and runs  {address}#jobs\n" in capsys.readouterr().out
+        assert background.scheduled_target(home) == "azure"
+        assert cli.main(["job", "stop"]) == 0
+        assert background.scheduled_target(home) is None
+        assert requests.get(address, timeout=120).status_code == 200
+
+
+def test_a_scheduler_starts_where_the_dashboard_cannot(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.prepare()
+    reports_file(home.folder).write_text("not a database" * 100)
+    monkeypatch.setattr(Scheduler, "run_forever", lambda _: click.echo("it runs"))
+    assert cli.main(["job", "start"]) == 0
+    written = capsys.readouterr().out
+    assert re.search(r"✗ the dashboard does not start: .*reports\.db cannot be read", written)
+    assert written.endswith("it runs\n")
 
 
 def test_an_executor_carries_out_a_pending_run_and_only_that(home: Home) -> None:

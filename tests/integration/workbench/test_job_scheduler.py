@@ -193,15 +193,17 @@ def test_a_slot_is_run_while_the_files_are_broken(tmp_path: Path, monkeypatch: p
 SCHEDULER = """\
     import subprocess, sys
     from pathlib import Path
+    from workbench.jobs import triggers
     from workbench.jobs.bundle_model import Job
     from workbench.jobs.scheduler import Scheduler
     from workbench.jobs.store import Store
     folder = Path(sys.argv[1])
     job = Job.model_validate_json((folder / "job.json").read_text())
+    triggers.SHORTEST_SECONDS = 1e-3
     def launch(run):
         command = [sys.executable, "-c", (folder / "executor.py").read_text(), str(folder), str(run)]
         return subprocess.Popen(command, start_new_session=True)
-    scheduler = Scheduler(Store(folder / "jobs.db"), lambda: {"j": job}, launch, print, shortest_seconds=0)
+    scheduler = Scheduler(Store(folder / "jobs.db"), lambda: {"j": job}, launch, print)
     scheduler.run_forever()
 """
 #: The run's work is one line in a file.

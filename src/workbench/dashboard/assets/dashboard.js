@@ -64,7 +64,7 @@ function showDetails(query, details, small) {
 }
 
 // With each page: its heading, for the keyboard and who listens, and its section.
-const headings = { overview: "all", detail: "detail-name", table: "table-name", reason: "reason-name" };
+const headings = { overview: "all", detail: "detail-name", table: "table-name", reason: "reason-name", jobs: "jobs-name" };
 
 function show(told) {
   newest = told;
@@ -80,7 +80,7 @@ function show(told) {
   if (section === "overview") replace($("queries").tBodies[0], ...told.queries.map(line));
   if (hasMoved) $(headings[section]).focus();
   hasMoved = false;
-  const name = query?.name ?? page?.reason ?? page?.table.path;
+  const name = section === "overview" ? "" : $(headings[section]).textContent;
   document.title = name ? `${name} – Topiclake` : "Topiclake: streams";
   const news = told.queries.filter((one) => states.has(one.id) && states.get(one.id) !== one.state);
   if (news.length) $("news").textContent = news.map((one) => `${one.name} is ${one.state}`).join(", ");

@@ -1,4 +1,4 @@
-// The pages of one table and of one reason of a quarantine.
+// The pages of one table, of one reason of a quarantine, and of the jobs.
 
 import { $, age, bytes, clock, count, dash, draw, element, fill, link, replace } from "./parts.js";
 
@@ -83,4 +83,22 @@ function start(told) {
   return shown;
 }
 
-export const drilldowns = { table: showTable, reason: showReason };
+function showJobs({ read }) {
+  problem("jobs-problem", read);
+  $("jobs-waits").hidden = Boolean(read);
+  fill("jobs-listed", (read?.jobs ?? []).map((one) => [one.key, one.description]));
+  fill("jobs-runs", (read?.runs ?? []).map((one) => [
+    one.id, one.job, clock(one.began), one.trigger, element("span", one.state, { title: one.reason }), one.duration, attempts(one),
+  ]));
+}
+
+function attempts(run) {
+  const shown = element("span");
+  for (const { task, number, state, is_saved } of run.attempts) {
+    const text = `${task}${number > 1 ? ` #${number}` : ""} (${state})`;
+    shown.append(is_saved ? element("a", text, { href: `jobs/${run.id}/${task}/${number}` }) : text, " ");
+  }
+  return shown;
+}
+
+export const drilldowns = { table: showTable, reason: showReason, jobs: showJobs };

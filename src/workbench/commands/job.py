@@ -16,7 +16,6 @@ from workbench.host.parameters import parse_parameters
 from workbench.jobs import triggers
 from workbench.jobs.background import (
     find_scheduler,
-    page_url,
     record_scheduler,
     start_in_background,
     stop_scheduler,
@@ -27,7 +26,6 @@ from workbench.jobs.execution import run_folder
 from workbench.jobs.executor import carry_out, open_store
 from workbench.jobs.history import History
 from workbench.jobs.notifications import notify, secret_address
-from workbench.jobs.page import JobsPage
 from workbench.jobs.references import problem, references, shown
 from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
@@ -89,16 +87,23 @@ def run_job(context: click.Context, key: str, given: tuple[str, ...], target: st
 @click.option("--background", is_flag=True, help="Go on when this terminal is closed.")
 @_target
 def start(background: bool, target: str | None) -> None:
-    """Start the scheduler: runs begin when they are due, until it is stopped."""
+    """Start the scheduler: runs begin when they are due, until it is stopped.
+
+    The dashboard shows jobs and runs meanwhile, on its tab Jobs.
+    """
+    from workbench.dashboard.jobs_tab import JOBS
+    from workbench.dashboard.serving import dashboard_during, jobs_address
+
     home = Home.find()
     load_bundle(home.project, target)
     if background:
         begun = start_in_background(home, ["--target", target] if target else [])
         click.echo(f"the scheduler runs (process {begun.pid}, log {home.log('jobs')})")
-        click.echo(f"jobs and runs  {page_url(home)}")
+        click.echo(f"jobs and runs  {jobs_address(home)}")
         click.echo("stop it with   python -m workbench job stop")
         return
-    with home.sole("job start"):
+    announcement = f"jobs and runs  {{}}#{JOBS}"
+    with home.sole("job start"), dashboard_during(home, click.echo, announcement):
         store = open_store(home)
         scheduler = Scheduler(
             store,
@@ -107,9 +112,7 @@ def start(background: bool, target: str | None) -> None:
             lambda text: click.echo(f"{shown_time(time.time())} {text}"),
             _failure_notice(home),
         )
-        page = JobsPage(History(store), lambda: scheduler.jobs, home.runs)
-        record_scheduler(home, page.url)
-        click.echo(f"jobs and runs  {page.url}")
+        record_scheduler(home, target)
         scheduler.run_forever()
 
 
