@@ -124,7 +124,7 @@ torture: setup  ## kill an ingest 32 times while records flow, and seven further
 torture-short:  ## the same with 15 kills and a minute for each way to write (about 20 minutes)
 	@$(MAKE) torture RECORDS=60000 KILLS=4 KIND_KILLS=1 WRITE_SECONDS=60
 
-faults: setup  ## break each guard once, and see its test fail (half an hour at most)
+faults: setup  ## break each guard once, and see its test fail (about a quarter of an hour)
 	$(PY) -m tests.mutation.plant_faults
 
 screenshots: setup chromium  ## the README's pictures of the dashboard, of real streams (about two minutes)

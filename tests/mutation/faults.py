@@ -502,7 +502,7 @@ FAULTS = (
     Fault(
         "a session sees a table that another process has made since the session looked",
         "delta/table",
-        " or columns(spark, path) is not None",
+        "return _has_log(spark, path) and columns(spark, path) is not None",
         "",
         "tests/spark/delta/test_delta.py",
         "a_table_that_another_process_makes_is_seen_by_a_session_that_looked_before",
