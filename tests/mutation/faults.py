@@ -199,7 +199,7 @@ FAULTS = (
         "if batch.earlier(target.quarantine) is not None:",
         "if False:",
         _MICRO_BATCH,
-        "what_is_in_quarantine_stays_there_when_its_schema_becomes_known",
+        "what_is_in_quarantine_stays_there_when_its_version_fits_by_then",
     ),
     Fault(
         "a batch is written again after another writer was faster",

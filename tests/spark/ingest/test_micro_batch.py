@@ -747,6 +747,20 @@ def test_what_is_in_quarantine_stays_there_when_its_schema_becomes_known(
     assert places(spark, target) == [(0, "table"), (1, "unknown_schema_id")]
 
 
+def test_what_is_in_quarantine_stays_there_when_its_version_fits_by_then(
+    spark, target, event, register, topic, known, whole, kafka_records, crashed
+):
+    """There was no commit 2, and by the configuration of now the record is a row."""
+    narrow = replace(target, type_widening=False)
+    registered_batch.write(narrow, kafka_records([whole(known, 1)]), 0)
+    schema = event(("id", "long"))
+    records = kafka_records([whole((register(f"{topic}-value", schema), schema), 2)])
+    crashed(restarted(narrow), records, 1, 2)
+    registered_batch.write(restarted(target), records, 1)
+    assert [reason for _, reason, _ in quarantined(spark, target)] == ["incompatible_schema"]
+    assert table(spark, target, "id") == [(1,)]
+
+
 @pytest.mark.thorough("a further way for a schema to change after a crash")
 @pytest.mark.parametrize(
     ("commit", "expected"),
