@@ -57,15 +57,15 @@ while True:
 @click.option("--to", type=click.Path(file_okay=False, path_type=Path), default=Path(__file__).parent)
 def main(to: Path) -> None:
     """Take the pictures."""
-    told: list[str] = []
+    addresses: list[str] = []
     with (
         tempfile.TemporaryDirectory() as folder,
         streams(Home(Path(folder) / "home", PROJECT)) as home,
-        dashboard_during(home, told.append, "{}"),
+        dashboard_during(home, addresses.append, "{}"),
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        take(browser, told[0], to)
+        take(browser, addresses[0], to)
         browser.close()
 
 

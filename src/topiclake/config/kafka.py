@@ -123,7 +123,7 @@ class KafkaSettings(Section):
     password: SecretReference | None = None
     #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
-    #: What the names of Spark's consumer groups begin with. Set it when the broker allows groups by prefix
+    #: The prefix of the names of Spark's consumer groups. Set it when the broker allows groups by prefix
     #: only.
     group_id_prefix: Text | None = None
     #: Consumer settings as Kafka names them, without the prefix `kafka.`. The defaults of `conf/base.yaml`

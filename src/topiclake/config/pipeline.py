@@ -13,7 +13,7 @@ from topiclake.config.source import SourceSettings, Text, listed
 TOPIC = "{topic}"
 #: What is added to a table's path for its quarantine.
 QUARANTINE = "_quarantine"
-#: What is added to a quarantine's path for the claims of replays.
+#: Suffix of a quarantine's path for the claims of replays.
 REPLAYS = "_replays"
 
 

@@ -21,7 +21,7 @@ from workbench.host.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
 from workbench.services import control as services
 from workbench.services.service import Addresses
 
-#: What the notebooks report.
+#: Keys of the notebooks' exit values.
 PUBLISHED = frozenset({"records", "topic"})
 INGESTED = frozenset({"rows_written", "quarantined", "table", "quarantine", "preview"})
 

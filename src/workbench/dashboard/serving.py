@@ -60,13 +60,13 @@ def serve(home: Home, *, port: int, listen: IPv4Address, browser: bool) -> None:
 
 @contextmanager
 def dashboard_during(
-    home: Home, tell: Callable[[str], None], announcement: str, *, browser: bool = False
+    home: Home, report: Callable[[str], None], announcement: str, *, browser: bool = False
 ) -> Iterator[None]:
     """Serve the dashboard while a block runs; if it does not start, the block runs without it.
 
     Args:
         home: Whose queries are shown.
-        tell: Is called with the announcement, or with the reason why the dashboard does not start.
+        report: Is called with the announcement, or with the reason why the dashboard does not start.
         announcement: A text with `{}` for the page's address.
         browser: Whether the page is opened.
     """
@@ -74,9 +74,9 @@ def dashboard_during(
         try:
             access, _ = stack.enter_context(_serving(home))
         except TopiclakeError as error:
-            tell(f"✗ the dashboard does not start: {error}")
+            report(f"✗ the dashboard does not start: {error}")
         else:
-            tell(announcement.format(access.url))
+            report(announcement.format(access.url))
             if browser:
                 _open_page(home, access)
         yield

@@ -75,7 +75,7 @@ public class CachingS3A extends S3AFileSystem {
   private final CheckpointListings checkpoints = new CheckpointListings();
   private final Map<Path, Answer> folders = new ConcurrentHashMap<>();
 
-  /** Return the one that `fs` passes calls on to; null if there is none. */
+  /** Return the file system of this class that `fs` passes calls on to; null if there is none. */
   public static CachingS3A of(FileSystem fs) {
     FileSystem real = fs instanceof FilterFileSystem front ? front.getRawFileSystem() : fs;
     return real instanceof CachingS3A caching ? caching : null;
