@@ -80,6 +80,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     }
     asked = [
         ("gps_publish.py", {"topic": "stand-in"}),
+        ("plan.py", {name: ingest[name] for name in ("topic", "table_path", "checkpoint_path")}),
         ("gps_ingest.py", ingest),
         ("gps_query.py", table | {"version": "1"}),
         ("quarantine.py", table | {"topic": "stand-in", "action": "replay"}),
@@ -103,6 +104,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     results = json.loads(succeeded(done).splitlines()[-1])
     exits = {name: json.loads(result["exit"]) for name, result in results.items()}
     assert exits["gps_publish.py"]["records"] == exits["gps_ingest.py"]["rows_written"] == 993
+    assert (exits["plan.py"]["records"], exits["plan.py"]["tables"][0]["sample"]) == (993, {"ok": 993})
     assert exits["gps_query.py"] == 993
     assert exits["audit.py"]["ok"]
     audited = exits["audit.py"]["partitions"]
@@ -119,6 +121,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     assert exits["wikimedia_gold.py"]["windows"] == exits["wikimedia_edits.py"]["records"] > 0
     assert {name: result["displayed"] for name, result in results.items()} == {
         "gps_publish.py": 0,
+        "plan.py": 0,
         "gps_ingest.py": 3,
         "gps_query.py": 4,
         "quarantine.py": 2,
