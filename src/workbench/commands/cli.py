@@ -185,6 +185,26 @@ def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None,
 @cli.command()
 @click.argument("pipeline")
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts and the audit as JSON.")
+def ingest(pipeline: str, given: tuple[str, ...], as_json: bool) -> None:
+    """Ingest the topic of PIPELINE, conf/pipelines/<PIPELINE>.yaml, into its table, and audit it."""
+    from rich.console import Console
+
+    from workbench.commands.ingest import KEYS, print_run
+    from workbench.runner.run import run_for_value
+
+    home = Home.find()
+    parameters = parse_parameters(given) | {"pipeline": pipeline}
+    result = run_for_value(home.project / "notebooks" / "ingest.py", parameters, home, KEYS)
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+    else:
+        print_run(Console(), pipeline, result)
+
+
+@cli.command()
+@click.argument("pipeline")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
 def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json: bool) -> None:
