@@ -2,6 +2,7 @@ from .config.load import load_settings
 from .config.settings import Settings
 from .formats.deserializers import deserializer
 from .ingest.audit.audit import audit_ingest
+from .ingest.plan import plan_ingest
 from .ingest.quarantine.replay import quarantine_summary, replay_quarantine
 from .ingest.quarantine.stream import start_quarantine
 from .ingest.quarantine.views import quarantine_reasons, quarantine_rows
@@ -60,6 +61,7 @@ __all__ = [
     "not_ahead",
     "notice_batches",
     "paused_topics",
+    "plan_ingest",
     "propose_schemas",
     "quarantine_reasons",
     "quarantine_rows",

@@ -76,6 +76,12 @@ def test_the_ingest_audits_at_its_end(ingested) -> None:
     assert sum(partition["held"] for partition in ingested["audit"]["partitions"]) == 994
 
 
+def test_a_plan_after_an_ingest_says_that_there_is_nothing_to_do(workbench, ingested) -> None:
+    done = workbench("plan", "gps", **PARAMETERS)
+    assert f"table       {workbench.datalake}/delta/{TOPIC} (exists)" in succeeded(done)
+    assert "✓ nothing to do" in done.stdout
+
+
 @pytest.mark.thorough("the library's audit is tested in test_audit of Spark")
 @pytest.mark.slow("an ingest and two audits by the command line")
 def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingested, spark) -> None:

@@ -53,6 +53,28 @@ def widened(table: StructType, wanted: StructType) -> dict[str, str]:
     }
 
 
+def changes(table: StructType, wanted: StructType) -> list[str]:
+    """Say how the columns of a table would change for rows with columns `wanted`: first new columns."""
+    added = [f"new: {path} {kind.simpleString()}" for path, kind in _added(table, wanted, "")]
+    return added + list(widened(table, wanted).values())
+
+
+def _added(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, DataType]]:
+    """Yield the fields that only the second one has."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        old_fields = {field.name.lower(): field for field in old}
+        for field in new:
+            inner = f"{path}.{field.name}" if path else field.name
+            if field.name.lower() in old_fields:
+                yield from _added(old_fields[field.name.lower()].dataType, field.dataType, inner)
+            else:
+                yield inner, field.dataType
+    elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        yield from _added(old.elementType, new.elementType, f"{path}.element")
+    elif isinstance(old, MapType) and isinstance(new, MapType):
+        yield from _added(old.valueType, new.valueType, f"{path}.value")
+
+
 def _change(path: str, old: DataType, new: DataType) -> str:
     return f"{path} is {old.simpleString()} in the table and would become {new.simpleString()}"
 

@@ -69,6 +69,15 @@ class BatchSchemas:
             self._codecs, self._keys = self._prepared(spark, known, snapshot), keys
         return self._codecs
 
+    def planned(self, spark: SparkSession) -> tuple[Codecs, TableSnapshot]:
+        """Return what `current` would return, and what the table has; nothing is made or prepared.
+
+        Raises:
+            SchemaRegistryError: The registry cannot be used.
+        """
+        snapshot = read_snapshot(spark, self.table) or NO_TABLE
+        return self._united(spark, {part: self._known(part) for part in self.of.subjects}, snapshot), snapshot
+
     def plain(self, codecs: Codecs) -> list[SchemaKey]:
         """Return the schemas that plain values may have, oldest first; none where values name theirs."""
         return self.of.usable_plain_keys(codecs)
@@ -130,11 +139,19 @@ class BatchSchemas:
         snapshot: TableSnapshot | None = None,
     ) -> Codecs:
         snapshot = snapshot or read_snapshot(spark, self.table) or NO_TABLE
-        parts = {part: self._codec(spark, snapshot, part, schemas) for part, schemas in known.items()}
-        codecs = Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
+        codecs = self._united(spark, known, snapshot)
         self._warn(codecs)
         self._prepare_table(spark, codecs, snapshot)
         return codecs
+
+    def _united(
+        self,
+        spark: SparkSession,
+        known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
+        snapshot: TableSnapshot,
+    ) -> Codecs:
+        parts = {part: self._codec(spark, snapshot, part, schemas) for part, schemas in known.items()}
+        return Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
 
     def _warn(self, codecs: Codecs) -> None:
         """Name a version that does not fit once, as soon as it is listed: before a record is lost to it."""

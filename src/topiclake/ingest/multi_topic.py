@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake.config.pipeline import QUARANTINE, TOPIC
+from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import (
     DecodeError,
@@ -35,9 +36,11 @@ from topiclake.errors import (
 from topiclake.ingest import registered_batch, targets
 from topiclake.ingest.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused, spans_of
 from topiclake.ingest.targets import Target
+from topiclake.kafka import client as kafka_client
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange
+from topiclake.storage import mount
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Ranges
 from topiclake.streaming.failure import FAILFAST
@@ -77,6 +80,18 @@ class Topics:
     reads: str
     retry_seconds: float = RETRY_SECONDS
     fail_on_data_loss: bool = True
+
+    @classmethod
+    def from_settings(cls, settings: Settings, template: Target) -> Topics:
+        """Return the topics of a configuration; the paths and subjects of `template` hold `{topic}`."""
+        return cls(
+            template=template,
+            reader=kafka_source.range_options(settings.kafka),
+            ledger=mount.resolve(settings.storage, settings.pipeline.paused_path),
+            client=kafka_client.client_settings(settings.kafka),
+            reads=kafka_source.pattern(settings.pipeline),
+            fail_on_data_loss=settings.pipeline.fail_on_data_loss,
+        )
 
     def target(self, topic: str) -> Target:
         """Return the target of one topic."""

@@ -85,7 +85,7 @@ def _start(
     to: Target,
     hooks: Sequence[CommitHook],
 ) -> StreamingQuery:
-    several = _topics(settings, to) if settings.pipeline.has_table_for_each else None
+    several = Topics.from_settings(settings, to) if settings.pipeline.has_table_for_each else None
     with storage_errors(settings.storage, to.checkpoint):
         before = checkpoint.progress(spark, to.checkpoint)
     known = before.position or {}
@@ -205,14 +205,3 @@ def _prepared(
             to.schemas.plain_keys()
     # What was made since is another one.
     return seen if snapshot else replace(seen, snapshot=None)
-
-
-def _topics(settings: Settings, template: Target) -> Topics:
-    return Topics(
-        template=template,
-        reader=kafka_source.range_options(settings.kafka),
-        ledger=mount.resolve(settings.storage, settings.pipeline.paused_path),
-        client=kafka_client.client_settings(settings.kafka),
-        reads=kafka_source.pattern(settings.pipeline),
-        fail_on_data_loss=settings.pipeline.fail_on_data_loss,
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -74,6 +75,27 @@ def pipeline_offsets(
         )
     except KafkaException as error:
         raise kafka_client.unreachable(settings, [error.args[0]]) from None
+
+
+def offsets_since(
+    settings: KafkaSettings, times: Mapping[tuple[str, int], datetime]
+) -> dict[tuple[str, int], int]:
+    """Return for each topic and partition the offset of the first record that is not older than its time.
+
+    -1: no record is as young.
+
+    Raises:
+        KafkaError: The broker cannot be reached, or refuses the login or the request.
+    """
+    admin = _admin(tuple(sorted(kafka_client.client_settings(settings).items())))
+    offsets: dict[tuple[str, int], int] = {}
+    try:
+        for time in set(times.values()):
+            partitions = [TopicPartition(*where) for where, at in times.items() if at == time]
+            offsets |= _ends(admin, partitions, _SPECS.for_timestamp(round(time.timestamp() * 1000)))
+    except KafkaException as error:
+        raise kafka_client.unreachable(settings, [error.args[0]]) from None
+    return offsets
 
 
 def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> dict[tuple[str, int], int]:

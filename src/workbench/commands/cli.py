@@ -182,6 +182,49 @@ def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None,
         context.exit(1)
 
 
+@cli.command()
+@click.argument("pipeline")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts and the audit as JSON.")
+def ingest(pipeline: str, given: tuple[str, ...], as_json: bool) -> None:
+    """Ingest the topic of PIPELINE, conf/pipelines/<PIPELINE>.yaml, into its table, and audit it."""
+    from rich.console import Console
+
+    from workbench.commands.ingest import KEYS, print_run
+    from workbench.runner.run import run_for_value
+
+    home = Home.find()
+    parameters = parse_parameters(given) | {"pipeline": pipeline}
+    result = run_for_value(home.project / "notebooks" / "ingest.py", parameters, home, KEYS)
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+    else:
+        print_run(Console(), pipeline, result)
+
+
+@cli.command()
+@click.argument("pipeline")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.pass_context
+def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json: bool) -> None:
+    """Show what the next ingest of PIPELINE would do; exit 2 if it would do something. It changes nothing."""
+    from rich.console import Console
+
+    from workbench.commands.plan import CHANGES, KEYS, print_plan
+    from workbench.runner.run import run_for_value
+
+    home = Home.find()
+    parameters = parse_parameters(given) | {"pipeline": pipeline}
+    result = run_for_value(home.project / "notebooks" / "plan.py", parameters, home, KEYS)
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+    else:
+        print_plan(Console(), result)
+    if result["has_changes"]:
+        context.exit(CHANGES)
+
+
 @cli.command(context_settings={"ignore_unknown_options": True})
 @click.argument("topic")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF kafka-console-consumer]")

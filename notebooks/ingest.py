@@ -1,0 +1,74 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # A topic of your own into a Delta table
+# MAGIC
+# MAGIC Reads the topic of a pipeline, decodes each record as the pipeline says, and appends it to the pipeline's Delta table.
+# MAGIC Records that do not decode go to a quarantine table. At its end it proves that each record is in exactly one place.
+# MAGIC
+# MAGIC **Run it**: cell by cell; as a job (`trigger=availableNow` ends when the topic is drained); on a laptop with
+# MAGIC `python -m workbench ingest <pipeline>`. Running it again reads only what is new.
+# MAGIC
+# MAGIC | parameter | meaning | empty |
+# MAGIC |---|---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `pipeline` | `conf/pipelines/<pipeline>.yaml` | |
+# MAGIC | `topic` | Kafka topic; the schema is that of subject `<topic>-value` | from conf |
+# MAGIC | `starting_offsets` | `latest`, `earliest`, a time or `{"<topic>": {"0": 23, "1": -2}}`; counts on the first run only | from conf |
+# MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
+# MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path`, `checkpoint_path` | where the table and the state of the stream are | from conf |
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
+dbutils.widgets.text("pipeline", "gps")
+dbutils.widgets.text("topic", "")
+dbutils.widgets.text("starting_offsets", "")
+dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
+dbutils.widgets.text("trigger", "")
+dbutils.widgets.text("storage", "")
+dbutils.widgets.text("table_path", "")
+dbutils.widgets.text("checkpoint_path", "")
+
+# COMMAND ----------
+
+# DBTITLE 1,Configuration and storage
+import topiclake as tl
+
+parameters = dbutils.widgets.getAll()
+settings = tl.load_settings(parameters.pop("pipeline"), parameters, secrets=dbutils.secrets.get)
+tl.mount(dbutils, settings.storage, spark)
+
+# COMMAND ----------
+
+# DBTITLE 1,The stream: Kafka → decode → Delta
+query = tl.start_ingest(spark, settings)
+tl.await_caught_up(query, settings.pipeline.trigger)
+
+# COMMAND ----------
+
+# DBTITLE 1,The table as a view
+display(tl.create_view(spark, settings).limit(100))
+
+# COMMAND ----------
+
+# DBTITLE 1,Rows and rejected records of this run
+summary = tl.summarize(spark, settings, query)
+print(summary.to_json(indent=2))
+
+# COMMAND ----------
+
+# DBTITLE 1,Each record in exactly one place
+audit = tl.audit_ingest(spark, settings) if settings.pipeline.kafka_column else None
+print(audit or "kafka_column is false: nothing can be audited")
+if audit:
+    audit.require_ok()
+
+# COMMAND ----------
+
+import json
+from dataclasses import asdict
+
+dbutils.notebook.exit(json.dumps(asdict(summary) | {"audit": audit and asdict(audit)}))

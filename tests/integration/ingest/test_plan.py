@@ -1,0 +1,132 @@
+"""What a plan says before an ingest is what the ingest then does; a plan changes nothing."""
+
+import json
+import shutil
+import time
+from datetime import datetime, timezone
+
+import pytest
+
+import topiclake as tl
+from tests.support.numbers_topic import Numbers, right
+from topiclake.delta import table as delta
+from topiclake.errors import IngestError, TopicNotFoundError
+from topiclake.ingest.plan import PlannedRange, PlannedSchema
+
+BAD = b"\1no record"
+NOTED = json.dumps(
+    {
+        "type": "record",
+        "name": "N",
+        "fields": [{"name": "n", "type": "long"}, {"name": "note", "type": "string", "default": "-"}],
+    }
+)
+TEXTUAL = json.dumps(
+    {"type": "record", "name": "N", "fields": [{"name": "n", "type": "string", "default": ""}]}
+)
+
+
+@pytest.fixture
+def numbers(connected, tmp_path):
+    numbers = Numbers(connected, tmp_path)
+    numbers.topic("a")
+    return numbers
+
+
+def test_a_plan_says_what_the_ingest_then_does_and_changes_nothing(numbers):
+    first = numbers.register("a")
+    numbers.send("a", *(right(first, n) for n in range(6)), BAD)
+    settings, topic = numbers.settings(), f"{numbers.name}-a"
+    plan = tl.plan_ingest(numbers.spark, settings)
+    assert plan.is_first_start
+    assert plan.has_changes
+    assert plan.ranges == (PlannedRange(topic, 0, 0, 4, 4), PlannedRange(topic, 1, 0, 3, 3))
+    (table,) = plan.tables
+    assert (table.exists, table.changes) == (False, ())
+    assert table.columns == "n BIGINT,_kafka STRUCT<partition: INT, offset: BIGINT>"
+    assert table.sample == {"ok": 6, "bad_magic": 1}
+    assert table.schemas == (PlannedSchema(f"{topic}-value", 1, first, ""),)
+    assert sorted(path.name for path in numbers.folder.iterdir()) == []
+
+    numbers.ingested(settings)
+    assert delta.read(numbers.spark, table.path).count() == table.sample["ok"]
+    assert delta.read(numbers.spark, table.quarantine_path).count() == table.sample["bad_magic"]
+    plan = tl.plan_ingest(numbers.spark, settings)
+    assert (plan.records, plan.has_changes, plan.is_first_start) == (0, False, False)
+    assert json.loads(plan.to_json())["has_changes"] is False
+
+
+def test_a_plan_names_new_columns_and_the_version_that_does_not_fit(numbers):
+    first = numbers.register("a")
+    numbers.send("a", right(first, 0))
+    numbers.ingested(numbers.settings())
+    subject = f"{numbers.name}-a-value"
+    second = numbers.registry.register(subject, NOTED)
+    third = numbers.registry.register(subject, TEXTUAL)
+    plan = tl.plan_ingest(numbers.spark, numbers.settings())
+    (table,) = plan.tables
+    assert table.changes == ("new: note string",)
+    fitting, noted, textual = table.schemas
+    assert [fitting.refusal, noted.refusal] == ["", ""]
+    assert (fitting.schema_id, noted.schema_id, textual.schema_id) == (first, second, third)
+    assert textual.refusal.startswith("incompatible_schema: field n")
+    assert (plan.has_changes, plan.records) == (True, 0)
+    assert delta.columns(numbers.spark, table.path).names == ["n", "_kafka"]
+
+
+def test_a_schema_that_no_subject_lists_is_asked_for_by_its_id(numbers):
+    numbers.register("a")
+    other = numbers.registry.register(f"{numbers.name}-other", NOTED)
+    numbers.send("a", right(other, 1) + b"\x02x", right(2**30, 2))
+    (table,) = tl.plan_ingest(numbers.spark, numbers.settings()).tables
+    assert table.sample == {"ok": 1, "unknown_schema_id": 1}
+    assert "note STRING" in table.columns
+
+
+def test_a_first_start_begins_where_the_configuration_says(numbers):
+    first, topic = numbers.register("a"), f"{numbers.name}-a"
+    numbers.send("a", *(right(first, n) for n in range(4)))
+    time.sleep(0.01)  # Kafka's times are milliseconds
+    between = datetime.now(timezone.utc).isoformat()
+    time.sleep(0.01)
+    numbers.send("a", right(first, 4))
+
+    def first_offsets(start):
+        plan = tl.plan_ingest(numbers.spark, numbers.settings(starting_offsets=start))
+        return [planned.first for planned in plan.ranges], plan.records
+
+    assert first_offsets("earliest") == ([0, 0], 5)
+    assert first_offsets("latest") == ([3, 2], 0)
+    assert first_offsets(json.dumps({topic: {"0": 1, "1": -1}})) == ([1, 2], 2)
+    # Partition 1 has no record that is as young.
+    assert first_offsets(between) == ([2, 2], 1)
+
+
+def test_values_of_a_declared_format_are_sampled_too(numbers):
+    numbers.send("a", b'{"n": 1}', b'{"n": 2}', b"none")
+    settings = numbers.settings(value_format="json", value_schema="n BIGINT")
+    (table,) = tl.plan_ingest(numbers.spark, settings).tables
+    assert table.sample == {"ok": 2, "undecodable": 1}
+    assert (table.schemas, table.exists) == ((), False)
+    assert table.columns.startswith("n BIGINT")
+
+
+def test_each_of_several_topics_has_a_plan(numbers):
+    numbers.topic("b")
+    for name, count in (("a", 3), ("b", 1)):
+        schema_id = numbers.register(name)
+        numbers.send(name, *(right(schema_id, n) for n in range(count)))
+    plan = tl.plan_ingest(numbers.spark, numbers.settings(**numbers.several))
+    assert [(table.topic[-1], table.sample) for table in plan.tables] == [("a", {"ok": 3}), ("b", {"ok": 1})]
+    assert plan.records == 4
+
+
+def test_a_plan_is_refused_as_the_start_would_be(numbers):
+    with pytest.raises(TopicNotFoundError):
+        tl.plan_ingest(numbers.spark, numbers.settings(topic="nowhere"))
+    numbers.send("a", right(numbers.register("a"), 1))
+    numbers.ingested(numbers.settings())
+    shutil.rmtree(numbers.folder / "checkpoint")
+    with pytest.raises(IngestError) as raised:
+        tl.plan_ingest(numbers.spark, numbers.settings())
+    assert raised.value.fields["reason"] == "checkpoint_gone"

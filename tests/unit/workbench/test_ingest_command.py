@@ -1,0 +1,51 @@
+"""What `python -m workbench ingest` prints."""
+
+import io
+import json
+
+from rich.console import Console
+
+from workbench.commands.cli import main
+from workbench.commands.ingest import KEYS, print_run
+from workbench.runner import run
+
+RUN = {
+    "rows_written": 1_203,
+    "quarantined": {"bad_magic": 2, "tombstone": 1},
+    "table": {"path": "/lake/orders", "version": 4, "rows": 2_000},
+    "quarantine": {"path": "/lake/orders_quarantine", "version": 1, "rows": 3},
+    "audit": {"ok": True, "partitions": [{"held": 1_000}, {"held": 1_003}]},
+}
+
+
+def printed(result):
+    console = Console(width=120, record=True, file=io.StringIO())
+    print_run(console, "orders", result)
+    return console.export_text()
+
+
+def test_a_run_shows_its_counts_and_the_audit():
+    text = printed(RUN)
+    assert "1,203 in this run" in text
+    assert "3 in this run bad_magic: 2, tombstone: 1" in text
+    assert "2,000 (version 4)" in text
+    assert "✓ each of the 2,003 records that Kafka holds is in exactly one place" in text
+
+
+def test_a_table_without_kafka_column_is_not_called_audited():
+    text = printed(RUN | {"audit": None})
+    assert "nothing can be audited" in text
+    assert "✓" not in text
+
+
+def test_the_command_runs_the_notebook_of_all_pipelines(monkeypatch, capsys):
+    asked = []
+
+    def run_for_value(notebook, parameters, _home, keys):
+        asked.append((notebook.name, parameters, keys))
+        return RUN
+
+    monkeypatch.setattr(run, "run_for_value", run_for_value)
+    assert main(["ingest", "orders", "-p", "trigger=availableNow", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == RUN
+    assert asked == [("ingest.py", {"trigger": "availableNow", "pipeline": "orders"}, KEYS)]
