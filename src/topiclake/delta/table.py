@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_fixed
 
 from topiclake.errors import StorageError
 
@@ -82,7 +82,7 @@ def ensure_table(spark: SparkSession, path: str, schema: StructType, properties:
 
 
 def _was_slower(error: BaseException) -> bool:
-    return isinstance(error, PySparkException) and (error.getCondition() in _MERE_FILES or is_conflict(error))
+    return is_conflict(error) or (isinstance(error, PySparkException) and error.getCondition() in _MERE_FILES)
 
 
 def _create(spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]) -> None:
@@ -253,9 +253,9 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def is_conflict(error: Exception) -> bool:
+def is_conflict(error: BaseException) -> bool:
     """Return whether another writer was faster: the same again will do, on what is there then."""
-    return any(code in str(error) for code in _CONFLICT)
+    return isinstance(error, PySparkException) and any(code in str(error) for code in _CONFLICT)
 
 
 def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None:
@@ -265,16 +265,19 @@ def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None
         write: Writes; safe to repeat.
         forget: Forgets what was seen of the table.
     """
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            write()
-        except (PySparkException, Py4JError) as error:
-            if not is_conflict(error) and not any(code in str(error) for code in _BROKEN):
-                raise
-            forget()
-        else:
-            return
-    write()
+    tries = Retrying(
+        retry=retry_if_exception(_is_outdated),
+        stop=stop_after_attempt(_ATTEMPTS),
+        before_sleep=lambda _: forget(),
+        reraise=True,
+    )
+    tries(write)
+
+
+def _is_outdated(error: BaseException) -> bool:
+    """Return whether the table is no longer as it was seen."""
+    codes = (*_CONFLICT, *_BROKEN)
+    return isinstance(error, (PySparkException, Py4JError)) and any(code in str(error) for code in codes)
 
 
 def is_table(spark: SparkSession, path: str) -> bool:

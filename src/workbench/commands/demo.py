@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from topiclake.config.kafka import KafkaSettings
 from topiclake.errors import IngestError, PlatformError
+from topiclake.kafka.offsets import topic_offsets
 from workbench.commands.activity import Activity
 from workbench.dashboard.serving import dashboard_during
 from workbench.host.home import Home
@@ -95,17 +96,8 @@ def verdict(
 
 def topic_records(addresses: Addresses, topic: str) -> int:
     """Return how many records the topic holds."""
-    settings = {"bootstrap.servers": addresses.kafka_bootstrap_servers, "group.id": "workbench-demo"}
-    consumer = Consumer(settings)
-    try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        marks = [
-            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-            for partition in partitions
-        ]
-    finally:
-        consumer.close()
-    return sum(high - low for low, high in marks)
+    kafka = KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers)
+    return sum(end - first for first, end in topic_offsets(kafka, topic).values())
 
 
 def print_summary(

@@ -11,17 +11,15 @@ matter who finishes it, nor how many try at once.
 from __future__ import annotations
 
 import json
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
@@ -172,15 +170,14 @@ class _Replay:
 
     def _retried(self, step: Callable[[], _Result]) -> _Result:
         """Do a step again when another writer was faster: to read rows may change the table, too."""
-        for attempt in range(1, _ATTEMPTS):
-            try:
-                return step()
-            except PySparkException as error:
-                if not delta.is_conflict(error):
-                    raise
-                self.decoder.refresh()
-                time.sleep(random.uniform(0, 0.1 * attempt))  # noqa: S311 (so that two do not meet again)
-        return step()
+        tries = Retrying(
+            retry=retry_if_exception(delta.is_conflict),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.1, max=1),  # so that two do not meet again
+            before_sleep=lambda _: self.decoder.refresh(),
+            reraise=True,
+        )
+        return tries(step)
 
 
 def quarantine_summary(
