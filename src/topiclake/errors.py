@@ -24,6 +24,7 @@ id, which ends the text and never changes. The fields name the values that the t
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -154,6 +155,22 @@ class NewSchemaError(IngestError):
     """
 
     id: ClassVar[str] = "TL-INGEST-002"
+
+
+def require_extra(extra: str, module: str) -> None:
+    """Raise a PlatformError unless a module that an extra of this project brings is installed."""
+    try:
+        is_installed = find_spec(module) is not None
+    except ModuleNotFoundError:
+        is_installed = False
+    if not is_installed:
+        raise PlatformError(
+            f"{module} is not installed",
+            f"pip install 'topiclake[{extra}]'",
+            module=module,
+            extra=extra,
+            reason="extra",
+        )
 
 
 def require_choice(parameter: str, value: str, allowed: tuple[str, ...], *, usual: str | None = None) -> None:

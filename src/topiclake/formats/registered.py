@@ -16,8 +16,6 @@ from topiclake.formats.avro.reader_schema import is_record
 from topiclake.formats.codec import Codec, SchemaVersion
 from topiclake.formats.json import codec as json_codec
 from topiclake.formats.json.codec import JsonSchemaCodec
-from topiclake.formats.protobuf import codec as protobuf_codec
-from topiclake.formats.protobuf.codec import ProtobufCodec
 from topiclake.schema_registry.wire_format import SchemaKey
 
 Schemas = Mapping[SchemaKey, SchemaVersion]
@@ -54,8 +52,11 @@ JSON_SCHEMA = Format("json_schema", JsonSchemaCodec.of_shapes, json_codec.event_
 
 def protobuf(messages: tuple[str, ...]) -> Format:
     """Return Protobuf whose values may be `messages` (full names); empty: the first one of each schema."""
+    # Its packages are an extra.
+    from topiclake.formats.protobuf.codec import ProtobufCodec, event_type
+
     codec = partial(ProtobufCodec.of_messages, messages)
-    return Format(" ".join(("protobuf", *messages)), codec, protobuf_codec.event_type, _always)
+    return Format(" ".join(("protobuf", *messages)), codec, event_type, _always)
 
 
 def format_of(pipeline: PipelineSettings) -> Format:

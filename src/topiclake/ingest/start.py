@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
+from topiclake.errors import require_extra
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import declared_batch, multi_topic, registered_batch, targets
 from topiclake.ingest.batch_schemas import BeforeTable
@@ -149,6 +150,7 @@ def _hooks(settings: Settings) -> list[CommitHook]:
     pipeline = settings.pipeline
     hooks: list[CommitHook] = []
     if settings.lineage is not None:
+        require_extra("lineage", "openlineage.client")
         # Its client is not needed otherwise, and takes a moment.
         from topiclake.monitoring.lineage import prepared
 

@@ -30,6 +30,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescript
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
+from topiclake.errors import require_extra
+
 #: What a schema may import without a reference.
 _OWN_FILES: dict[str, FileDescriptor] = {
     module.DESCRIPTOR.name: module.DESCRIPTOR
@@ -114,6 +116,7 @@ def _described(text: str, name: str) -> descriptor_pb2.FileDescriptorProto | Non
 
 
 def _protoc(texts: Mapping[str, str]) -> descriptor_pb2.FileDescriptorSet:
+    require_extra("protobuf", "grpc_tools")
     import grpc_tools
 
     # Names of references are never arguments: the main file, or one in its place, imports them.
