@@ -19,7 +19,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars chromium databases prometheus demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults screenshots services-up services-down clean
+.PHONY: help setup jars chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 	@echo "== Spark's classes into an archive, which makes each start of Spark faster (about a minute)"
 	-@$(PY) -m workbench.kernel.class_archive jars
 	@touch $@
+
+wheel: setup  ## build the wheel into dist/, with the project's files and jars of its own classes
+	$(PY) -m pip wheel --disable-pip-version-check -q --no-build-isolation --no-deps --wheel-dir dist .
 
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
@@ -138,4 +141,4 @@ services-down: setup  ## stop them
 
 clean:  ## remove .venv, jars and everything the workbench made
 	@[ ! -x $(PY) ] || $(PY) -m workbench reset --yes
-	rm -rf $(VENV) jars/target jars/*/target .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist jars/target jars/*/target .cache .pytest_cache .mypy_cache .ruff_cache

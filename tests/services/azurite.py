@@ -160,7 +160,9 @@ def running_azurite(folder: Path, *more_hosts: str) -> Iterator[Azurite]:
 
 def install() -> Path:
     """Return Azurite's program; fetch it from npm when this checkout does not have it yet."""
-    return npm_program(PROJECT, LOCKED, SCRIPT, lambda told: print(told, file=sys.__stderr__, flush=True))
+    return npm_program(
+        PROJECT / ".cache", LOCKED, SCRIPT, lambda told: print(told, file=sys.__stderr__, flush=True)
+    )
 
 
 def own_address(network: int) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -22,6 +23,7 @@ FILES = {
         "deploy/kubernetes/Dockerfile",
         "deploy/kubernetes/taxi-publish.yaml",
         "deploy/kubernetes/taxi-archive.yaml",
+        "docs/installation.md",
         "docs/kubernetes.md",
         "Makefile",
         "CONTRIBUTING.md",
@@ -75,6 +77,7 @@ def disagreements(files: dict[str, str]) -> list[str]:
         "deploy/kubernetes/Dockerfile": [f"FROM topiclake-spark:{jvm['spark.version']}\n"],
         "deploy/kubernetes/taxi-publish.yaml": application,
         "deploy/kubernetes/taxi-archive.yaml": application,
+        "docs/installation.md": [f"pip install './topiclake-{version[1]}-py3-none-any.whl[workbench]'\n"],
         "docs/kubernetes.md": [
             f"--tag topiclake-spark:{jvm['spark.version']} .\n",
             f"--tag topiclake:{version[1]} .\n",
@@ -159,6 +162,7 @@ def test_versions_agree_everywhere() -> None:
         ("deploy/kubernetes/taxi-publish.yaml", "sparkVersion: 4.1.1", "sparkVersion: 4.0.1"),
         ("deploy/kubernetes/taxi-archive.yaml", "image: topiclake:0.1.0", "image: topiclake:0.2.0"),
         ("docs/kubernetes.md", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
+        ("docs/installation.md", "/topiclake-0.1.0-py3", "/topiclake-0.2.0-py3"),
     ],
 )
 def test_a_version_that_is_changed_in_one_place_only_is_named(name: str, before: str, after: str) -> None:
@@ -186,6 +190,44 @@ def test_every_python_package_is_pinned(name: str) -> None:
 )
 def test_a_python_package_that_is_not_pinned_is_named(line: str) -> None:
     assert unpinned(f"pyspark==4.1.1\n{line}\n") == [line]
+
+
+def ranges(pyproject: str) -> list[Requirement]:
+    """What the project needs, with all its extras but what an extra takes of others."""
+    listed = pyproject.partition("\ndependencies = [")[2].partition("\n[project.scripts]")[0]
+    found = [Requirement(text) for text in re.findall(r'"(.+?)"', listed)]
+    return [package for package in found if package.name != "topiclake"]
+
+
+def range_problems(pyproject: str, requirements: str) -> list[str]:
+    """Ranges that do not begin with the release that the tests run on, or are open at their end."""
+    pinned, found = pins(requirements), []
+    for package in ranges(pyproject):
+        lower = [bound.version for bound in package.specifier if bound.operator == ">="]
+        version = pinned.get(package.name.lower(), "")
+        if not (lower and version.startswith(lower[0]) and package.specifier.contains(version)):
+            found.append(f"{package} does not begin with {version}")
+    return found
+
+
+def test_the_ranges_of_the_package_begin_with_the_releases_of_the_lock() -> None:
+    names = {package.name.lower() for package in ranges(FILES["pyproject.toml"])}
+    assert {"pydantic", "pyspark", "delta-spark", "sqlalchemy", "protobuf", "openlineage-python"} <= names
+    assert range_problems(FILES["pyproject.toml"], FILES["requirements.txt"]) == []
+
+
+def test_what_is_pinned_for_the_packages_of_src_has_a_range() -> None:
+    first = FILES["requirements.txt"].partition("\n# What those need")[0]
+    assert set(pins(first)) == {package.name.lower() for package in ranges(FILES["pyproject.toml"])}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("pydantic>=2.14", "pydantic>=2.15"), ("SQLAlchemy>=2.1,<3", "SQLAlchemy<3")]
+)
+def test_a_range_that_the_tests_do_not_run_on_is_named(before: str, after: str) -> None:
+    assert before in FILES["pyproject.toml"]
+    changed = FILES["pyproject.toml"].replace(before, after)
+    assert len(range_problems(changed, FILES["requirements.txt"])) == 1
 
 
 def test_the_oldest_python_is_the_same_everywhere() -> None:

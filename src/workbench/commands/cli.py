@@ -1,9 +1,10 @@
-"""The commands of `python -m workbench`."""
+"""The commands of `topiclake`, which is `python -m workbench` by another name."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from ipaddress import IPv4Address
@@ -318,8 +319,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     processes.take_sigterm_as_ctrl_c()
     # A browser that the demo's dashboard opens is no service, which `down` would stop.
     os.environ.pop(processes.HOME_MARK, None)
+    name = "topiclake" if Path(sys.argv[0]).stem == "topiclake" else "python -m workbench"
     try:
-        code = cli.main(args=arguments, prog_name="python -m workbench", standalone_mode=False)
+        code = cli.main(args=arguments, prog_name=name, standalone_mode=False)
     except TopiclakeError as error:
         click.echo(f"✗ {error}", err=True)
         return 1

@@ -18,6 +18,7 @@ from topiclake.kafka.offsets import topic_offsets
 from workbench.commands.activity import Activity
 from workbench.dashboard.serving import dashboard_during
 from workbench.host.home import Home
+from workbench.host.installation import clone
 from workbench.host.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
 from workbench.services import control as services
 from workbench.services.service import Addresses
@@ -147,7 +148,9 @@ def _run(
     """Run a notebook of the project; return its exit value, read as JSON, and the path of its page."""
     notebook = home.project / "notebooks" / f"{name}.py"
     if not notebook.is_file():
-        raise PlatformError(f"{notebook} is missing", "git checkout notebooks")
+        elsewhere = f"python -m workbench demo, in a folder that is not below {home.project}"
+        remedy = "git checkout notebooks" if home.project == clone() else elsewhere
+        raise PlatformError(f"{notebook} is missing", remedy)
     from workbench.runner.run import value_of
     from workbench.runner.runner import run_notebook
 

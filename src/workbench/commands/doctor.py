@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import psutil
+from packaging.requirements import Requirement
 
 from topiclake.errors import TopiclakeError
 from workbench.host import ports
 from workbench.host.home import Home
+from workbench.host.installation import clone, jars_folder
+from workbench.host.jar_lock import read_sums
 from workbench.host.java import require_java
 from workbench.services import control as services
 from workbench.services.service import ServiceStatus
@@ -51,8 +55,8 @@ def diagnose(home: Home) -> list[Check]:
         check_memory(psutil.virtual_memory().available),
         check_disk(home),
         check_ports(home),
-        check_jars(home.project),
-        check_packages(home.project / "requirements.txt"),
+        check_jars(jars_folder()),
+        check_packages(*needed_packages()),
         *check_services(home),
     ]
 
@@ -115,37 +119,61 @@ def check_ports(home: Home) -> Check:
     return Check("ports", True, f"recorded: {recorded}" if recorded else f"free ports on {ports.HOST}")
 
 
-def check_jars(project: Path) -> Check:
-    """Check that every jar of jars/sha256sums has been fetched, and that our own have been built."""
-    expected = listed_jars(project / "jars")
-    missing = [str(jar.relative_to(project)) for jar in expected if not jar.is_file()]
+def check_jars(folder: Path) -> Check:
+    """Check that every jar of the lock has been fetched, and that our own have been built."""
+    remedy = "make jars" if clone() else "python -m workbench jars"
+    if not folder.is_dir():
+        return Check("jars", False, "not fetched yet", remedy)
+    expected = listed_jars(folder)
+    missing = [str(jar.relative_to(folder.parent)) for jar in expected if not jar.is_file()]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        return Check("jars", False, f"missing: {', '.join(missing[:3])}{more}", "make jars")
+        return Check("jars", False, f"missing: {', '.join(missing[:3])}{more}", remedy)
     return Check("jars", True, f"all {len(expected)} fetched")
 
 
 def listed_jars(folder: Path) -> list[Path]:
-    """Return where each jar has to be after `make jars`."""
-    sums = (folder / "sha256sums").read_text("utf-8").splitlines()
+    """Return where each jar has to be below the folder of the jars."""
     own = [f"{name}/target/jars/topiclake-{name}-1.jar" for name in OWN_JARS]
-    return [folder / path for path in (*own, *(line.partition("  ")[2] for line in sums))]
+    return [folder / path for path in (*own, *read_sums(folder))]
 
 
-def check_packages(requirements: Path) -> Check:
-    """Check that the installed Python packages are those that requirements.txt pins."""
-    if not requirements.is_file():
-        return Check("packages", False, f"{requirements} is missing", "git checkout requirements.txt")
-    pinned = re.findall(r"^([\w.-]+)(?:\[[^\]]*\])?==([^\s;#]+)", requirements.read_text("utf-8"), re.M)
+def check_packages(needed: Sequence[Requirement], remedy: str) -> Check:
+    """Check that Python packages are installed in a version that fits."""
     wrong = []
-    for name, version in pinned:
-        installed = _installed(name)
-        if installed != version:
-            wrong.append(f"{name} {installed or 'is missing'} instead of {version}")
+    for package in needed:
+        installed = _installed(package.name)
+        if installed is None or not package.specifier.contains(installed, prereleases=True):
+            version = str(package.specifier).removeprefix("==")
+            wrong.append(f"{package.name} {installed or 'is missing'} instead of {version}")
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        return Check("packages", False, f"{'; '.join(wrong[:3])}{more}", "make setup")
-    return Check("packages", True, f"all {len(pinned)} as pinned")
+        return Check("packages", False, f"{'; '.join(wrong[:3])}{more}", remedy)
+    return Check("packages", True, f"all {len(needed)} fit")
+
+
+def needed_packages() -> tuple[list[Requirement], str]:
+    """Return what a clone pins, else what the wheel needs with all its extras; and what installs it."""
+    folder = clone()
+    if folder and (lock := folder / "requirements.txt").is_file():
+        return locked_packages(lock), "make setup"
+    extras = metadata.metadata("topiclake").get_all("Provides-Extra", ())
+    needed = metadata.requires("topiclake") or ()
+    return _for_this_python(needed, ("", *extras)), "pip install 'topiclake[workbench]'"
+
+
+def locked_packages(requirements: Path) -> list[Requirement]:
+    """Return what a requirements file pins for this Python."""
+    lines = re.findall(r"^\w[^\n\\]+", requirements.read_text("utf-8"), re.MULTILINE)
+    return _for_this_python(lines, ("",))
+
+
+def _for_this_python(lines: Iterable[str], extras: Sequence[str]) -> list[Requirement]:
+    return [
+        package
+        for package in map(Requirement, lines)
+        if package.marker is None or any(package.marker.evaluate({"extra": extra}) for extra in extras)
+    ]
 
 
 def check_services(home: Home) -> list[Check]:

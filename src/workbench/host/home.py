@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from topiclake.errors import ConfigError, StorageError
 from workbench.host.files import replace_json
+from workbench.host.installation import find_project
 
 HOME_VARIABLE = "WORKBENCH_HOME"
 LOCK_SECONDS = 180.0
@@ -68,30 +69,13 @@ class State:
 _STATE = TypeAdapter(State)
 
 
-def find_project(start: Path | None = None) -> Path:
-    """Return the folder that holds `conf/` and `jars/`: upward from `start`, else around this package.
-
-    Args:
-        start: Where to begin; the current folder by default.
-
-    Raises:
-        ConfigError: Neither place is inside a checkout of the project.
-    """
-    for origin in (start or Path.cwd(), Path(__file__).parent):
-        for folder in (origin.resolve(), *origin.resolve().parents):
-            if (folder / "conf").is_dir() and (folder / "jars" / "pom.xml").is_file():
-                return folder
-    problem = "no folder with conf/ and jars/ is here or above"
-    raise ConfigError(problem, "cd into the checkout of Topiclake", reason="no_project")
-
-
 @dataclass(frozen=True)
 class Home:
     """The paths of one workbench.
 
     Attributes:
-        folder: Where everything is kept; `<project>/.workbench`, or the environment's WORKBENCH_HOME.
-        project: The checkout, for jars, configuration and notebooks.
+        folder: Where everything is kept: the environment's WORKBENCH_HOME, else `<project>/.workbench`.
+        project: Configuration and notebooks.
     """
 
     folder: Path

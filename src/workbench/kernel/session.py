@@ -81,7 +81,7 @@ class NotebookSession:
     Args:
         app_name: Shown by Spark.
         home_folder: The workbench's state folder; holds the warehouse.
-        project_folder: The project; its jars are used.
+        jars_folder: The folder of the jars by module.
         on_start: Called with the new session, before any cell sees it.
         conf: Settings on top of all others.
     """
@@ -90,13 +90,13 @@ class NotebookSession:
         self,
         app_name: str,
         home_folder: Path,
-        project_folder: Path,
+        jars_folder: Path,
         on_start: Callable[[SparkSession], None] = lambda spark: None,
         conf: Mapping[str, str] | None = None,
     ) -> None:
         self._app_name = app_name
         self._home_folder = home_folder
-        self._project_folder = project_folder
+        self._jars_folder = jars_folder
         self._on_start = on_start
         self._extra_conf = dict(conf or {})
         self._submitted = {name: os.environ.pop(name) for name in SUBMITTED_VARIABLES if name in os.environ}
@@ -137,7 +137,7 @@ class NotebookSession:
 
     def _launch(self) -> SparkSession:
         prepare_environment(self._home_folder)
-        return local_session(self._app_name, self._project_folder / "jars", self._conf())
+        return local_session(self._app_name, self._jars_folder, self._conf())
 
     def _join(self) -> SparkSession:
         os.environ.update(self._submitted)

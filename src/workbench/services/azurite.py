@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from workbench.host.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
 from workbench.host.files import replace_private
+from workbench.host.installation import cache_folder
 from workbench.host.java import Java
 from workbench.host.ports import HOST as LOOPBACK
 from workbench.host.ports import refusal
@@ -59,8 +60,8 @@ class Azurite(Service):
         return Certificate(*(self.folder / name for name in ("authority.pem", "server.pem", "server.key")))
 
     def program(self, on_progress: OnProgress = lambda _: None) -> Path:
-        """Return Azurite, fetched from npm where this checkout does not have it yet."""
-        return npm_program(self.home.project, LOCKED, SCRIPT, on_progress)
+        """Return Azurite, fetched from npm where the cache does not hold it."""
+        return npm_program(cache_folder(), LOCKED, SCRIPT, on_progress)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the account's address."""

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from topiclake.errors import KafkaError, PlatformError
+from workbench.host.installation import jars_folder
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, answers
 from workbench.host.processes import last_error_line
@@ -107,7 +108,7 @@ class KafkaBroker(Service):
 
     @property
     def _jars(self) -> Path:
-        return self.home.project / "jars" / "kafka" / "target" / "jars"
+        return jars_folder() / "kafka" / "target" / "jars"
 
     def _java_options(self) -> list[str]:
         log = "-Dorg.slf4j.simpleLogger"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.host.files import replace_json
+from workbench.host.installation import cache_folder
 from workbench.host.java import Java
 from workbench.host.ports import HOST, refusal
 from workbench.host.program_cache import OnProgress, go_program
@@ -35,8 +36,8 @@ class S3Gateway(Service):
         return self.folder / "access.log"
 
     def program(self, on_progress: OnProgress = lambda _: None) -> Path:
-        """Return the gateway, built from its Go module where this checkout does not have it yet."""
-        return go_program(self.home.project, LOCKED, PACKAGE, on_progress)
+        """Return the gateway, built from its Go module where the cache does not hold it."""
+        return go_program(cache_folder(), LOCKED, PACKAGE, on_progress)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Return the endpoint."""

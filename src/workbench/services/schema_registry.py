@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topiclake.errors import PlatformError
+from workbench.host.installation import jars_folder
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, refusal
 from workbench.services.service import Service
@@ -64,7 +65,7 @@ class SchemaRegistry(Service):
         return refusal(ports["schema-registry"], "GET", f"{self.address(ports)}/subjects", seconds)
 
     def _jar(self) -> Path:
-        folder = self.home.project / "jars" / "schema-registry" / "target" / "registry"
+        folder = jars_folder() / "schema-registry" / "target" / "registry"
         programs = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
         if not programs:
             raise PlatformError(f"the schema registry is not in {folder}", "make jars")

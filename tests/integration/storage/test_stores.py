@@ -496,7 +496,7 @@ class Unconditional:
 @pytest.fixture(scope="module")
 def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unconditional]:
     port = ports.choose(["s3rver"], {})["s3rver"]
-    program = npm_program(REPOSITORY, LOCKED_S3RVER, "bin/s3rver.js", lambda _: None)
+    program = npm_program(REPOSITORY / ".cache", LOCKED_S3RVER, "bin/s3rver.js", lambda _: None)
     clock, folder = SkewedClock(tmp_path_factory.mktemp("clock")), tmp_path_factory.mktemp("s3rver")
     where = ["-d", str(folder), "-a", "127.0.0.1", "-p", str(port), "--configure-bucket", "unconditional"]
     process = subprocess.Popen([str(node()), *clock.options(), str(program), *where])

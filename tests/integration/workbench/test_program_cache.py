@@ -33,13 +33,15 @@ def locked(tmp_path):
 def test_a_package_is_fetched_once_runs_no_script_and_has_the_sum_of_the_lock(tmp_path, locked):
     told = []
     for _ in range(2):
-        program = npm_program(tmp_path, locked(INTEGRITY, scripts=True), "index.js", told.append)
+        program = npm_program(tmp_path / "cache", locked(INTEGRITY, scripts=True), "index.js", told.append)
         assert "module.exports" in program.read_text()
     assert told == ["ms: fetching it from npm (once, about 20 s)"]
     assert not (tmp_path / "ran").exists()
 
     with pytest.raises(PlatformError, match=r"could not install ms.*EINTEGRITY"):
-        npm_program(tmp_path, locked(INTEGRITY.replace("sha512-6F", "sha512-7F")), "index.js", told.append)
+        npm_program(
+            tmp_path / "cache", locked(INTEGRITY.replace("sha512-6F", "sha512-7F")), "index.js", told.append
+        )
 
 
 def test_a_go_program_whose_module_has_another_sum_than_the_lock_is_not_built(tmp_path):
@@ -53,5 +55,5 @@ def test_a_go_program_whose_module_has_another_sum_than_the_lock_is_not_built(tm
         "".join(f"{module}h1:{'A' * 43}=\n" if line.startswith(module) else line for line in lines)
     )
     with pytest.raises(PlatformError, match=r"could not build versitygw: .*checksum mismatch"):
-        go_program(tmp_path, locked, s3_gateway.PACKAGE, lambda _: None)
-    assert not (tmp_path / ".cache" / "versitygw" / "versitygw").exists()
+        go_program(tmp_path / "cache", locked, s3_gateway.PACKAGE, lambda _: None)
+    assert not (tmp_path / "cache" / "versitygw" / "versitygw").exists()

@@ -181,10 +181,10 @@ def test_doctor_names_a_missing_jar(tmp_path: Path) -> None:
         (tmp_path / "jars" / jar).parent.mkdir(parents=True)
         (tmp_path / "jars" / jar).touch()
     (tmp_path / "jars" / "sha256sums").write_text(f"00ff  {fetched}\n")
-    assert doctor.check_jars(tmp_path).ok
+    assert doctor.check_jars(tmp_path / "jars").ok
     for jar in (own[0], fetched):
         (tmp_path / "jars" / jar).unlink()
-    absent = doctor.check_jars(tmp_path)
+    absent = doctor.check_jars(tmp_path / "jars")
     assert not absent.ok
     assert absent.detail == f"missing: jars/{own[0]}, jars/{fetched}"
     assert absent.remedy == "make jars"
@@ -200,11 +200,30 @@ def test_doctor_lists_every_jar_of_the_project() -> None:
 def test_doctor_names_a_package_of_another_version_and_a_missing_one(tmp_path: Path) -> None:
     pins = tmp_path / "requirements.txt"
     pins.write_text("# pinned\nclick==0.0.1\nno-such-package[extra]==1.0\n")
-    found = doctor.check_packages(pins)
+    found = doctor.check_packages(doctor.locked_packages(pins), "make setup")
     assert not found.ok
     assert "instead of 0.0.1" in found.detail
     assert "no-such-package is missing" in found.detail
     assert found.remedy == "make setup"
+
+
+def test_doctor_reads_the_lock_of_a_clone_with_hashes_and_for_this_python_only(tmp_path: Path) -> None:
+    pins = tmp_path / "requirements.txt"
+    pins.write_text(
+        "click==8.5.1 \\\n    --hash=sha256:00 \\\n    --hash=sha256:ff\n"
+        "exceptiongroup==1.3.0 ; python_version < '3.0' \\\n    --hash=sha256:00\n"
+    )
+    assert [str(package) for package in doctor.locked_packages(pins)] == ["click==8.5.1"]
+
+
+def test_doctor_knows_what_the_wheel_needs_with_its_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.needed_packages()[1] == "make setup"
+    monkeypatch.setattr(doctor, "clone", lambda: None)
+    needed, remedy = doctor.needed_packages()
+    assert remedy == "pip install 'topiclake[workbench]'"
+    assert {"pydantic", "pyspark", "SQLAlchemy", "jupyterlab", "openlineage-python"} <= {
+        package.name for package in needed
+    }
 
 
 def test_doctor_finds_too_little_memory_and_too_old_a_python() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.stand_in import stand_in
 from topiclake.errors import ConfigError, StorageError
-from workbench.host.home import Home, State, find_project, folder_bytes
+from workbench.host.home import Home, State, folder_bytes
 
 PROJECT = Path(__file__).parents[3]
 
@@ -136,11 +136,6 @@ def test_sizes_are_counted_through_folders(home: Home) -> None:
     (home.data / "a" / "x").write_bytes(b"123")
     (home.data / "y").write_bytes(b"12")
     assert folder_bytes(home.data) == 5
-
-
-def test_the_project_is_found_from_a_folder_below_and_from_anywhere(tmp_path: Path) -> None:
-    assert find_project(PROJECT / "tests" / "unit") == PROJECT
-    assert find_project(tmp_path) == PROJECT
 
 
 def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,92 @@
+"""Where the project, its jars and fetched programs are: in a clone, or in folders of the user of a wheel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from topiclake.errors import StorageError
+from workbench.host.files import replace_bytes, replace_json
+
+#: The project's files in a wheel (setup.py). A clone has no such folder.
+PACKAGED = Path(__file__).parents[1] / "project"
+
+
+def clone() -> Path | None:
+    """Return the clone that this package belongs to, or None if it was installed from a wheel."""
+    folder = Path(__file__).resolve().parents[3]
+    return folder if (folder / "jars" / "pom.xml").is_file() else None
+
+
+def find_project(start: Path | None = None) -> Path:
+    """Return the nearest folder with `conf/base.yaml` at or above `start`, else the clone or the user's copy.
+
+    Args:
+        start: Where to begin; the current folder by default.
+
+    Raises:
+        StorageError: The user's copy of the wheel's project cannot be written.
+    """
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents):
+        if (folder / "conf" / "base.yaml").is_file():
+            return folder
+    return clone() or _copied_project()
+
+
+def jars_folder() -> Path:
+    """Return the folder of the jars by module. That of a wheel exists once they are fetched (`host.jars`)."""
+    if folder := clone():
+        return folder / "jars"
+    digest = hashlib.sha256()
+    for file in sorted(path for path in (PACKAGED / "jars").rglob("*") if path.is_file()):
+        digest.update(file.read_bytes())
+    return cache_folder() / f"jars-{digest.hexdigest()[:12]}"
+
+
+def cache_folder() -> Path:
+    """Return the folder for what is fetched once."""
+    if folder := clone():
+        return folder / ".cache"
+    return _user_folder("XDG_CACHE_HOME", ".cache")
+
+
+def _user_folder(variable: str, usual: str) -> Path:
+    return Path(os.environ.get(variable) or Path.home() / usual, "topiclake").resolve()
+
+
+def _copied_project() -> Path:
+    """Return the user's copy of the wheel's project; renew the files that the user has not edited."""
+    folder = _user_folder("XDG_DATA_HOME", ".local/share") / "project"
+    # What was copied, by sum: another wheel renews it, and an interrupted copy continues.
+    record = folder.with_name("project.json")
+    packaged = {name: _sum(PACKAGED / name) for name in _packaged_files()}
+    try:
+        copied = json.loads(record.read_bytes()) if record.is_file() else {}
+        if copied != packaged:
+            for name in packaged:
+                file = folder / name
+                if not file.exists() or _sum(file) == copied.get(name):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    replace_bytes(file, (PACKAGED / name).read_bytes())
+            replace_json(record, packaged)
+    except OSError as error:
+        raise StorageError(
+            f"the project's files cannot be copied to {folder} ({error.strerror})",
+            "XDG_DATA_HOME=<a folder of your own>",
+            folder=str(folder),
+            reason="not_writable",
+        ) from error
+    return folder
+
+
+def _packaged_files() -> list[str]:
+    files = (path for path in PACKAGED.rglob("*") if path.is_file())
+    names = (path.relative_to(PACKAGED) for path in files)
+    return [str(name) for name in names if name.parts[0] != "jars" and "__pycache__" not in name.parts]
+
+
+def _sum(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
