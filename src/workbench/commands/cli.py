@@ -18,6 +18,7 @@ from workbench.commands.activity import Activity
 from workbench.commands.job import job
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
+from workbench.host.jars import fetch_jars
 from workbench.host.parameters import parse_parameters
 from workbench.host.ports import HOST
 from workbench.jobs.background import stop_scheduler
@@ -270,6 +271,12 @@ def demo() -> None:
     from workbench.commands.demo import run_demo
 
     run_demo(Home.find(), Activity())
+
+
+@cli.command()
+def jars() -> None:
+    """Fetch the jars of Spark and the services where they are missing, and print their folder."""
+    click.echo(fetch_jars(Activity().tell))
 
 
 @cli.command()

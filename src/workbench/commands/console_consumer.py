@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import click
+
 from topiclake.config.load import first_pipeline, load_settings
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import PlatformError
@@ -15,6 +17,7 @@ from topiclake.kafka.admin import require_topic
 from topiclake.kafka.client import jvm_client_settings
 from workbench.dbutils import DBUtils
 from workbench.host.home import Home
+from workbench.host.jars import fetch_jars
 from workbench.host.java import SHORT_LIVED, more_options, require_java
 from workbench.services import control as services
 from workbench.services.kafka_broker import properties_text
@@ -51,7 +54,8 @@ def consume(
     """
     java = require_java()
     home.prepare()
-    jars = [home.project / "jars" / module / "target" / "jars" for module in _MODULES]
+    fetched = fetch_jars(lambda line: click.echo(line, err=True))
+    jars = [fetched / module / "target" / "jars" for module in _MODULES]
     if not all(any(folder.glob("*.jar")) for folder in jars):
         raise PlatformError("the console consumer's jars are missing", "make jars")
     os.environ.update(services.environment(home))

@@ -20,6 +20,7 @@ from tornado.netutil import bind_sockets
 from topiclake.errors import PlatformError
 from workbench.host import ports, processes
 from workbench.host.home import Home
+from workbench.host.jars import fetch_jars
 from workbench.host.java import require_java
 from workbench.lab.kernelspec import write_kernelspec
 from workbench.services import control as services
@@ -42,6 +43,7 @@ def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: 
     """
     require_java()
     home.prepare()
+    fetch_jars(click.echo)
     _tell(home)
     with _own_folder(home) as folder:
         write_kernelspec(folder, home, parameters)

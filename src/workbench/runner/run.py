@@ -11,6 +11,7 @@ from rich.console import Console
 
 from topiclake.errors import IngestError
 from workbench.host.home import Home
+from workbench.host.jars import fetch_jars
 from workbench.host.java import require_java
 from workbench.host.parameters import HandedOn
 from workbench.services import control as services
@@ -33,6 +34,7 @@ def run_with_services(
     """
     require_java()
     home.prepare()
+    fetch_jars((console or Console()).print)
     handed = HandedOn.take()
     environment = services.environment(home)
     from workbench.runner.runner import run_notebook

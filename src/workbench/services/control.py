@@ -13,6 +13,7 @@ from topiclake.errors import PlatformError
 from workbench.host import ports as free_ports
 from workbench.host import processes
 from workbench.host.home import Home, State
+from workbench.host.jars import fetch_jars
 from workbench.host.java import require_java
 from workbench.host.program_cache import OnProgress
 from workbench.services.azurite import Azurite
@@ -59,6 +60,7 @@ def up(
             in time.
         StorageError: The state folder cannot be written, or another command holds it.
     """
+    fetch_jars(on_progress)
     wanted = sorted({*home.load().extras, *extras})
     more = extras_of(home, wanted)
     for service in more:

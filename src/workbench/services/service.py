@@ -39,7 +39,7 @@ class Service(ABC):
         return self.home.data / self.name
 
     def program(self, on_progress: OnProgress) -> Path | None:
-        """Return its program, fetched where it is missing; None for one that `make setup` has fetched."""
+        """Return its program, fetched where it is missing; None for one of the jars."""
         return None
 
     @abstractmethod
