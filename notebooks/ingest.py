@@ -10,7 +10,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `pipeline` | `conf/pipelines/<pipeline>.yaml` | |
 # MAGIC | `topic` | Kafka topic; the schema is that of subject `<topic>-value` | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest`, a time or `{"<topic>": {"0": 23, "1": -2}}`; counts on the first run only | from conf |
@@ -22,7 +22,7 @@
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
+dbutils.widgets.combobox("env", "from conf", ["from conf", "local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("pipeline", "gps")
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("starting_offsets", "")

@@ -10,14 +10,14 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `pipeline` | the pipeline of the ingest, as in conf | |
 # MAGIC | `topic`, `starting_offsets`, `table_path`, `checkpoint_path`, `storage` | those of the ingest | from conf |
 
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
+dbutils.widgets.combobox("env", "from conf", ["from conf", "local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("pipeline", "gps")
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("starting_offsets", "")

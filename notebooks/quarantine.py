@@ -12,7 +12,7 @@
 # MAGIC |---|---|
 # MAGIC | `action` | `list` and `show` change nothing; `replay` puts what decodes now into the table |
 # MAGIC | `reason` | only records with this reason are shown and replayed, such as `unknown_schema_id`; empty: all |
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `pipeline` | the pipeline of the ingest, as in conf |
 # MAGIC | `topic`, `storage`, `table_path` | those of the ingest; empty: from conf |
 
@@ -21,7 +21,7 @@
 # DBTITLE 1,Parameters
 dbutils.widgets.dropdown("action", "list", ["list", "show", "replay"])
 dbutils.widgets.text("reason", "")
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
+dbutils.widgets.combobox("env", "from conf", ["from conf", "local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
 dbutils.widgets.text("pipeline", "gps")
 dbutils.widgets.text("topic", "")
 dbutils.widgets.text("storage", "")

@@ -43,8 +43,9 @@ def load_settings(
 
     Args:
         name: The name of a file in `pipelines/`, or a key of `pipelines` in one of the other files.
-        parameters: Values of widgets or a job; `env` names the file of the environment, `storage` the mount's
-            source, every other one is a key of the pipeline. "" and "from conf" leave the files' value.
+        parameters: Values of widgets or a job; `env` names the file of the environment (else `env` in the
+            pipeline's file does, else it is `local`), `storage` the mount's source, every other one is a key
+            of the pipeline. "" and "from conf" leave the files' value.
         secrets: What resolves secrets, usually `dbutils.secrets.get`.
         conf: The folder of the files; by default the nearest `conf` at or above the working directory.
 
@@ -65,14 +66,16 @@ def load_settings(
                 parameter=key,
                 reason="code",
             )
-    env = given.pop("env", "local")
     folder = conf or find_conf()
     own = _pipeline_files(folder)
+    of_pipeline = _read_yaml(own[name]) if name in own else {}
+    usual_env = of_pipeline.pop("env", "local")
+    env = given.pop("env", usual_env)
     base, of_env = folder / "base.yaml", folder / f"{env}.yaml"
     merged = _read_yaml(base)
     files = [base, *([own[name]] if name in own else []), of_env]
     if name in own:
-        merged = _merge(merged, {"pipelines": {name: _read_yaml(own[name])}})
+        merged = _merge(merged, {"pipelines": {name: of_pipeline}})
     merged = _merge(merged, _read_yaml(of_env))
     pipelines = merged.pop("pipelines", None) or {}
     if name not in pipelines:
@@ -107,7 +110,7 @@ def first_pipeline(conf: Path) -> str:
     Raises:
         ConfigError: `conf`/base.yaml is missing or is wrong, or there is no pipeline.
     """
-    names = [*(_read_yaml(conf / "base.yaml").get("pipelines") or {}), *_pipeline_files(conf)]
+    names = pipeline_names(conf)
     if not names:
         raise ConfigError(
             f"no pipeline is in {conf}",
@@ -115,7 +118,16 @@ def first_pipeline(conf: Path) -> str:
             path=str(conf),
             reason="no_pipeline",
         )
-    return str(names[0])
+    return names[0]
+
+
+def pipeline_names(conf: Path) -> list[str]:
+    """Return the names of the pipelines that conf/base.yaml and conf/pipelines/ have.
+
+    Raises:
+        ConfigError: `conf`/base.yaml is missing or is wrong.
+    """
+    return [*map(str, _read_yaml(conf / "base.yaml").get("pipelines") or {}), *_pipeline_files(conf)]
 
 
 def _pipeline_files(conf: Path) -> dict[str, Path]:
