@@ -1,3 +1,4 @@
+from .config.effective import settings_table
 from .config.load import load_settings
 from .config.settings import Settings
 from .formats.deserializers import deserializer
@@ -13,6 +14,7 @@ from .kafka.client import client_settings
 from .kafka.writer import drop_duplicates, write_topic
 from .monitoring.listener import monitor_queries, stop_monitoring
 from .monitoring.notebook import show_progress
+from .monitoring.picture import draw_table
 from .schema_registry.registry import SchemaRegistry
 from .sinks.archive import start_archive
 from .sinks.avro_records import propose_schemas
@@ -49,6 +51,7 @@ __all__ = [
     "decode_values",
     "delta_batches",
     "deserializer",
+    "draw_table",
     "drop_duplicates",
     "ensure_topic",
     "keep_running",
@@ -73,6 +76,7 @@ __all__ = [
     "replay_quarantine",
     "resolve",
     "set_state",
+    "settings_table",
     "show_progress",
     "start_archive",
     "start_avro_writer",

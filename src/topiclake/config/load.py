@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
@@ -72,11 +73,11 @@ def load_settings(
     usual_env = of_pipeline.pop("env", "local")
     env = given.pop("env", usual_env)
     base, of_env = folder / "base.yaml", folder / f"{env}.yaml"
-    merged = _read_yaml(base)
-    files = [base, *([own[name]] if name in own else []), of_env]
+    layers = {base: _read_yaml(base)}
     if name in own:
-        merged = _merge(merged, {"pipelines": {name: of_pipeline}})
-    merged = _merge(merged, _read_yaml(of_env))
+        layers[own[name]] = {"pipelines": {name: of_pipeline}}
+    layers[of_env] = _read_yaml(of_env)
+    files, merged = list(layers), reduce(_merge, layers.values())
     pipelines = merged.pop("pipelines", None) or {}
     if name not in pipelines:
         known = sorted({*pipelines, *own})
@@ -88,10 +89,36 @@ def load_settings(
             allowed=tuple(known),
         )
     named = set(given)
+    origins = _origins(name, folder, layers, named)
     if "storage" in given:
         merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
     merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: _upper(given)})[name]}
+    merged["origins"] = origins
     return _validate(_expand(merged, files), files, named, secrets)
+
+
+def _origins(
+    name: str, folder: Path, layers: Mapping[Path, Mapping[str, Any]], parameters: Iterable[str]
+) -> dict[str, str]:
+    """Return by key, such as `kafka.bootstrap_servers`, the file or the word `parameter` that sets it."""
+    origins: dict[str, str] = {}
+    for file, content in layers.items():
+        sections = {key: value for key, value in content.items() if key != "pipelines"}
+        pipeline = (content.get("pipelines") or {}).get(name) or {}
+        for path, _ in leaves(sections | {"pipeline": pipeline}):
+            origins[path] = str(file.relative_to(folder.parent))
+    for key in parameters:
+        origins["storage.source" if key == "storage" else f"pipeline.{key}"] = "parameter"
+    return origins
+
+
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the values of nested mappings, each with its keys joined by dots."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}.{key}".lstrip("."))
+    elif path:
+        yield path, value
 
 
 def _upper(given: Mapping[str, str]) -> dict[str, Any]:
@@ -250,4 +277,4 @@ def _allowed(path: list[str]) -> list[str]:
         kind = model.model_fields[part].annotation
         # Of `X | None`, X.
         model = next(iter(get_args(kind)), kind)
-    return sorted(set(model.model_fields) - {"env", "name", "run_id", "loaded_at"})
+    return sorted(set(model.model_fields) - {"env", "name", "run_id", "loaded_at", "origins"})
