@@ -1,4 +1,5 @@
 from .config.load import load_settings
+from .config.notebook import notebook_settings
 from .config.settings import Settings
 from .formats.deserializers import deserializer
 from .ingest.audit.audit import audit_ingest
@@ -59,6 +60,7 @@ __all__ = [
     "monitor_queries",
     "mount",
     "not_ahead",
+    "notebook_settings",
     "notice_batches",
     "paused_topics",
     "plan_ingest",
