@@ -81,8 +81,9 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     asked = [
         ("gps_publish.py", {"topic": "stand-in"}),
         ("plan.py", {name: ingest[name] for name in ("topic", "table_path", "checkpoint_path")}),
-        ("gps_ingest.py", ingest),
-        ("ingest.py", ingest),
+        # A job gives its parameters to all of its tasks, also to those that declare no devices.
+        ("gps_ingest.py", ingest | {"devices": "3"}),
+        ("ingest.py", ingest | {"max_offsets_per_trigger": "1000"}),
         ("gps_query.py", table | {"version": "1"}),
         ("quarantine.py", table | {"topic": "stand-in", "action": "replay"}),
         ("taxi_publish.py", {"topic": "stand-in-taxi", "trips": "500"}),
