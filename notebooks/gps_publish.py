@@ -18,21 +18,12 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("devices", "3")
-dbutils.widgets.dropdown("times", "now", ["now", "recorded"])
-dbutils.widgets.text("records_per_second", "0")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration
+# DBTITLE 1,Settings
 import topiclake as tl
 from topiclake_examples import gps
 
-parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
-settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", pipeline="gps", devices="3", times=["now", "recorded"],
+                                records_per_second="0")
 
 # COMMAND ----------
 

@@ -13,30 +13,14 @@
 # MAGIC | `sql` | a query of the view | all columns |
 # MAGIC | `limit` | the number of rows that are shown | |
 # MAGIC | `topic`, `storage`, `table_path` | those of the ingest | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "from conf", ["from conf", "local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("pipeline", "gps")
-dbutils.widgets.text("sql", "")
-dbutils.widgets.text("limit", "20")
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and the view
+# DBTITLE 1,Settings, storage and the view
 import topiclake as tl
 
-parameters = {
-    "env": dbutils.widgets.get("env"),
-    "topic": dbutils.widgets.get("topic"),
-    "storage": dbutils.widgets.get("storage"),
-    "table_path": dbutils.widgets.get("table_path"),
-}
-settings = tl.load_settings(dbutils.widgets.get("pipeline"), parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", "storage", "table_path", pipeline=["gps"], sql="", limit="20")
 tl.mount(dbutils, settings.storage, spark)
 table = tl.create_view(spark, settings)
 
@@ -50,8 +34,8 @@ display(rows)
 # COMMAND ----------
 
 import json
-from pyspark.sql import functions as F
 
-as_json = F.to_json(F.collect_list(F.struct("*")), {"ignoreNullFields": "false"})
-shown = json.loads(rows.agg(as_json.alias("rows")).first()["rows"])
+rows.createOrReplaceTempView("shown")
+as_json = "SELECT to_json(collect_list(struct(*)), map('ignoreNullFields', 'false')) AS rows FROM shown"
+shown = json.loads(spark.sql(as_json).first()["rows"])
 dbutils.notebook.exit(json.dumps({"table": tl.table_path(settings), "records": table.count(), "rows": shown}))

@@ -20,32 +20,19 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.dropdown("avro_form", "confluent", ["confluent", "plain"])
-dbutils.widgets.dropdown("columns", "17", ["17", "18"])
-dbutils.widgets.text("source", "../data/yellow_tripdata_2019-01_sample.csv")
-dbutils.widgets.text("trips", "")
-dbutils.widgets.text("seed", "1")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
-from topiclake_examples import taxi
 
-parameters = {
-    "env": dbutils.widgets.get("env"),
-    "topic": dbutils.widgets.get("topic"),
-    "avro_form": dbutils.widgets.get("avro_form"),
-}
-settings = tl.load_settings("taxi", parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", pipeline="taxi", avro_form=["confluent", "plain"],
+                                columns=["17", "18"], source="../data/yellow_tripdata_2019-01_sample.csv",
+                                trips="", seed="1")
 tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 
 # DBTITLE 1,Send the trips
+from topiclake_examples import taxi
+
 published = taxi.publish_trips(
     spark,
     settings,

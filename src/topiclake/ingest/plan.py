@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -285,7 +284,7 @@ def _registered(
 ) -> tuple[StructType, TableSnapshot, tuple[PlannedSchema, ...], Mapping[str, int]]:
     schemas, layout = target.batch_schemas(), target.schemas.layout
     codecs, snapshot = schemas.planned(spark)
-    counts: Mapping[str, int] = MappingProxyType({})
+    counts: Mapping[str, int] = {}
     if sample is not None:
         tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
         if any(tally.late.values()):
@@ -293,7 +292,7 @@ def _registered(
             schemas.look_up(tally.late)
             codecs, snapshot = schemas.planned(spark)
             tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
-        counts = tally.reasons
+        counts = dict(tally.reasons)
     target.schemas.require_usable(codecs)
     wanted = registered_rows.columns(spark, codecs, layout, kafka_source.RECORD_SCHEMA)
     return wanted, snapshot, tuple(_versions(target, codecs)), counts

@@ -19,6 +19,7 @@ from topiclake.config.kafka import KafkaSettings
 from topiclake.errors import SubjectNotFoundError
 from topiclake.kafka.client import TIMEOUT_SECONDS, client_settings, unreachable
 from topiclake.kafka.offsets import topic_offsets
+from topiclake.reasons import TOMBSTONE, UNKNOWN_SCHEMA_ID
 from topiclake.schema_registry.registry import SchemaRegistry
 
 SAMPLE_RECORDS = 500
@@ -28,7 +29,7 @@ _FRAME_BYTES = 5
 FORMATS = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
 PLAIN_AVRO = "avro without schema id"
 #: What a sample counts that is no format.
-NO_FORMATS = ("tombstone", "unknown_schema_id", "binary")
+NO_FORMATS = (TOMBSTONE, UNKNOWN_SCHEMA_ID, "binary")
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,7 @@ class TopicSample:
     Attributes:
         partitions: The topic's number of partitions.
         records: The number of offsets that Kafka holds.
-        formats: By format the number of sampled values; `tombstone`, `unknown_schema_id` and `binary` are no
-            formats.
+        formats: By format, or by one of `NO_FORMATS`, the number of sampled values.
         keys: The same of keys; `none` for records without a key.
         schema_ids: The schema ids that values name.
         documents: The JSON objects among the values.
@@ -127,12 +127,12 @@ def _framed(
         return "", None
     schema_id = int.from_bytes(frame[1:], "big", signed=True)
     schema = registry.by_id(schema_id)
-    return ("unknown_schema_id", None) if schema is None else (FORMATS[schema.schema_type], schema_id)
+    return (UNKNOWN_SCHEMA_ID, None) if schema is None else (FORMATS[schema.schema_type], schema_id)
 
 
 def _unframed(content: bytes | None, plain: object) -> str:
     if content is None:
-        return "tombstone"
+        return TOMBSTONE
     if plain is not None and _is_avro(content, plain):
         return PLAIN_AVRO
     try:
