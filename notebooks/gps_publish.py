@@ -10,7 +10,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `devices` | how many trackers; three tracks are recorded, further trackers walk them again |
 # MAGIC | `times` | `now`: the tracks end now; `recorded`: the times of the file, of which one receiver's are of 1901 |

@@ -7,7 +7,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `storage`, `table_path` | as in `gps_ingest`; empty: from conf |
 # MAGIC | `version` | which version to compare with |
 

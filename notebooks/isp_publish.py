@@ -9,7 +9,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `hits` | how many |
 # MAGIC | `seed` | the same seed makes the same hits |

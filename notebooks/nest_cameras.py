@@ -14,7 +14,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with JSON values | from conf |
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the streams go on | from conf |

@@ -11,7 +11,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf. Locations go to `<topic>-device-locations` |
 # MAGIC | `logs` | how many |
 # MAGIC | `homes` | whose they are |

@@ -13,7 +13,7 @@
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
 # MAGIC | `pipeline` | `taxi`: into Parquet files; `taxi_delta`: into a Delta table | |
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic; the schemas are those of subject `<topic>-value` | from conf |
 # MAGIC | `avro_form` | `confluent`: values name their schema; `plain`: they don't, as in the article | from conf |
 # MAGIC | `plain_versions` | for `plain`: versions that values may have, such as `1` or `1,2` | all |

@@ -10,7 +10,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `avro_form` | `confluent`: the schema's id in front of each value; `plain`: Avro alone, as in the article |
 # MAGIC | `columns` | `17`: the article's schema; `18`: with `congestion_surcharge`, the next version |

@@ -12,7 +12,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with the changes | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}` | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `1 second`, and the streams go on | from conf |

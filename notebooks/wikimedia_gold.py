@@ -9,7 +9,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with the changes | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
 # MAGIC | `storage` | where tables live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |

@@ -12,7 +12,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `source` | `recorded`, or `live` from [EventStreams](https://stream.wikimedia.org) |
 # MAGIC | `events` | how many; of the recorded ones 0 is all 100, and those beyond are made |
