@@ -1,5 +1,6 @@
 from .config.effective import settings_table
 from .config.load import load_settings
+from .config.notebook import notebook_settings
 from .config.settings import Settings
 from .formats.deserializers import deserializer
 from .ingest.audit.audit import audit_ingest
@@ -62,6 +63,7 @@ __all__ = [
     "monitor_queries",
     "mount",
     "not_ahead",
+    "notebook_settings",
     "notice_batches",
     "paused_topics",
     "plan_ingest",

@@ -29,8 +29,10 @@ SECRET_KEYS = {"username", "password", "client_secret"}.union(
 LOGIN_URL = ("database", "url")
 #: Keys whose value names code that is loaded: who may set a job's parameters need not be who may run code.
 CODE_KEYS = ("deserializer", "deserializer_config")
+#: What a dropdown holds when the configuration files decide.
+FROM_CONF = "from conf"
 #: What a widget holds when the configuration files decide.
-UNSET = ("", "from conf")
+UNSET = ("", FROM_CONF)
 
 
 def load_settings(
@@ -173,17 +175,20 @@ def find_conf(start: Path | None = None) -> Path:
     )
 
 
+def environments(folder: Path) -> list[str]:
+    """Return the names of the environments that have a file in `folder`."""
+    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in ("base", "secrets"))
+
+
 def _read_yaml(file: Path) -> dict[str, Any]:
     if not file.is_file():
-        environments = sorted(
-            path.stem for path in file.parent.glob("*.yaml") if path.stem not in ("base", "secrets")
-        )
+        known = environments(file.parent)
         raise ConfigError(
-            f"{file} does not exist; environments here: {', '.join(environments) or 'none'}",
+            f"{file} does not exist; environments here: {', '.join(known) or 'none'}",
             "env=local",
             file=str(file),
             reason="missing",
-            allowed=tuple(environments),
+            allowed=tuple(known),
         )
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
