@@ -18,27 +18,15 @@
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
 # MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
 # MAGIC | `table_path`, `checkpoint_path` | where the table and the state of the stream are | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it, such as `tombstones=skip` | from conf |
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "from conf", ["from conf", "local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("pipeline", "gps")
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("starting_offsets", "")
-dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
-dbutils.widgets.text("trigger", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 
-parameters = dbutils.widgets.getAll()
-settings = tl.load_settings(parameters.pop("pipeline"), parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", "starting_offsets", "mode", "trigger", "storage",
+                                "table_path", "checkpoint_path", pipeline=["gps"])
 tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------

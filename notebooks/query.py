@@ -13,36 +13,20 @@
 # MAGIC | `sql` | a query of the view | all columns |
 # MAGIC | `limit` | the number of rows that are shown | |
 # MAGIC | `topic`, `storage`, `table_path` | those of the ingest | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "from conf", ["from conf", "local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("pipeline", "gps")
-dbutils.widgets.text("sql", "")
-dbutils.widgets.text("limit", "20")
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and the view
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 
-parameters = {
-    "env": dbutils.widgets.get("env"),
-    "topic": dbutils.widgets.get("topic"),
-    "storage": dbutils.widgets.get("storage"),
-    "table_path": dbutils.widgets.get("table_path"),
-}
-settings = tl.load_settings(dbutils.widgets.get("pipeline"), parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", "storage", "table_path", pipeline=["gps"], sql="", limit="20")
 tl.mount(dbutils, settings.storage, spark)
-table = tl.create_view(spark, settings)
 
 # COMMAND ----------
 
 # DBTITLE 1,Result of the query
+table = tl.create_view(spark, settings)
 sql = dbutils.widgets.get("sql") or f"SELECT * FROM {settings.pipeline.view}"
 rows = spark.sql(sql).limit(int(dbutils.widgets.get("limit")))
 display(rows)

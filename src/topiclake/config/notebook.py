@@ -24,7 +24,7 @@ def notebook_settings(
     /,
     *keys: str,
     pipeline: str | Sequence[str] = ("",),
-    env: str = "local",
+    env: str = FROM_CONF,
     conf: Path | None = None,
     **defaults: str | Sequence[str],
 ) -> Settings:
@@ -57,7 +57,7 @@ def notebook_settings(
     widgets, folder = dbutils.widgets, conf or find_conf()
     for key in keys:
         _require_known(key)
-    widgets.combobox("env", env, sorted({env, *environments(folder)}))
+    widgets.combobox("env", env, [*dict.fromkeys((env, FROM_CONF, *environments(folder)))])
     declared = {"env"}
     if not isinstance(pipeline, str):
         widgets.combobox("pipeline", pipeline[0], list(pipeline))

@@ -59,7 +59,7 @@ def test_a_key_has_a_widget_whose_value_is_a_setting(make, conf, ignored):
     settings = notebook_settings(dbutils, "topic", "mode", "storage", pipeline="gps", conf=conf)
     assert (settings.name, settings.env, settings.storage.source) == ("gps", "local", "file:///base")
     assert (settings.pipeline.topic, settings.pipeline.mode) == ("other", "FAILFAST")
-    widgets = {"env": "local", "topic": "other", "mode": "FAILFAST", "storage": ""}
+    widgets = {"env": "from conf", "topic": "other", "mode": "FAILFAST", "storage": ""}
     assert dbutils.widgets.getAll() == widgets
     assert ignored() == []
 
@@ -75,7 +75,7 @@ def test_a_widget_has_the_choices_of_its_key(of_workbench, conf):
     notebook_settings(dbutils, *keys, pipeline="gps", conf=conf, live=["no", "yes"], version="0")
     widgets = {name: (each.kind, each.choices) for name, each in dbutils.widgets._widgets.items()}
     assert widgets == {
-        "env": ("combobox", ("azure", "local")),
+        "env": ("combobox", ("from conf", "azure", "local")),
         "mode": ("dropdown", ("from conf", "PERMISSIVE", "FAILFAST")),
         "resume": ("dropdown", ("from conf", "checkpoint", "table", "restart")),
         "starting_offsets": ("text", ()),
@@ -117,7 +117,7 @@ def test_where_the_pipeline_is_a_parameter_each_of_its_keys_is(make, conf, ignor
 def test_the_first_of_several_pipelines_is_the_default(make, conf):
     dbutils = make({})
     assert notebook_settings(dbutils, pipeline=["weather", "gps"], conf=conf).name == "weather"
-    assert dbutils.widgets.getAll() == {"env": "local", "pipeline": "weather"}
+    assert dbutils.widgets.getAll() == {"env": "from conf", "pipeline": "weather"}
 
 
 def test_without_a_pipeline_those_of_conf_are_named(make, conf):
