@@ -57,7 +57,7 @@ def notebook_settings(
     widgets, folder = dbutils.widgets, conf or find_conf()
     for key in keys:
         _require_known(key)
-    widgets.combobox("env", env, sorted({env, *environments(folder)}))
+    widgets.combobox("env", env, [*dict.fromkeys((env, FROM_CONF, *environments(folder)))])
     declared = {"env"}
     if not isinstance(pipeline, str):
         widgets.combobox("pipeline", pipeline[0], list(pipeline))

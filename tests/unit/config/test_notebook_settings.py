@@ -75,7 +75,7 @@ def test_a_widget_has_the_choices_of_its_key(of_workbench, conf):
     notebook_settings(dbutils, *keys, pipeline="gps", conf=conf, live=["no", "yes"], version="0")
     widgets = {name: (each.kind, each.choices) for name, each in dbutils.widgets._widgets.items()}
     assert widgets == {
-        "env": ("combobox", ("azure", "from conf", "local")),
+        "env": ("combobox", ("from conf", "azure", "local")),
         "mode": ("dropdown", ("from conf", "PERMISSIVE", "FAILFAST")),
         "resume": ("dropdown", ("from conf", "checkpoint", "table", "restart")),
         "starting_offsets": ("text", ()),
