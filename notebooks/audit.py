@@ -11,34 +11,19 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `pipeline` | the pipeline of the ingest, as in conf | |
 # MAGIC | `topic`, `table_path`, `checkpoint_path`, `storage` | those of the ingest | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
+# MAGIC | `on_wrong` | `fail`: a record that is missing or double fails the job; `report`: the notebook only reports it | |
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.dropdown("on_wrong", "fail", ["fail", "report"])
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("pipeline", "gps")
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 
-parameters = {
-    "env": dbutils.widgets.get("env"),
-    "topic": dbutils.widgets.get("topic"),
-    "storage": dbutils.widgets.get("storage"),
-    "table_path": dbutils.widgets.get("table_path"),
-    "checkpoint_path": dbutils.widgets.get("checkpoint_path"),
-}
-settings = tl.load_settings(dbutils.widgets.get("pipeline"), parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", "storage", "table_path", "checkpoint_path",
+                                pipeline=["gps"], on_wrong=["fail", "report"])
 tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------

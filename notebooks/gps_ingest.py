@@ -10,7 +10,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic; the schema is that of subject `<topic>-value` | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}`; counts on the first run only | from conf |
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
@@ -21,24 +21,12 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("starting_offsets", "")
-dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
-dbutils.widgets.text("trigger", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,1. Configuration
+# DBTITLE 1,1. Settings
 import topiclake as tl
-from topiclake_examples.gps import track_map
 
-settings = tl.load_settings("gps", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
-print(settings.model_dump_json(indent=2))
+settings = tl.notebook_settings(dbutils, "topic", "starting_offsets", "mode", "trigger", "storage",
+                                "table_path", "checkpoint_path", pipeline="gps")
+display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 
@@ -68,13 +56,15 @@ display(spark.sql("SELECT * FROM gps LIMIT 100"))
 # COMMAND ----------
 
 # DBTITLE 1,The tracks
+from topiclake_examples.gps import track_map
+
 displayHTML(track_map(gps))
 
 # COMMAND ----------
 
 # DBTITLE 1,What this run did
 summary = tl.summarize(spark, settings, query)
-print(summary.to_json(indent=2))
+display(summary.counts(spark))
 
 # COMMAND ----------
 

@@ -10,7 +10,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `devices` | how many trackers; three tracks are recorded, further trackers walk them again |
 # MAGIC | `times` | `now`: the tracks end now; `recorded`: the times of the file, of which one receiver's are of 1901 |
@@ -18,21 +18,12 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("devices", "3")
-dbutils.widgets.dropdown("times", "now", ["now", "recorded"])
-dbutils.widgets.text("records_per_second", "0")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration
+# DBTITLE 1,Settings
 import topiclake as tl
 from topiclake_examples import gps
 
-parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
-settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", pipeline="gps", devices="3", times=["now", "recorded"],
+                                records_per_second="0")
 
 # COMMAND ----------
 

@@ -7,36 +7,23 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `storage`, `table_path` | as in `gps_ingest`; empty: from conf |
 # MAGIC | `version` | which version to compare with |
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("version", "0")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and the view
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 from topiclake_examples.gps import counts_per_device, last_positions
 
-parameters = {
-    "env": dbutils.widgets.get("env"),
-    "storage": dbutils.widgets.get("storage"),
-    "table_path": dbutils.widgets.get("table_path"),
-}
-settings = tl.load_settings("gps", parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "storage", "table_path", pipeline="gps", version="0")
 tl.mount(dbutils, settings.storage, spark)
-gps = tl.create_view(spark, settings)
 
 # COMMAND ----------
 
 # DBTITLE 1,Records per device
+gps = tl.create_view(spark, settings)
 display(counts_per_device(gps))
 
 # COMMAND ----------

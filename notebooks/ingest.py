@@ -10,7 +10,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `pipeline` | `conf/pipelines/<pipeline>.yaml` | |
 # MAGIC | `topic` | Kafka topic; the schema is that of subject `<topic>-value` | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest`, a time or `{"<topic>": {"0": 23, "1": -2}}`; counts on the first run only | from conf |
@@ -18,28 +18,17 @@
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
 # MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
 # MAGIC | `table_path`, `checkpoint_path` | where the table and the state of the stream are | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it, such as `tombstones=skip` | from conf |
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("pipeline", "gps")
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("starting_offsets", "")
-dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
-dbutils.widgets.text("trigger", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 
-parameters = dbutils.widgets.getAll()
-settings = tl.load_settings(parameters.pop("pipeline"), parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", "starting_offsets", "mode", "trigger", "storage",
+                                "table_path", "checkpoint_path", pipeline=["gps"])
 tl.mount(dbutils, settings.storage, spark)
+display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 
@@ -50,13 +39,19 @@ tl.await_caught_up(query, settings.pipeline.trigger)
 # COMMAND ----------
 
 # DBTITLE 1,The table as a view
-display(tl.create_view(spark, settings).limit(100))
+table = tl.create_view(spark, settings)
+display(table.limit(100))
+
+# COMMAND ----------
+
+# DBTITLE 1,Picture of the table
+displayHTML(tl.draw_table(table))
 
 # COMMAND ----------
 
 # DBTITLE 1,Rows and rejected records of this run
 summary = tl.summarize(spark, settings, query)
-print(summary.to_json(indent=2))
+display(summary.counts(spark))
 
 # COMMAND ----------
 

@@ -16,7 +16,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with JSON values | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}` | from conf |
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
@@ -30,29 +30,19 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("starting_offsets", "")
-dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
-dbutils.widgets.text("trigger", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-dbutils.widgets.dropdown("live", "no", ["no", "yes"])
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 from topiclake_examples import isp
 
-parameters = dbutils.widgets.getAll()
-live = parameters.pop("live")
-settings = tl.load_settings("isp", parameters, secrets=dbutils.secrets.get)
-trigger = settings.pipeline.trigger
+settings = tl.notebook_settings(dbutils, "topic", "starting_offsets", "mode", "trigger", "storage",
+                                "table_path", "checkpoint_path", pipeline="isp", live=["no", "yes"])
 tl.mount(dbutils, settings.storage, spark)
+
+# COMMAND ----------
+
+# DBTITLE 1,State, trigger and schema
 tl.set_state(spark, settings)
+trigger = settings.pipeline.trigger
 print(settings.pipeline.value_schema)
 
 # COMMAND ----------
@@ -71,7 +61,7 @@ display(tl.quarantine_reasons(spark, settings))
 # COMMAND ----------
 
 # DBTITLE 1,Hits by zip code while they arrive, for whoever looks at it
-if live == "yes":
+if dbutils.widgets.get("live") == "yes":
     display(isp.hits_per_zip(hits))
 
 # COMMAND ----------

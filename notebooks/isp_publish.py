@@ -9,7 +9,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `hits` | how many |
 # MAGIC | `seed` | the same seed makes the same hits |
@@ -19,23 +19,12 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("hits", "10000")
-dbutils.widgets.text("seed", "1")
-dbutils.widgets.text("start", "2026-01-02T03:00:00Z")
-dbutils.widgets.text("minutes", "60")
-dbutils.widgets.text("damaged", "0")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration
+# DBTITLE 1,Settings
 import topiclake as tl
 from topiclake_examples import isp
 
-parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
-settings = tl.load_settings("isp", parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", pipeline="isp", hits="10000", seed="1",
+                                start="2026-01-02T03:00:00Z", minutes="60", damaged="0")
 
 # COMMAND ----------
 

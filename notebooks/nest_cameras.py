@@ -14,7 +14,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with JSON values | from conf |
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the streams go on | from conf |
@@ -28,39 +28,34 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.dropdown("mode", "from conf", ["from conf", "PERMISSIVE", "FAILFAST"])
-dbutils.widgets.text("trigger", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-dbutils.widgets.text("more_than", "1000")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 from topiclake_examples import nest
 
-parameters = dbutils.widgets.getAll()
-more_than = parameters.pop("more_than")
-settings = tl.load_settings("nest", parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", "mode", "trigger", "storage", "table_path",
+                                "checkpoint_path", pipeline="nest", more_than="1000")
+tl.mount(dbutils, settings.storage, spark)
+
+# COMMAND ----------
+
+# DBTITLE 1,State, topic and paths
+tl.set_state(spark, settings)
 topic, trigger = settings.pipeline.topic, settings.pipeline.trigger
 table_path, checkpoint_path = settings.pipeline.table_path, settings.pipeline.checkpoint_path
-tl.mount(dbutils, settings.storage, spark)
-tl.set_state(spark, settings)
 
 # COMMAND ----------
 
 # DBTITLE 1,The static table: where the cameras are, read by a function of our own
 of_locations = {
+    "env": settings.env,
+    "storage": dbutils.widgets.get("storage"),
+    "mode": dbutils.widgets.get("mode"),
+    "trigger": trigger,
     "topic": f"{topic}-device-locations",
     "table_path": f"{table_path}_locations",
     "checkpoint_path": f"{checkpoint_path}_locations",
 }
-location_settings = tl.load_settings("nest_locations", parameters | of_locations, secrets=dbutils.secrets.get)
+location_settings = tl.load_settings("nest_locations", of_locations, secrets=dbutils.secrets.get)
 tl.await_caught_up(tl.start_ingest(spark, location_settings), trigger)
 device_locations = nest.device_locations(spark, location_settings)
 display(
@@ -119,7 +114,9 @@ tl.await_caught_up(to_stats, trigger)
 # COMMAND ----------
 
 # DBTITLE 1,Report: the newest count of each zip code and hour
-report = nest.sightings_report(tl.read_compacted(spark, settings, topic=stats_topic), more_than=more_than)
+report = nest.sightings_report(
+    tl.read_compacted(spark, settings, topic=stats_topic), more_than=dbutils.widgets.get("more_than")
+)
 display(report)
 
 # COMMAND ----------

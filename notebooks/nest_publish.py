@@ -11,7 +11,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf. Locations go to `<topic>-device-locations` |
 # MAGIC | `logs` | how many |
 # MAGIC | `homes` | whose they are |
@@ -23,30 +23,19 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("logs", "10000")
-dbutils.widgets.text("homes", "50")
-dbutils.widgets.text("seed", "1")
-dbutils.widgets.text("start", "2026-01-02T03:00:00Z")
-dbutils.widgets.text("minutes", "90")
-dbutils.widgets.text("offline", "3")
-dbutils.widgets.text("damaged", "0")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration
+# DBTITLE 1,Settings
 import topiclake as tl
 from topiclake_examples import nest
 
-env = dbutils.widgets.get("env")
-settings = tl.load_settings(
-    "nest", {"env": env, "topic": dbutils.widgets.get("topic")}, secrets=dbutils.secrets.get
-)
+settings = tl.notebook_settings(dbutils, "topic", pipeline="nest", logs="10000", homes="50", seed="1",
+                                start="2026-01-02T03:00:00Z", minutes="90", offline="3", damaged="0")
+
+# COMMAND ----------
+
+# DBTITLE 1,Settings of the topic of locations
 locations = tl.load_settings(
     "nest_locations",
-    {"env": env, "topic": f"{settings.pipeline.topic}-device-locations"},
+    {"env": settings.env, "topic": f"{settings.pipeline.topic}-device-locations"},
     secrets=dbutils.secrets.get,
 )
 

@@ -12,40 +12,24 @@
 # MAGIC |---|---|
 # MAGIC | `action` | `list` and `show` change nothing; `replay` puts what decodes now into the table |
 # MAGIC | `reason` | only records with this reason are shown and replayed, such as `unknown_schema_id`; empty: all |
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `pipeline` | the pipeline of the ingest, as in conf |
 # MAGIC | `topic`, `storage`, `table_path` | those of the ingest; empty: from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it |
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.dropdown("action", "list", ["list", "show", "replay"])
-dbutils.widgets.text("reason", "")
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("pipeline", "gps")
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 
-parameters = {
-    "env": dbutils.widgets.get("env"),
-    "topic": dbutils.widgets.get("topic"),
-    "storage": dbutils.widgets.get("storage"),
-    "table_path": dbutils.widgets.get("table_path"),
-}
-settings = tl.load_settings(dbutils.widgets.get("pipeline"), parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", "storage", "table_path", pipeline=["gps"],
+                                action=["list", "show", "replay"], reason="")
 tl.mount(dbutils, settings.storage, spark)
-reason = dbutils.widgets.get("reason")
 
 # COMMAND ----------
 
 # DBTITLE 1,Replay, where that is the action
-replayed = None
+reason, replayed = dbutils.widgets.get("reason"), None
 if dbutils.widgets.get("action") == "replay":
     replayed = tl.replay_quarantine(spark, settings, [reason] if reason else [])
     print(replayed.to_json(indent=2))

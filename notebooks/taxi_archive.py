@@ -12,8 +12,8 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `format` | `parquet` (pipeline `taxi` of conf) or `delta` (pipeline `taxi_delta`) | |
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `pipeline` | `taxi`: into Parquet files; `taxi_delta`: into a Delta table | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic; the schemas are those of subject `<topic>-value` | from conf |
 # MAGIC | `avro_form` | `confluent`: values name their schema; `plain`: they don't, as in the article | from conf |
 # MAGIC | `plain_versions` | for `plain`: versions that values may have, such as `1` or `1,2` | all |
@@ -23,33 +23,17 @@
 # MAGIC | `storage` | what is mounted: see `gps_ingest` | from conf |
 # MAGIC | `table_path` | where files or table live: below the mount, or a URI such as `s3a://<bucket>/<folder>` | from conf |
 # MAGIC | `checkpoint_path` | where the stream keeps its place; one for each `table_path` | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.dropdown("format", "parquet", ["parquet", "delta"])
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.dropdown("avro_form", "from conf", ["from conf", "confluent", "plain"])
-dbutils.widgets.text("plain_versions", "")
-dbutils.widgets.text("starting_offsets", "")
-dbutils.widgets.text("trigger", "")
-dbutils.widgets.text("keep_running_seconds", "0")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,1. Configuration
+# DBTITLE 1,1. Settings
 import topiclake as tl
 
-parameters = dbutils.widgets.getAll()
-seconds = parameters.pop("keep_running_seconds")
-is_parquet = parameters.pop("format") == "parquet"
-pipeline = "taxi" if is_parquet else "taxi_delta"
-settings = tl.load_settings(pipeline, parameters, secrets=dbutils.secrets.get)
-print(settings.model_dump_json(indent=2))
+settings = tl.notebook_settings(dbutils, "topic", "avro_form", "plain_versions", "starting_offsets",
+                                "trigger", "storage", "table_path", "checkpoint_path",
+                                pipeline=["taxi", "taxi_delta"], keep_running_seconds="0")
+display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 
@@ -67,6 +51,8 @@ display(dbutils.fs.mounts())
 # COMMAND ----------
 
 # DBTITLE 1,4. The stream: Kafka → decode → archive
+seconds = dbutils.widgets.get("keep_running_seconds")
+is_parquet = settings.name == "taxi"
 if is_parquet:
     archive = tl.start_archive(spark, settings)
     archive.await_caught_up()

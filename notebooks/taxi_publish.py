@@ -10,7 +10,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `avro_form` | `confluent`: the schema's id in front of each value; `plain`: Avro alone, as in the article |
 # MAGIC | `columns` | `17`: the article's schema; `18`: with `congestion_surcharge`, the next version |
@@ -20,32 +20,19 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.dropdown("avro_form", "confluent", ["confluent", "plain"])
-dbutils.widgets.dropdown("columns", "17", ["17", "18"])
-dbutils.widgets.text("source", "../data/yellow_tripdata_2019-01_sample.csv")
-dbutils.widgets.text("trips", "")
-dbutils.widgets.text("seed", "1")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
-from topiclake_examples import taxi
 
-parameters = {
-    "env": dbutils.widgets.get("env"),
-    "topic": dbutils.widgets.get("topic"),
-    "avro_form": dbutils.widgets.get("avro_form"),
-}
-settings = tl.load_settings("taxi", parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", pipeline="taxi", avro_form=["confluent", "plain"],
+                                columns=["17", "18"], source="../data/yellow_tripdata_2019-01_sample.csv",
+                                trips="", seed="1")
 tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 
 # DBTITLE 1,Send the trips
+from topiclake_examples import taxi
+
 published = taxi.publish_trips(
     spark,
     settings,

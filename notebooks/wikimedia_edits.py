@@ -12,7 +12,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with the changes | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}` | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `1 second`, and the streams go on | from conf |
@@ -23,28 +23,19 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("starting_offsets", "")
-dbutils.widgets.text("trigger", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-dbutils.widgets.dropdown("live", "no", ["no", "yes"])
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 from topiclake_examples import wikimedia
 
-parameters = dbutils.widgets.getAll()
-live = parameters.pop("live")
-settings = tl.load_settings("wikimedia", parameters, secrets=dbutils.secrets.get)
-trigger = settings.pipeline.trigger
+settings = tl.notebook_settings(dbutils, "topic", "starting_offsets", "trigger", "storage", "table_path",
+                                "checkpoint_path", pipeline="wikimedia", live=["no", "yes"])
 tl.mount(dbutils, settings.storage, spark)
+
+# COMMAND ----------
+
+# DBTITLE 1,State and trigger
 tl.set_state(spark, settings)
+trigger = settings.pipeline.trigger
 
 # COMMAND ----------
 
@@ -75,7 +66,7 @@ display(tl.quarantine_reasons(spark, settings))
 
 # DBTITLE 1,Edits of bots and of people in windows, while they arrive, for whoever looks at it
 per_window = wikimedia.edits_per_window(wikimedia.wikimedia_edits(changes))
-if live == "yes":
+if dbutils.widgets.get("live") == "yes":
     display(per_window)
 
 # COMMAND ----------
@@ -114,7 +105,7 @@ to_kafka.await_caught_up(trigger)
 
 # DBTITLE 1,What is there now
 back = tl.load_settings(
-    "wikimedia", {"env": parameters["env"], "topic": processed}, secrets=dbutils.secrets.get
+    "wikimedia", {"env": settings.env, "topic": processed}, secrets=dbutils.secrets.get
 )
 written = tl.decode_values(tl.drop_duplicates(tl.read_batch(spark, back)), back)
 display(written.orderBy("window.start", "requested_by"))

@@ -12,7 +12,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `source` | `recorded`, or `live` from [EventStreams](https://stream.wikimedia.org) |
 # MAGIC | `events` | how many; of the recorded ones 0 is all 100, and those beyond are made |
@@ -24,25 +24,13 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.dropdown("source", "recorded", ["recorded", "live"])
-dbutils.widgets.text("events", "0")
-dbutils.widgets.text("speed", "0")
-dbutils.widgets.dropdown("times", "recorded", ["recorded", "now"])
-dbutils.widgets.text("seed", "1")
-dbutils.widgets.text("user_agent", "")
-dbutils.widgets.text("after", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration
+# DBTITLE 1,Settings
 import topiclake as tl
 from topiclake_examples import wikimedia
 
-parameters = {"env": dbutils.widgets.get("env"), "topic": dbutils.widgets.get("topic")}
-settings = tl.load_settings("wikimedia", parameters, secrets=dbutils.secrets.get)
+settings = tl.notebook_settings(dbutils, "topic", pipeline="wikimedia", source=["recorded", "live"],
+                                events="0", speed="0", times=["recorded", "now"], seed="1", user_agent="",
+                                after="")
 
 # COMMAND ----------
 

@@ -9,7 +9,7 @@
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
-# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | |
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with the changes | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
 # MAGIC | `storage` | where tables live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
@@ -18,22 +18,12 @@
 
 # COMMAND ----------
 
-# DBTITLE 1,Parameters
-dbutils.widgets.combobox("env", "local", ["local", "local-azure", "local-s3", "azure", "s3", "kubernetes"])
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("trigger", "")
-dbutils.widgets.text("storage", "")
-dbutils.widgets.text("table_path", "")
-dbutils.widgets.text("checkpoint_path", "")
-
-# COMMAND ----------
-
-# DBTITLE 1,Configuration and storage
+# DBTITLE 1,Settings and storage
 import topiclake as tl
 from topiclake_examples import wikimedia
 
-settings = tl.load_settings("wikimedia", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
-trigger = settings.pipeline.trigger
+settings = tl.notebook_settings(dbutils, "topic", "trigger", "storage", "table_path", "checkpoint_path",
+                                pipeline="wikimedia")
 tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
@@ -52,7 +42,7 @@ query = tl.start_restarted(
         name="silver",
     )
 )
-query.await_caught_up(trigger)
+query.await_caught_up(settings.pipeline.trigger)
 
 # COMMAND ----------
 

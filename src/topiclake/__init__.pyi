@@ -1,4 +1,6 @@
+from .config.effective import settings_table
 from .config.load import load_settings
+from .config.notebook import notebook_settings
 from .config.settings import Settings
 from .formats.deserializers import deserializer
 from .ingest.audit.audit import audit_ingest
@@ -13,6 +15,7 @@ from .kafka.client import client_settings
 from .kafka.writer import drop_duplicates, write_topic
 from .monitoring.listener import monitor_queries, stop_monitoring
 from .monitoring.notebook import show_progress
+from .monitoring.picture import draw_table
 from .schema_registry.registry import SchemaRegistry
 from .sinks.archive import start_archive
 from .sinks.avro_records import propose_schemas
@@ -49,6 +52,7 @@ __all__ = [
     "decode_values",
     "delta_batches",
     "deserializer",
+    "draw_table",
     "drop_duplicates",
     "ensure_topic",
     "keep_running",
@@ -59,6 +63,7 @@ __all__ = [
     "monitor_queries",
     "mount",
     "not_ahead",
+    "notebook_settings",
     "notice_batches",
     "paused_topics",
     "plan_ingest",
@@ -73,6 +78,7 @@ __all__ = [
     "replay_quarantine",
     "resolve",
     "set_state",
+    "settings_table",
     "show_progress",
     "start_archive",
     "start_avro_writer",

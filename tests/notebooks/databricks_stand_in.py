@@ -37,7 +37,7 @@ class Exit(BaseException):
 
 
 class Widgets:
-    """A job's parameters win over the defaults, and those of another name are refused by `get`."""
+    """A job's parameters win over the defaults, and are there without a widget, too."""
 
     def __init__(self, parameters: dict[str, str]) -> None:
         self._parameters = parameters
@@ -59,10 +59,10 @@ class Widgets:
     combobox = dropdown
 
     def get(self, name: str) -> str:
-        return self._values[name]
+        return self.getAll()[name]
 
     def getAll(self) -> dict[str, str]:  # noqa: N802
-        return dict(self._values)
+        return self._parameters | self._values
 
 
 class FileSystem:

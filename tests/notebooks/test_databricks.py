@@ -48,7 +48,7 @@ def test_the_stand_in_has_only_documented_names(stub) -> None:
         assert callable(part)
 
 
-@pytest.mark.slow("eighteen notebooks")
+@pytest.mark.slow("nineteen notebooks")
 def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_path) -> None:
     _, addresses = embedded
     ingest = {
@@ -81,8 +81,10 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     asked = [
         ("gps_publish.py", {"topic": "stand-in"}),
         ("plan.py", {name: ingest[name] for name in ("topic", "table_path", "checkpoint_path")}),
-        ("gps_ingest.py", ingest),
-        ("ingest.py", ingest),
+        # A job gives its parameters to all of its tasks, also to those that declare no devices.
+        ("gps_ingest.py", ingest | {"devices": "3"}),
+        ("ingest.py", ingest | {"max_offsets_per_trigger": "1000"}),
+        ("query.py", table | {"sql": "SELECT count(*) AS records FROM gps"}),
         ("gps_query.py", table | {"version": "1"}),
         ("quarantine.py", table | {"topic": "stand-in", "action": "replay"}),
         ("taxi_publish.py", {"topic": "stand-in-taxi", "trips": "500"}),
@@ -105,9 +107,11 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     results = json.loads(succeeded(done).splitlines()[-1])
     exits = {name: json.loads(result["exit"]) for name, result in results.items()}
     assert exits["gps_publish.py"]["records"] == exits["gps_ingest.py"]["rows_written"] == 993
-    assert (exits["plan.py"]["records"], exits["plan.py"]["tables"][0]["sample"]) == (993, {"ok": 993})
+    # Two partitions have records, 697 and 296. A sample has at most 500 of each.
+    assert (exits["plan.py"]["records"], exits["plan.py"]["tables"][0]["sample"]) == (993, {"ok": 796})
     # A second run, by the notebook of all pipelines, has nothing to do.
     assert (exits["ingest.py"]["rows_written"], exits["ingest.py"]["audit"]["ok"]) == (0, True)
+    assert (exits["query.py"]["records"], exits["query.py"]["rows"]) == (993, [{"records": 993}])
     assert exits["gps_query.py"] == 993
     assert exits["audit.py"]["ok"]
     audited = exits["audit.py"]["partitions"]
@@ -125,12 +129,13 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     assert {name: result["displayed"] for name, result in results.items()} == {
         "gps_publish.py": 0,
         "plan.py": 0,
-        "gps_ingest.py": 3,
-        "ingest.py": 1,
+        "gps_ingest.py": 5,
+        "ingest.py": 4,
+        "query.py": 1,
         "gps_query.py": 4,
         "quarantine.py": 2,
         "taxi_publish.py": 0,
-        "taxi_archive.py": 3,
+        "taxi_archive.py": 4,
         "isp_publish.py": 0,
         "isp_hits.py": 5,
         "nest_publish.py": 0,

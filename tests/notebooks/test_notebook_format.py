@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,14 +14,17 @@ import pytest
 from rich.console import Console
 
 from tests.support.waiting import children, left_behind
+from topiclake.config.notebook import KEYS
 from topiclake.errors import ConfigError
 from workbench.host.home import Home
 from workbench.notebook.conversion import to_source
-from workbench.notebook.source import FIRST_LINE, NotebookSourceError
+from workbench.notebook.parameters import widget_names
+from workbench.notebook.source import FIRST_LINE, NotebookSourceError, read_notebook
 from workbench.runner.execution import CellFailedError
 from workbench.runner.runner import run_notebook
 
 REPOSITORY = Path(__file__).parents[2]
+NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.py"))
 CELL = "\n\n# COMMAND ----------\n\n"
 
 
@@ -55,6 +59,23 @@ def run(home, write, terminal):
         return run_notebook(path, parameters or {}, home, environment or {}, console)
 
     return ran
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_first_code_cell_of_a_notebook_has_at_most_five_lines(path):
+    cell = next(cell for cell in read_notebook(path).runnable if cell.language == "python")
+    lines = [line for line in cell.source.splitlines() if line.strip()]
+    assert len(lines) <= 5
+    assert any("tl.notebook_settings(dbutils, " in line for line in lines)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_header_of_a_notebook_lists_its_parameters(path):
+    header = path.read_text("utf-8").partition("# COMMAND")[0]
+    rows = re.findall(r"^# MAGIC \| (`.*?) \|", header, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    parameters = widget_names(read_notebook(path))
+    assert listed == (parameters - (KEYS - listed) if "pipeline" in listed else parameters)
 
 
 def test_magics_show_what_they_do_without_the_secret(run, write, home, terminal, tmp_path):

@@ -242,7 +242,7 @@ def test_a_parameter_that_no_widget_took_is_named_behind_the_last_cell(run, term
         "dbutils.widgets.text(name, 'gps')\nprint(dbutils.widgets.getAll())",
         parameters=given,
     )
-    assert "{'topic': 'x'}" in terminal.getvalue()
+    assert "{'topic': 'x', 'topics': 'y'}" in terminal.getvalue()
     assert "no widget took the parameter topics\n" in terminal.getvalue()
 
 

@@ -39,7 +39,9 @@ BELOW = {"topiclake": below(FLOORS), "workbench": below(WORKBENCH_FLOORS)}
 #: What the audit, which proves the ingest, may use of it: what is stored, not what decides.
 OPEN_TO_AUDIT = {"topiclake.ingest.paused_topics", "topiclake.ingest.quarantine.replay_claims"}
 #: What the workbench may use of the library.
-OPEN_TO_WORKBENCH = {"config", "errors", "kafka", "monitoring", "reasons", "session", "storage"}
+OPEN_TO_WORKBENCH = {
+    *("config", "errors", "kafka", "monitoring", "reasons", "schema_registry", "session", "storage"),
+}
 
 #: None of these exists on Spark Connect, so none on Databricks serverless.
 CLASSIC_ONLY = {"_jvm", "_jdf", "_jsparkSession", "_sc", "sparkContext", "SparkContext", "rdd", "RDD"}

@@ -15,6 +15,8 @@ from jsonschema import Draft202012Validator
 from topiclake.config.load import load_settings
 from topiclake.session import JAR_MODULES, spark_conf
 from workbench.dbutils import DBUtils
+from workbench.notebook.parameters import widget_names
+from workbench.notebook.source import read_notebook
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -181,9 +183,7 @@ def test_the_configuration_gets_its_variables_secrets_and_authority(
     spec = APPLICATIONS[name]["spec"]
     notebook, *parameters = spec["arguments"]
     assert parameters == ["-p", "env=kubernetes"]
-    assert 'dbutils.widgets.combobox("env", ' in (ROOT / notebook.removeprefix("/topiclake/")).read_text(
-        "utf-8"
-    )
+    assert "env" in (widget_names(read_notebook(ROOT / notebook.removeprefix("/topiclake/"))) or ())
     for one in spec["driver"]["env"]:
         monkeypatch.setenv(one["name"], one.get("value", f"secret {one['name']}"))
     read = DBUtils(tmp_path, tmp_path).secrets.get

@@ -1,4 +1,5 @@
 """What conf/ may say: one module a section, and the loader.
 
-Doors: `settings` (all sections of one pipeline), `load` (from files and parameters), `secret` (never shown).
+Doors: `settings` (all sections of one pipeline), `load` (from files and parameters), `notebook` (from
+widgets), `secret` (never shown).
 """

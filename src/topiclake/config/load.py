@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,8 +29,10 @@ SECRET_KEYS = {"username", "password", "client_secret"}.union(
 LOGIN_URL = ("database", "url")
 #: Keys whose value names code that is loaded: who may set a job's parameters need not be who may run code.
 CODE_KEYS = ("deserializer", "deserializer_config")
+#: What a dropdown holds when the configuration files decide.
+FROM_CONF = "from conf"
 #: What a widget holds when the configuration files decide.
-UNSET = ("", "from conf")
+UNSET = ("", FROM_CONF)
 
 
 def load_settings(
@@ -43,8 +46,9 @@ def load_settings(
 
     Args:
         name: The name of a file in `pipelines/`, or a key of `pipelines` in one of the other files.
-        parameters: Values of widgets or a job; `env` names the file of the environment, `storage` the mount's
-            source, every other one is a key of the pipeline. "" and "from conf" leave the files' value.
+        parameters: Values of widgets or a job; `env` names the file of the environment (else `env` in the
+            pipeline's file does, else it is `local`), `storage` the mount's source, every other one is a key
+            of the pipeline. "" and "from conf" leave the files' value.
         secrets: What resolves secrets, usually `dbutils.secrets.get`.
         conf: The folder of the files; by default the nearest `conf` at or above the working directory.
 
@@ -65,15 +69,17 @@ def load_settings(
                 parameter=key,
                 reason="code",
             )
-    env = given.pop("env", "local")
     folder = conf or find_conf()
     own = _pipeline_files(folder)
+    of_pipeline = _read_yaml(own[name]) if name in own else {}
+    usual_env = of_pipeline.pop("env", "local")
+    env = given.pop("env", usual_env)
     base, of_env = folder / "base.yaml", folder / f"{env}.yaml"
-    merged = _read_yaml(base)
-    files = [base, *([own[name]] if name in own else []), of_env]
+    layers = {base: _read_yaml(base)}
     if name in own:
-        merged = _merge(merged, {"pipelines": {name: _read_yaml(own[name])}})
-    merged = _merge(merged, _read_yaml(of_env))
+        layers[own[name]] = {"pipelines": {name: of_pipeline}}
+    layers[of_env] = _read_yaml(of_env)
+    files, merged = list(layers), reduce(_merge, layers.values())
     pipelines = merged.pop("pipelines", None) or {}
     if name not in pipelines:
         known = sorted({*pipelines, *own})
@@ -85,10 +91,36 @@ def load_settings(
             allowed=tuple(known),
         )
     named = set(given)
+    origins = _origins(name, folder, layers, named)
     if "storage" in given:
         merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
     merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: _upper(given)})[name]}
+    merged["origins"] = origins
     return _validate(_expand(merged, files), files, named, secrets)
+
+
+def _origins(
+    name: str, folder: Path, layers: Mapping[Path, Mapping[str, Any]], parameters: Iterable[str]
+) -> dict[str, str]:
+    """Return by key, such as `kafka.bootstrap_servers`, the file or the word `parameter` that sets it."""
+    origins: dict[str, str] = {}
+    for file, content in layers.items():
+        sections = {key: value for key, value in content.items() if key != "pipelines"}
+        pipeline = (content.get("pipelines") or {}).get(name) or {}
+        for path, _ in leaves(sections | {"pipeline": pipeline}):
+            origins[path] = str(file.relative_to(folder.parent))
+    for key in parameters:
+        origins["storage.source" if key == "storage" else f"pipeline.{key}"] = "parameter"
+    return origins
+
+
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the values of nested mappings, each with its keys joined by dots."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}.{key}".lstrip("."))
+    elif path:
+        yield path, value
 
 
 def _upper(given: Mapping[str, str]) -> dict[str, Any]:
@@ -107,7 +139,7 @@ def first_pipeline(conf: Path) -> str:
     Raises:
         ConfigError: `conf`/base.yaml is missing or is wrong, or there is no pipeline.
     """
-    names = [*(_read_yaml(conf / "base.yaml").get("pipelines") or {}), *_pipeline_files(conf)]
+    names = pipeline_names(conf)
     if not names:
         raise ConfigError(
             f"no pipeline is in {conf}",
@@ -115,7 +147,16 @@ def first_pipeline(conf: Path) -> str:
             path=str(conf),
             reason="no_pipeline",
         )
-    return str(names[0])
+    return names[0]
+
+
+def pipeline_names(conf: Path) -> list[str]:
+    """Return the names of the pipelines that conf/base.yaml and conf/pipelines/ have.
+
+    Raises:
+        ConfigError: `conf`/base.yaml is missing or is wrong.
+    """
+    return [*map(str, _read_yaml(conf / "base.yaml").get("pipelines") or {}), *_pipeline_files(conf)]
 
 
 def _pipeline_files(conf: Path) -> dict[str, Path]:
@@ -134,17 +175,20 @@ def find_conf(start: Path | None = None) -> Path:
     )
 
 
+def environments(folder: Path) -> list[str]:
+    """Return the names of the environments that have a file in `folder`."""
+    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in ("base", "secrets"))
+
+
 def _read_yaml(file: Path) -> dict[str, Any]:
     if not file.is_file():
-        environments = sorted(
-            path.stem for path in file.parent.glob("*.yaml") if path.stem not in ("base", "secrets")
-        )
+        known = environments(file.parent)
         raise ConfigError(
-            f"{file} does not exist; environments here: {', '.join(environments) or 'none'}",
+            f"{file} does not exist; environments here: {', '.join(known) or 'none'}",
             "env=local",
             file=str(file),
             reason="missing",
-            allowed=tuple(environments),
+            allowed=tuple(known),
         )
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
@@ -238,4 +282,4 @@ def _allowed(path: list[str]) -> list[str]:
         kind = model.model_fields[part].annotation
         # Of `X | None`, X.
         model = next(iter(get_args(kind)), kind)
-    return sorted(set(model.model_fields) - {"env", "name", "run_id", "loaded_at"})
+    return sorted(set(model.model_fields) - {"env", "name", "run_id", "loaded_at", "origins"})

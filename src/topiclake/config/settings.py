@@ -59,6 +59,8 @@ class Settings(Section):
     run_id: str = Field(default_factory=lambda: uuid4().hex)
     #: When the configuration was read, in UTC.
     loaded_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
+    #: By key, such as `kafka.bootstrap_servers`, the file or the word `parameter`; other keys have defaults.
+    origins: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
 
     def only_topic(self) -> Settings:
         """Return the configuration of its topic.

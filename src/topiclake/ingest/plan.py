@@ -6,15 +6,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from types import MappingProxyType
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST, LATEST
 from topiclake.delta import evolution, log_store
+from topiclake.delta import table as delta
 from topiclake.errors import SubjectNotFoundError
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
@@ -77,6 +78,7 @@ class PlannedTable:
         changes: How the columns of an existing table would change, in words.
         schemas: The versions of the topic's subjects; none for values of a declared format.
         sample: By reason the number of sampled records: `ok`, or why a record would go to quarantine.
+        rows_per_second: The rate of the fastest micro-batch of the last run; None if no run has two commits.
     """
 
     topic: str
@@ -87,6 +89,7 @@ class PlannedTable:
     changes: tuple[str, ...]
     schemas: tuple[PlannedSchema, ...]
     sample: Mapping[str, int]
+    rows_per_second: float | None = None
 
 
 @dataclass(frozen=True)
@@ -119,10 +122,21 @@ class IngestPlan:
         """Whether a start would read a record, make a table or change one."""
         return self.records > 0 or any(table.changes or not table.exists for table in self.tables)
 
+    @property
+    def seconds(self) -> float | None:
+        """About how long the ingest would take; None if a table has no rate yet."""
+        seconds = 0.0
+        for table in self.tables:
+            records = sum(planned.records for planned in self.ranges if planned.topic == table.topic)
+            if records and table.rows_per_second is None:
+                return None
+            seconds += records / (table.rows_per_second or 1)
+        return seconds
+
     def to_json(self, indent: int | None = None) -> str:
-        """Return the plan as the exit value of a notebook, with `records` and `has_changes`."""
-        facts = asdict(self) | {"records": self.records, "has_changes": self.has_changes}
-        return json.dumps(facts, indent=indent)
+        """Return the plan as the exit value of a notebook, with `records`, `seconds` and `has_changes`."""
+        derived = {"records": self.records, "seconds": self.seconds, "has_changes": self.has_changes}
+        return json.dumps(asdict(self) | derived, indent=indent)
 
 
 def plan_ingest(spark: SparkSession, settings: Settings) -> IngestPlan:
@@ -248,7 +262,21 @@ def _table(
         tuple(evolution.changes(snapshot.columns, columns)) if exists else (),
         schemas,
         counts,
+        _rows_per_second(spark, target.table) if exists else None,
     )
+
+
+def _rows_per_second(spark: SparkSession, path: str) -> float | None:
+    """Return the rate of the fastest commit after another one of its run; None if there is none."""
+    commits = delta.history(spark, path).withColumn("run", F.get_json_object("batch", "$.run"))
+    by_run = Window.partitionBy("run").orderBy("version")
+    seconds = F.col("timestamp").cast("double") - F.lag("timestamp").over(by_run).cast("double")
+    rates = commits.where("run IS NOT NULL").select(
+        "version", "run", F.try_divide("rows", seconds).alias("rate")
+    )
+    newest = rates.groupBy("run").agg(F.max("rate").alias("rate"), F.max("version").alias("version"))
+    known = newest.where("rate > 0").orderBy(F.desc("version")).limit(1).collect()
+    return known[0]["rate"] if known else None
 
 
 def _registered(
@@ -256,7 +284,7 @@ def _registered(
 ) -> tuple[StructType, TableSnapshot, tuple[PlannedSchema, ...], Mapping[str, int]]:
     schemas, layout = target.batch_schemas(), target.schemas.layout
     codecs, snapshot = schemas.planned(spark)
-    counts: Mapping[str, int] = MappingProxyType({})
+    counts: Mapping[str, int] = {}
     if sample is not None:
         tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
         if any(tally.late.values()):
@@ -264,7 +292,7 @@ def _registered(
             schemas.look_up(tally.late)
             codecs, snapshot = schemas.planned(spark)
             tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
-        counts = tally.reasons
+        counts = dict(tally.reasons)
     target.schemas.require_usable(codecs)
     wanted = registered_rows.columns(spark, codecs, layout, kafka_source.RECORD_SCHEMA)
     return wanted, snapshot, tuple(_versions(target, codecs)), counts

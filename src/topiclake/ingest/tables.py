@@ -52,6 +52,20 @@ class RunSummary:
         """Return it as the exit value of a notebook."""
         return json.dumps(asdict(self), indent=indent)
 
+    def counts(self, spark: SparkSession) -> DataFrame:
+        """Return the result as a table: `result STRING, records BIGINT, path STRING`."""
+        rejected = self.quarantine.path
+        rows = [
+            ("written by this run", self.rows_written, self.table.path),
+            *(
+                (f"quarantined by this run: {r}", n, self.quarantine.path)
+                for r, n in self.quarantined.items()
+            ),
+            (f"in the table, version {self.table.version}", self.table.rows, self.table.path),
+            ("in the quarantine", self.quarantine.rows, rejected),
+        ]
+        return spark.createDataFrame(rows, "result STRING, records BIGINT, path STRING")
+
 
 def table_path(settings: Settings) -> str:
     """Return the address of the pipeline's table, as Spark reads it.
@@ -100,7 +114,7 @@ def create_view(
     else:
         raise StorageError(
             f"there is no Delta table at {shown} ({table})",
-            "python -m workbench run notebooks/gps_ingest.py",
+            f"python -m workbench ingest {settings.name}",
             table=table,
             path=shown,
             reason="missing",

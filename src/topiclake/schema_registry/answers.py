@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -48,7 +49,9 @@ class SubjectVersion:
     references: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        return f"subject {self.subject}, version {self.version}, id {self.schema_id}\n{self.schema}"
+        is_json = self.schema_type != "PROTOBUF"
+        text = json.dumps(json.loads(self.schema), indent=2, ensure_ascii=False) if is_json else self.schema
+        return f"subject {self.subject}, version {self.version}, id {self.schema_id}\n{text}"
 
 
 class SchemaResponse(NamedTuple):

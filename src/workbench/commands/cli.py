@@ -12,10 +12,12 @@ from pathlib import Path
 
 import click
 
+from topiclake.config.load import pipeline_names
 from topiclake.errors import TopiclakeError
 from workbench.commands import logs as log_files
 from workbench.commands.activity import Activity
 from workbench.commands.job import job
+from workbench.commands.topic_options import Request, make_request, topic_options
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
 from workbench.host.jars import fetch_jars
@@ -134,20 +136,24 @@ def lab(given: tuple[str, ...], port: int | None, no_browser: bool) -> None:
 
 @cli.command()
 @click.argument("action", type=click.Choice(("list", "show", "replay")))
+@click.argument("pipeline", default="")
 @click.option("--reason", default="", help="Only records with this reason, such as unknown_schema_id.")
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print what the notebook told: {path, reasons, rows, replay}."
 )
-def quarantine(action: str, reason: str, given: tuple[str, ...], as_json: bool) -> None:
-    """Tell what is in quarantine (list), show it (show), or put into the table what decodes now (replay)."""
+def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], as_json: bool) -> None:
+    """List the reasons of records in quarantine, show the records, or replay those that decode now.
+
+    PIPELINE is gps by default.
+    """
     from rich.console import Console
 
     from workbench.commands.quarantine import KEYS, print_summary
     from workbench.runner.run import run_for_value
 
     home = Home.find()
-    parameters = parse_parameters(given) | {"action": action, "reason": reason}
+    parameters = _parameters(given, pipeline) | {"action": action, "reason": reason}
     report = run_for_value(home.project / "notebooks" / "quarantine.py", parameters, home, KEYS)
     if as_json:
         click.echo(json.dumps(report, indent=2))
@@ -156,6 +162,7 @@ def quarantine(action: str, reason: str, given: tuple[str, ...], as_json: bool) 
 
 
 @cli.command()
+@click.argument("pipeline", default="")
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
     "--notebook",
@@ -164,8 +171,13 @@ def quarantine(action: str, reason: str, given: tuple[str, ...], as_json: bool) 
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
-def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None, as_json: bool) -> None:
-    """Compare what Kafka holds with table and quarantine; exit 1 when a record is not in one place only."""
+def audit(
+    context: click.Context, pipeline: str, given: tuple[str, ...], notebook: Path | None, as_json: bool
+) -> None:
+    """Compare what Kafka holds with table and quarantine; exit 1 when a record is not in one place only.
+
+    PIPELINE is gps by default.
+    """
     from rich.console import Console
 
     from workbench.commands.audit import KEYS, print_report
@@ -175,7 +187,7 @@ def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None,
     source = notebook or home.project / "notebooks" / "audit.py"
     # Here the report comes first, and then the exit code; a job's run of the notebook fails by itself.
     of_ours = {} if notebook else {"on_wrong": "report"}
-    report = run_for_value(source, parse_parameters(given) | of_ours, home, KEYS)
+    report = run_for_value(source, _parameters(given, pipeline) | of_ours, home, KEYS)
     if as_json:
         click.echo(json.dumps(report, indent=2))
     else:
@@ -186,17 +198,57 @@ def audit(context: click.Context, given: tuple[str, ...], notebook: Path | None,
 
 @cli.command()
 @click.argument("pipeline")
+@topic_options
+def init(pipeline: str, **options: str) -> None:
+    """Write the configuration of a new PIPELINE, from its broker, its registry and a sample of its topic.
+
+    Without --bootstrap the topic is on the broker of --env, or on the embedded one.
+    """
+    _init(Home.find(), make_request(pipeline, options))
+    click.echo(f"next       topiclake plan {pipeline}")
+
+
+def _init(home: Home, request: Request) -> None:
+    from workbench.commands.init import create_pipeline
+
+    activity = Activity()
+    with activity.during(f"reading a sample of topic {request.topic}"):
+        created = create_pipeline(home, request)
+    sample = created.sample
+    activity.tell(f"topic      {request.topic}: {sample.records:,} records in {sample.partitions} partitions")
+    activity.tell(f"sample     {created.proposal.evidence}")
+    for key, (value, _) in created.proposal.keys.items():
+        activity.tell(f"{key:<10} {value}")
+    for file in created.files:
+        activity.tell(f"written    {file}")
+
+
+@cli.command()
+@click.argument("pipeline", default="")
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts and the audit as JSON.")
-def ingest(pipeline: str, given: tuple[str, ...], as_json: bool) -> None:
-    """Ingest the topic of PIPELINE, conf/pipelines/<PIPELINE>.yaml, into its table, and audit it."""
+@topic_options
+def ingest(pipeline: str, given: tuple[str, ...], as_json: bool, **options: str) -> None:
+    """Ingest the topic of PIPELINE, conf/pipelines/<PIPELINE>.yaml, into its table, and audit it.
+
+    With --topic and without such a file, `init` writes it first.
+    """
     from rich.console import Console
 
     from workbench.commands.ingest import KEYS, print_run
+    from workbench.commands.init import require_same
     from workbench.runner.run import run_for_value
 
     home = Home.find()
-    parameters = parse_parameters(given) | {"pipeline": pipeline}
+    pipeline = pipeline or options["topic"]
+    if not pipeline:
+        raise click.UsageError("name a PIPELINE of conf/pipelines, or a --topic")
+    if options["topic"]:
+        if pipeline in pipeline_names(home.project / "conf"):
+            require_same(home, pipeline, options["topic"], options["into"])
+        else:
+            _init(home, make_request(pipeline, options))
+    parameters = _parameters(given, pipeline)
     result = run_for_value(home.project / "notebooks" / "ingest.py", parameters, home, KEYS)
     if as_json:
         click.echo(json.dumps(result, indent=2))
@@ -217,7 +269,7 @@ def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json:
     from workbench.runner.run import run_for_value
 
     home = Home.find()
-    parameters = parse_parameters(given) | {"pipeline": pipeline}
+    parameters = _parameters(given, pipeline)
     result = run_for_value(home.project / "notebooks" / "plan.py", parameters, home, KEYS)
     if as_json:
         click.echo(json.dumps(result, indent=2))
@@ -225,6 +277,28 @@ def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json:
         print_plan(Console(), result)
     if result["has_changes"]:
         context.exit(CHANGES)
+
+
+@cli.command()
+@click.argument("pipeline")
+@click.option("--sql", default="", help="A query of the pipeline's view, in place of all columns.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=0), help="Number of rows.")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print {table, records, rows}.")
+def show(pipeline: str, sql: str, limit: int, given: tuple[str, ...], as_json: bool) -> None:
+    """Show rows of the table of PIPELINE."""
+    from rich.console import Console
+
+    from workbench.commands.show import KEYS, print_rows
+    from workbench.runner.run import run_for_value
+
+    home = Home.find()
+    parameters = _parameters(given, pipeline) | {"sql": sql, "limit": str(limit)}
+    result = run_for_value(home.project / "notebooks" / "query.py", parameters, home, KEYS)
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+    else:
+        print_rows(Console(), result)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
@@ -343,6 +417,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("✗ interrupted", err=True)
         return 130
     return code if isinstance(code, int) else 0
+
+
+def _parameters(given: Sequence[str], pipeline: str) -> dict[str, str]:
+    return parse_parameters(given) | ({"pipeline": pipeline} if pipeline else {})
 
 
 def _told(status: ServiceStatus) -> str:

@@ -22,6 +22,9 @@ def print_plan(console: Console, plan: Mapping[str, Any]) -> None:
         _print_table(console, table, plan["value_format"])
     started = "begins" if plan["is_first_start"] else "continues"
     console.print(f"checkpoint  {plan['checkpoint_path']} ({started})", markup=False, soft_wrap=True)
+    seconds = plan["seconds"]
+    duration = "unknown" if seconds is None else f"about {max(seconds, 1):,.0f} s, by the last run's rate"
+    console.print(f"duration    {duration}", markup=False, soft_wrap=True)
     if not plan["has_changes"]:
         console.print("✓ nothing to do", markup=False)
 

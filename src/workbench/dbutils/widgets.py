@@ -108,8 +108,8 @@ class Widgets(Documented):
         return self.get(name)
 
     def getAll(self) -> dict[str, str]:  # noqa: N802
-        """Return every parameter and its value."""
-        return {name: widget.value for name, widget in self._widgets.items()}
+        """Return every parameter and its value; as on Databricks, also those of the run without a widget."""
+        return self._parameters | {name: widget.value for name, widget in self._widgets.items()}
 
     def remove(self, name: str) -> None:
         """Remove a parameter.

@@ -113,6 +113,8 @@ class Execution:
         key, log = task.task_key, self._folder / f"{task.task_key}.log"
         try:
             parameters, variables = self._context.hand_over(task)
+            if ignored := sorted(self._context.ignored(task)):
+                _write(log, f"ignored parameters that the notebook does not declare: {', '.join(ignored)}")
             command = self._command(task, parameters)
             # Ctrl-C in between would leave a process that nobody stops.
             with signals_held():
@@ -120,9 +122,7 @@ class Execution:
                 self._running[key] = _Try(task, number, process)
                 self._history.begin_attempt(self._run.id, key, number, process.record)
         except (TopiclakeError, OSError) as error:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with log.open("a", encoding="utf-8") as output:
-                output.write(f"✗ {error}\n")
+            _write(log, f"✗ {error}")
             self._end_task(key, "FAILED")
             return
         self._history.set_task(self._run.id, key, "RUNNING")
@@ -161,6 +161,12 @@ class Execution:
     def _end_task(self, key: str, state: str) -> None:
         self._states[key] = state
         self._history.set_task(self._run.id, key, state)
+
+
+def _write(log: Path, line: str) -> None:
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as output:
+        output.write(f"{line}\n")
 
 
 def run_folder(folder: Path, run: int) -> Path:

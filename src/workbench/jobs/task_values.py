@@ -65,10 +65,13 @@ class RunContext:
         """
         own = task.notebook_task.base_parameters
         given = {name: resolve(text, self._value(task.task_key)) for name, text in own.items()}
+        ignored = self.ignored(task)
+        return given | {name: value for name, value in self._parameters.items() if name not in ignored}
+
+    def ignored(self, task: Task) -> set[str]:
+        """Return the job's parameters that a task's notebook does not declare."""
         widgets = widget_names(read_notebook(Path(task.notebook_task.notebook_path)))
-        return given | {
-            name: value for name, value in self._parameters.items() if widgets is None or name in widgets
-        }
+        return set() if widgets is None else self._parameters.keys() - widgets
 
     def hand_over(self, task: Task) -> tuple[dict[str, str], dict[str, str]]:
         """Return a task's parameters for a command line, and its environment variables.

@@ -7,17 +7,22 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from topiclake.config.notebook import KEYS
 from topiclake.errors import ConfigError
 from workbench.notebook.inclusion import inclusions
 from workbench.notebook.source import NotebookSource
 
 WIDGET_KINDS = frozenset({"text", "dropdown", "combobox", "multiselect"})
 LIBRARY = "topiclake"
+#: What defines widgets for a notebook, and its keywords that name none.
+SETTINGS = f"{LIBRARY}.notebook_settings"
+OPTIONS = frozenset({"pipeline", "env", "conf"})
 
 
 def widget_names(source: NotebookSource) -> set[str] | None:
     """Return the names of the widgets of a notebook and of those that it includes.
 
+    Where the pipeline is a parameter of `topiclake.notebook_settings`, all keys of a pipeline are among them.
     None when the text does not tell them all: a name is no literal, a cell is no Python, or `dbutils` is
     handed on.
     """
@@ -64,16 +69,19 @@ def _defined_widgets(nodes: Sequence[ast.AST]) -> Iterator[str | None]:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     looked_into = {node.value for node in nodes if isinstance(node, ast.Attribute)}
     asked = {call.func.value for call in calls if isinstance(call.func, ast.Attribute)}
-    library = set(_library_names(nodes))
+    library = dict(_library_names(nodes))
+    called = {call: _full_name(call.func, library) for call in calls}
     handed = {
         given
         for call in calls
-        if ast.unparse(call.func).partition(".")[0] in library
+        if called[call]
         for given in (*call.args, *(word.value for word in call.keywords))
     }
     allowed = looked_into | handed
     for node in nodes:
         match node:
+            case ast.Call() if called[node] == SETTINGS:
+                yield from _settings_parameters(node)
             case ast.Name(id="dbutils") if node not in allowed:
                 yield None
             case ast.Attribute(value=ast.Name(id="dbutils"), attr="widgets") if node not in asked:
@@ -83,14 +91,34 @@ def _defined_widgets(nodes: Sequence[ast.AST]) -> Iterator[str | None]:
                     yield _literal([*node.args[:1], *(w.value for w in node.keywords if w.arg == "name")])
 
 
-def _library_names(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    """Return what a notebook calls the library, which takes `dbutils` and defines no widgets."""
+def _settings_parameters(call: ast.Call) -> Iterator[str | None]:
+    """Return the parameters that a call of `topiclake.notebook_settings` declares."""
+    yield "env"
+    yield from (_literal([key]) for key in call.args[1:])
+    yield from (word.arg for word in call.keywords if word.arg not in OPTIONS)
+    match [word.value for word in call.keywords if word.arg == "pipeline"]:
+        case [ast.Constant()]:
+            pass
+        case [] | [ast.List() | ast.Tuple()]:
+            yield from ("pipeline", *KEYS)
+        case _:
+            yield None
+
+
+def _library_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
+    """Return what a notebook imports of the library, as pairs of the notebook's name and the full name."""
     for node in nodes:
         match node:
             case ast.Import(names=names):
-                yield from (alias.asname or alias.name for alias in names if alias.name == LIBRARY)
+                yield from ((alias.asname or alias.name, LIBRARY) for alias in names if alias.name == LIBRARY)
             case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == LIBRARY:
-                yield from (alias.asname or alias.name for alias in names)
+                yield from ((alias.asname or alias.name, f"{module}.{alias.name}") for alias in names)
+
+
+def _full_name(function: ast.expr, library: Mapping[str, str]) -> str:
+    """Return the full name of a function of the library; "" if the function is another one."""
+    name, dot, rest = ast.unparse(function).partition(".")
+    return f"{library[name]}{dot}{rest}" if name in library else ""
 
 
 def _parsed(source: str) -> ast.Module:

@@ -211,7 +211,7 @@ def test_the_article_end_to_end_killed_while_a_column_arrives(lake: Lake, sessio
     assert published == published | {"topic": "nyc-avro-topic", "partitions": 10, "records": 4000}
 
     going_on = {"trigger": "1 second", "keep_running_seconds": "600"}
-    running = [lake.start("taxi_archive", format=name, **going_on) for name in ("parquet", "delta")]
+    running = [lake.start("taxi_archive", pipeline=name, **going_on) for name in ("taxi", "taxi_delta")]
     await_batches(lake, 1, running)
     lake.put("more/a.csv", 4000, 5000)
     more = lake.put("more/b.csv", 5000, 6000).removesuffix("/b.csv")
@@ -222,7 +222,7 @@ def test_the_article_end_to_end_killed_while_a_column_arrives(lake: Lake, sessio
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
-    into_delta = lake.start("taxi_archive", format="delta")
+    into_delta = lake.start("taxi_archive", pipeline="taxi_delta")
     archived = lake.run("taxi_archive")
     assert (archived["rows"], archived["columns"]) == (6000, [*HEADER, "_kafka"])
     assert exit_value(into_delta)["table"]["rows"] == 6000

@@ -320,7 +320,7 @@ def test_the_taxi_notebooks_archive_each_trip_once_on_s3_though_an_executor_is_k
 
     # Beside the other archive, from which nothing is killed.
     delta = found.of_topic("taxi-killed", "-delta")
-    into_delta = delta.start_in(jvm, "taxi_archive", format="delta")
+    into_delta = delta.start_in(jvm, "taxi_archive", pipeline="taxi_delta")
     logged = {"eventLog_enabled": "true", "eventLog_compress": "false", "eventLog_dir": events.as_uri()}
     run = found.submit("taxi_archive", **logged)
     victim, _ = found.stop_one_in_mid_task(run)

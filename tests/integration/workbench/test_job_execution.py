@@ -14,7 +14,7 @@ import pytest
 from tests.support.waiting import wait_until
 from workbench.host.processes import is_running, record_of
 from workbench.jobs.bundle_model import Job, Task
-from workbench.jobs.execution import Execution
+from workbench.jobs.execution import Execution, run_folder
 from workbench.jobs.history import History
 from workbench.jobs.run_records import NewRun, Run
 from workbench.jobs.store import Store
@@ -117,6 +117,16 @@ def test_parameters_and_values_go_from_task_to_task(world: World) -> None:
         "q": f"{today} b {{{{ no.reference }}}}",
         "r": "j",
     }
+
+
+def test_a_parameter_that_a_notebook_does_not_declare_is_ignored_with_one_line(world: World) -> None:
+    parameters = [{"name": name, "default": "x"} for name in ("p", "more", "elsewhere")]
+    run = world.run(world.task("a"), parameters=parameters)
+    assert json.loads(world.notes.read_text().split(maxsplit=1)[1]) == {"p": "x"}
+    log = (run_folder(world.folder, run.id) / "a.log").read_text()
+    line = "ignored parameters that the notebook does not declare: elsewhere, more\n"
+    assert log.startswith(line)
+    assert log.count("elsewhere") == 1
 
 
 def test_what_a_run_is_given_wins(world: World) -> None:

@@ -51,6 +51,12 @@ def test_a_parameter_of_the_run_wins_over_the_default(make):
     assert widgets.getAll() == {"topic": "other", "mode": "a"}
 
 
+def test_a_parameter_of_the_run_without_a_widget_is_among_all_as_on_databricks(make):
+    widgets = make({"devices": "3"}).widgets
+    widgets.text("topic", "gps")
+    assert widgets.getAll() == {"topic": "gps", "devices": "3"}
+
+
 def test_an_undefined_widget_is_named_with_those_that_exist(make):
     widgets = make().widgets
     widgets.text("topic", "gps")

@@ -169,3 +169,41 @@ def test_a_computed_widget_name_makes_every_parameter_possible(parse):
     source = parse(WIDGETS + "dbutils.widgets.text(prefix + 'x', '')\n")
     assert widget_names(source) is None
     check_parameters(source, {"anything": "x"})
+
+
+CALL = """\
+# Databricks notebook source
+import topiclake as tl
+settings = tl.notebook_settings(dbutils, "topic", "mode", pipeline="gps", live=["no", "yes"])
+"""
+
+
+def test_the_parameters_of_notebook_settings_are_found_in_the_text(parse):
+    assert widget_names(parse(CALL)) == {"env", "topic", "mode", "live"}
+    imported = CALL.replace("import topiclake as tl", "from topiclake import notebook_settings as load")
+    imported = imported.replace("tl.notebook_settings", "load")
+    assert widget_names(parse(imported)) == {"env", "topic", "mode", "live"}
+    with pytest.raises(ConfigError, match="; try: -p topic=x") as raised:
+        check_parameters(parse(CALL), {"topci": "x"})
+    assert raised.value.fields["allowed"] == ("env", "live", "mode", "topic")
+
+
+@pytest.mark.parametrize("pipeline", ['pipeline=["gps"], ', ""])
+def test_where_the_pipeline_is_a_parameter_each_key_of_a_pipeline_is(parse, pipeline):
+    source = parse(CALL.replace('pipeline="gps", ', pipeline))
+    check_parameters(source, {"pipeline": "orders", "tombstones": "skip", "storage": "/x", "live": "yes"})
+    with pytest.raises(ConfigError, match="; try: -p tombstones=skip"):
+        check_parameters(source, {"tombstone": "skip"})
+
+
+@pytest.mark.parametrize(
+    ("literal", "computed"),
+    [
+        ('"topic"', "topic"),
+        ('"topic"', "*keys"),
+        ('pipeline="gps"', "pipeline=name"),
+        ('live=["no", "yes"]', "**own"),
+    ],
+)
+def test_a_computed_parameter_of_notebook_settings_makes_every_parameter_possible(parse, literal, computed):
+    assert widget_names(parse(CALL.replace(literal, computed))) is None

@@ -16,6 +16,7 @@ PLAN = {
     "checkpoint_path": "/lake/c",
     "is_first_start": True,
     "records": 1_200,
+    "seconds": 12.4,
     "has_changes": True,
     "ranges": [{"topic": "orders", "partition": 0, "first": 3, "after": 1_203, "records": 1_200}],
     "tables": [
@@ -58,11 +59,16 @@ def test_a_plan_shows_ranges_evidence_versions_table_and_changes():
     assert "change      new: note string" in text
     assert "quarantine  /lake/orders_quarantine" in text
     assert "checkpoint  /lake/c (begins)" in text
+    assert "duration    about 12 s, by the last run's rate" in text
     assert "nothing to do" not in text
 
 
 def test_a_plan_without_changes_says_so():
     assert "✓ nothing to do" in printed(NOTHING)
+
+
+def test_a_first_run_takes_a_time_that_nobody_knows():
+    assert "duration    unknown" in printed(PLAN | {"seconds": None})
 
 
 @pytest.mark.parametrize(("plan", "code"), [(PLAN, 2), (NOTHING, 0)])

@@ -52,7 +52,7 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
     if first is None:
         raise IngestError(
             f"there is no checkpoint at {path}",
-            "an ingest with this checkpoint_path, such as python -m workbench run notebooks/gps_ingest.py",
+            "an ingest with this checkpoint_path: python -m workbench ingest <pipeline>",
             checkpoint=path,
             reason="missing",
         )

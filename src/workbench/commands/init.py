@@ -1,0 +1,349 @@
+"""`topiclake init`: the configuration of a pipeline, from broker, registry and a sample of its topic."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from topiclake.config.load import load_settings, pipeline_names
+from topiclake.config.secret import SecretReader
+from topiclake.config.settings import Settings
+from topiclake.errors import ConfigError, StorageError, SubjectNotFoundError
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.storage.mount import require_writable, resolve
+from workbench.commands.topic_options import Request
+from workbench.commands.topic_sample import (
+    FORMATS,
+    NO_FORMATS,
+    PLAIN_AVRO,
+    TopicSample,
+    columns_of,
+    read_sample,
+)
+from workbench.dbutils.secrets import Secrets
+from workbench.host.files import replace_bytes, replace_private
+from workbench.host.home import Home
+from workbench.host.redaction import Redactor
+from workbench.services import control as services
+
+#: The environment of the embedded services.
+LOCAL = "local"
+#: The share of the sampled values that the proposed format must have.
+CLEAR_SHARE = 0.8
+_PIPELINE_NAME = re.compile(r"\w[\w.-]*")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the sample suggests: keys of the pipeline, each with the comment that explains it."""
+
+    keys: Mapping[str, tuple[Any, str]]
+    evidence: str
+
+
+@dataclass(frozen=True)
+class CreatedPipeline:
+    """A new pipeline: its files, and the sample that they follow."""
+
+    files: tuple[Path, ...]
+    sample: TopicSample
+    proposal: Proposal
+
+
+def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
+    """Write conf/pipelines/<name>.yaml and, for a new broker, conf/<env>.yaml.
+
+    Nothing is written before broker, registry, topic and folder have been tried.
+
+    Raises:
+        ConfigError: The name is taken or not allowed, a value is wrong, or the sample shows no clear format.
+        TopicNotFoundError, KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
+    """
+    conf = home.project / "conf"
+    _require_free(conf, request)
+    env = request.env or (request.name if request.bootstrap else LOCAL)
+    texts = _environment(conf, env, request)
+    root = _storage_root(request.into)
+    os.environ.update(services.environment(home))
+    stored = Secrets(conf, Redactor())
+
+    def read(scope: str, key: str) -> str:
+        return request.logins[key] if key in request.logins else stored.get(scope, key)
+
+    pipeline = conf / "pipelines" / f"{request.name}.yaml"
+    # The pipeline's own keys are not known yet: what is read here is how to reach broker and registry.
+    texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, ""))
+    settings = _load(conf, texts, request.name, read)
+    require_writable(resolve(settings.storage, settings.pipeline.table_path))
+    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    sample = read_sample(settings.kafka, registry, request.topic)
+    proposal = propose(request, sample, registry)
+    texts[pipeline] = _pipeline_text(request, env, root, proposal)
+    _load(conf, texts, request.name, read)
+    logins = {} if request.scope else request.logins
+    files = _write(texts, {conf / "secrets" / env / key: secret for key, secret in logins.items()})
+    return CreatedPipeline(tuple(files), sample, proposal)
+
+
+def require_same(home: Home, name: str, topic: str, into: str) -> None:
+    """Check that an existing pipeline reads `topic`, and writes into `into`.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    file = home.project / "conf" / "pipelines" / f"{name}.yaml"
+    keys = yaml.safe_load(file.read_text("utf-8")) if file.exists() else {}
+    folder = str(keys.get("table_path")).rpartition("/")[0]
+    wanted = _storage_root(into) or folder
+    for key, found, expected in (("topic", keys.get("topic"), topic), ("folder", folder, wanted)):
+        if found != expected:
+            raise ConfigError(
+                f"pipeline {name} exists, and its {key} is {found}, not {expected} (in {file})",
+                f"topiclake ingest {name}, or another name: topiclake ingest <name> --topic {topic}",
+                pipeline=name,
+                key=key,
+                found=found,
+                expected=expected,
+            )
+
+
+def _require_free(conf: Path, request: Request) -> None:
+    if not _PIPELINE_NAME.fullmatch(request.name):
+        raise ConfigError(
+            f"{request.name!r} cannot be a pipeline's name: letters, digits, '_', '-' and '.' are allowed",
+            "topiclake init orders --topic <topic>",
+            pipeline=request.name,
+            reason="name",
+        )
+    if request.name in pipeline_names(conf):
+        raise ConfigError(
+            f"pipeline {request.name} exists already in {conf}",
+            f"topiclake plan {request.name}, or init with another name",
+            pipeline=request.name,
+            reason="exists",
+        )
+
+
+def _environment(conf: Path, env: str, request: Request) -> dict[Path, str]:
+    """Return the file of a new environment and its text; nothing where an existing one is used."""
+    file = conf / f"{env}.yaml"
+    if not request.bootstrap:
+        if file.exists():
+            return {}
+        raise ConfigError(
+            f"environment {env} does not exist: {file}",
+            f"topiclake init {request.name} --env {env} --bootstrap <host:port> --registry <url>",
+            env=env,
+            reason="missing",
+        )
+    if file.exists():
+        raise ConfigError(
+            f"environment {env} exists already: {file}",
+            f"topiclake init {request.name} --env {env} without --bootstrap, or another --env",
+            env=env,
+            reason="exists",
+        )
+    for option, value in (("--registry", request.registry), ("--into", request.into)):
+        if not value:
+            remedy = f"topiclake init {request.name} --bootstrap {request.bootstrap} {option} <value>"
+            raise ConfigError(f"a new environment needs {option}", remedy, env=env, reason="incomplete")
+    ca_file = {"ca_file": request.ca_file} if request.ca_file else {}
+    sections: dict[str, dict[str, Any]] = {
+        "kafka": {"bootstrap_servers": request.bootstrap, **request.kafka, **ca_file},
+        "schema_registry": {"url": request.registry, **ca_file},
+        "storage": {"source": _storage_root(request.into), "mounted": False},
+    }
+    scope = request.scope or env
+    for key in request.logins:
+        section, _, name = key.partition("-")
+        section = "schema_registry" if section == "registry" else section
+        sections[section][name.replace("-", "_")] = f"{{{{secrets/{scope}/{key}}}}}"
+    where = f"the scope {scope}" if request.scope else f"conf/secrets/{scope}, which git ignores"
+    header = [f"# Broker, registry and store of pipeline {request.name}, written by `topiclake init`."]
+    if request.logins:
+        header.append(f"# Secrets are in {where}.")
+    return {file: "\n".join([*header, yaml.safe_dump(sections, sort_keys=False)])}
+
+
+def _storage_root(into: str) -> str:
+    """Return the address of a folder or a store; "" if none is given: the environment's own."""
+    if not into or re.match(r"[a-zA-Z][\w+.-]*:", into) or into.startswith("/Volumes/"):
+        return into.rstrip("/")
+    return Path(into).expanduser().resolve().as_uri()
+
+
+def _load(conf: Path, texts: Mapping[Path, str], name: str, read: SecretReader) -> Settings:
+    """Return the settings that the new files will have, which are not in `conf` yet.
+
+    Raises:
+        ConfigError: A value is wrong.
+    """
+    with tempfile.TemporaryDirectory(prefix="topiclake-init-") as folder:
+        trial = Path(folder)
+        for file in conf.glob("*.yaml"):
+            if file.name != "secrets.yaml":
+                shutil.copy(file, trial)
+        for file, text in texts.items():
+            copy = trial / file.relative_to(conf)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_text(text, "utf-8")
+        try:
+            return load_settings(name, {}, secrets=read, conf=trial)
+        except ConfigError as error:
+            cause = error.cause.replace(folder, str(conf))
+            raise ConfigError(cause, error.remedy, **error.fields) from None
+
+
+def propose(request: Request, sample: TopicSample, registry: SchemaRegistry) -> Proposal:
+    """Return the keys that decide how values and keys are decoded, from a sample.
+
+    Raises:
+        ConfigError: No format has four fifths of the sampled values, or no subject is the topic's.
+    """
+    counts = ", ".join(f"{name}: {count}" for name, count in sample.formats.most_common())
+    evidence = f"{counts} of the newest {sum(sample.formats.values())} values" if counts else "no record yet"
+    value_format = request.value_format or _clear_format(request, sample, registry)
+    keys: dict[str, tuple[Any, str]] = {}
+    if value_format == PLAIN_AVRO:
+        keys["value_format"] = "avro", ""
+        keys["avro_form"] = "plain", "values name no schema: each has the newest version that it fits"
+    else:
+        keys["value_format"] = value_format, ""
+    if value_format == "json":
+        keys["value_schema"] = columns_of(sample.documents) or "value STRING", "columns of the table as DDL"
+    if value_format in ("avro", "json_schema", "protobuf"):
+        keys |= _subjects(request.topic, sample, registry)
+    if sample.keys["avro"]:
+        keys["decode_key"] = True, "keys are Avro: the column _key"
+    return Proposal(keys, evidence)
+
+
+def _clear_format(request: Request, sample: TopicSample, registry: SchemaRegistry) -> str:
+    counted = Counter({name: n for name, n in sample.formats.items() if name not in NO_FORMATS})
+    if not counted:
+        return _registered_format(request, sample, registry)
+    (name, most), *_ = counted.most_common(1)
+    if most >= CLEAR_SHARE * sum(counted.values()):
+        return name
+    shown = ", ".join(f"{name}: {count}" for name, count in counted.most_common())
+    raise ConfigError(
+        f"topic {request.topic} has values of several formats ({shown})",
+        f"topiclake init {request.name} --format <format>: values of other formats then go to quarantine",
+        topic=request.topic,
+        reason="mixed",
+        found=shown,
+    )
+
+
+def _registered_format(request: Request, sample: TopicSample, registry: SchemaRegistry) -> str:
+    """Return the format of the topic's subject, where no value says one.
+
+    Raises:
+        ConfigError: There is no such subject.
+    """
+    try:
+        return FORMATS[registry.latest(f"{request.topic}-value").schema_type]
+    except SubjectNotFoundError:
+        values = "no value of a known format" if sample.formats else "no record"
+        raise ConfigError(
+            f"topic {request.topic} has {values}, and {request.topic}-value is not in the schema registry",
+            f"topiclake init {request.name} --format <format>, once you know the format of its values",
+            topic=request.topic,
+            reason="no_format",
+        ) from None
+
+
+def _subjects(topic: str, sample: TopicSample, registry: SchemaRegistry) -> dict[str, tuple[Any, str]]:
+    """Return the strategy that names the subjects of the sampled schemas."""
+    subjects = set(registry.subjects())
+    if f"{topic}-value" in subjects or not sample.schema_ids:
+        return {}
+    schemas = [schema for schema_id in sample.schema_ids if (schema := registry.by_id(schema_id))]
+    names = sorted({name for schema in schemas if (name := _record_name(schema.schema))})
+    for strategy, prefix in (("topic_record_name", f"{topic}-"), ("record_name", "")):
+        if names and all(f"{prefix}{name}" in subjects for name in names):
+            return {
+                "subject_strategy": (strategy, f"subject {prefix}{names[0]}"),
+                "record_names": (names, "records of another name are looked up by their schema id"),
+            }
+    raise ConfigError(
+        f"no subject of the schema registry at {registry.url} belongs to topic {topic}: {topic}-value, or "
+        f"{', '.join(f'{topic}-{name}' for name in names) or f'{topic}-<record>'}",
+        "set subject_strategy and record_names (docs/kafka.md) in a file of your own below conf/pipelines/",
+        topic=topic,
+        reason="no_subject",
+    )
+
+
+def _record_name(schema: str) -> str:
+    """Return the full name of an Avro record; "" of anything else."""
+    try:
+        parsed = json.loads(schema)
+    except ValueError:
+        return ""
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        return ""
+    name, space = parsed["name"], parsed.get("namespace", "")
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _pipeline_text(request: Request, env: str, root: str, proposal: Proposal) -> str:
+    """Return the file of the pipeline: its keys, each with a comment."""
+    name = request.name
+    tables = root or "/mnt/datalake/delta"
+    keys: dict[str, tuple[Any, str]] = {
+        "env": (env, f"conf/{env}.yaml says where broker, registry and store are"),
+        "topic": (request.topic, ""),
+        "value_format": ("text", ""),
+        **proposal.keys,
+        "starting_offsets": (
+            "earliest",
+            "of the first run: earliest, latest, or a time: 2026-01-01T00:00:00Z",
+        ),
+        "mode": ("PERMISSIVE", "bad records go to quarantine; FAILFAST ends the run at the first one"),
+        "trigger": ("availableNow", "reads what Kafka holds and ends; `10 seconds` runs all the time"),
+        "view": (re.sub(r"\W", "_", name), "the name of the table in SQL"),
+        "table_path": (f"{tables}/{name}", f"the quarantine is {name}_quarantine in the same folder"),
+        "checkpoint_path": (f"{tables}/_checkpoints/{name}", "the state of the query: one for each table"),
+    }
+    lines = [
+        f"# Topic {request.topic} into a Delta table, written by `topiclake init`.",
+        f"# Sample: {proposal.evidence}.",
+    ]
+    for key, (value, comment) in keys.items():
+        if comment:
+            lines.append(f"# {comment}")
+        lines.append(yaml.safe_dump({key: value}, width=10_000, allow_unicode=True).strip())
+    return "\n".join(lines) + "\n"
+
+
+def _write(texts: Mapping[Path, str], secrets: Mapping[Path, str]) -> list[Path]:
+    """Write the secrets, then the environment, then the pipeline, which makes the others count.
+
+    Raises:
+        StorageError: A file cannot be written; what this call has written is deleted.
+    """
+    written: list[Path] = []
+    try:
+        for file, content in {**secrets, **texts}.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace = replace_private if file in secrets else replace_bytes
+            replace(file, content.encode("utf-8"))
+            written.append(file)
+    except OSError as error:
+        for file in written:
+            file.unlink(missing_ok=True)
+        raise StorageError(
+            f"{file} cannot be written ({error.strerror})", "free space, or another folder", file=str(file)
+        ) from None
+    return written

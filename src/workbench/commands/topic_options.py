@@ -1,0 +1,126 @@
+"""The options that say where a new pipeline reads and writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+_INTO = "Folder or store for table and checkpoint: ./lake, s3a://…, abfss://…, wasbs://…, /Volumes/…"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for; an empty text means that it is proposed.
+
+    Attributes:
+        name: Name of the pipeline.
+        topic: The topic.
+        into: A folder or the address of a store, for table and checkpoint.
+        env: An environment that exists, or the name of the new one.
+        bootstrap: The broker's address; with one, a new environment is written.
+        registry: The registry's address.
+        kafka: Further keys of the section `kafka`: protocol and mechanism.
+        ca_file: A PEM file with the authorities to trust.
+        scope: The scope of the secrets; with one, this machine keeps no secret.
+        logins: By key of the scope, such as `kafka-password`, the secret that the user typed.
+        value_format: The format of the values.
+    """
+
+    name: str
+    topic: str
+    into: str = ""
+    env: str = ""
+    bootstrap: str = ""
+    registry: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    ca_file: str = ""
+    scope: str = ""
+    logins: Mapping[str, str] = field(default_factory=dict, repr=False)
+    value_format: str = ""
+
+
+def topic_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where a topic is and where its records go."""
+    for option in reversed(
+        (
+            click.option("--topic", default="", help="The topic; by default the pipeline's name."),
+            click.option("--into", default="", help=_INTO),
+            click.option(
+                "--env", default="", help="An environment, conf/<ENV>.yaml; with --bootstrap a new one."
+            ),
+            click.option("--bootstrap", default="", metavar="HOST:PORT", help="A broker of your own."),
+            click.option("--registry", default="", metavar="URL", help="Its schema registry."),
+            click.option("--username", default="", help="Login at the broker; the password is asked for."),
+            click.option("--registry-username", default="", help="Login at the registry."),
+            click.option(
+                "--security-protocol",
+                type=click.Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+                help="SASL_SSL with --username, else PLAINTEXT.",
+            ),
+            click.option(
+                "--sasl-mechanism",
+                type=click.Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+                help="PLAIN by default.",
+            ),
+            click.option("--ca-file", default="", help="PEM file with the authorities to trust."),
+            click.option("--scope", default="", help="Scope that has the secrets: none is stored here."),
+            click.option(
+                "--format",
+                "value_format",
+                type=click.Choice(("avro", "json", "json_schema", "protobuf", "text")),
+                help="Format of the values, in place of the sample's.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def make_request(name: str, options: Mapping[str, Any]) -> Request:
+    """Return what the options ask for; passwords and keys of a store are asked for here."""
+    given = {key: value or "" for key, value in options.items()}
+    kafka: dict[str, str] = {}
+    logins: dict[str, str] = {}
+    if given["bootstrap"]:
+        protocol = given["security_protocol"] or ("SASL_SSL" if given["username"] else "PLAINTEXT")
+        kafka["security_protocol"] = protocol
+        if protocol.startswith("SASL"):
+            kafka["sasl_mechanism"] = given["sasl_mechanism"] or "PLAIN"
+            logins["kafka-username"] = given["username"] or _ask("username at the broker", hidden=False)
+            logins["kafka-password"] = _ask(f"password of {logins['kafka-username']} at the broker")
+        if given["registry_username"]:
+            logins["registry-username"] = given["registry_username"]
+            logins["registry-password"] = _ask(f"password of {given['registry_username']} at the registry")
+        logins |= _store_logins(given["into"])
+    return Request(
+        name=name,
+        topic=given["topic"] or name,
+        kafka=kafka,
+        logins=logins,
+        **{
+            key: given[key]
+            for key in ("into", "env", "bootstrap", "registry", "ca_file", "scope", "value_format")
+        },
+    )
+
+
+def _store_logins(into: str) -> dict[str, str]:
+    """Ask for what grants access to a store; an S3 store may do without: the machine's own role."""
+    if re.match(r"(wasb|abfs)s?:", into):
+        return {"storage-sas-token": _ask("SAS token of the container")}
+    if into.startswith("s3a:"):
+        access_key = _ask("access key of the bucket (empty: what this machine has)", optional=True)
+        if access_key:
+            return {"storage-access-key": access_key, "storage-secret-key": _ask("secret key of the bucket")}
+    return {}
+
+
+def _ask(question: str, *, hidden: bool = True, optional: bool = False) -> str:
+    answer = click.prompt(
+        question, hide_input=hidden, default="" if optional else None, show_default=False, err=True
+    )
+    return str(answer)

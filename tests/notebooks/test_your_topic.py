@@ -1,0 +1,91 @@
+"""docs/your-topic.md is true: its commands carry a user's topic into a table, as they are written."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+
+from tests.support.environment import without_workbench
+from topiclake.config.load import load_settings
+from topiclake.kafka.admin import ensure_topic
+from topiclake.kafka.client import client_settings
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
+
+PROJECT = Path(__file__).parents[2]
+PAGE = (PROJECT / "docs" / "your-topic.md").read_text("utf-8")
+TOPIC = "shop.orders"
+ORDERS = [
+    {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]},
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "note", "type": ["null", "string"], "default": None},
+        ],
+    },
+]
+POISON = (b"", b"no Avro", None, frame(2**30, b"x"), b"\0\0")
+
+
+def send_orders(environment: pytest.MonkeyPatch, addresses) -> None:
+    """Send 20 orders of two versions, and five records that are none."""
+    for name, value in addresses.environment().items():
+        environment.setenv(name, value)
+    settings = load_settings("gps", {}, conf=PROJECT / "conf")
+    ensure_topic(settings.kafka, TOPIC, 3)
+    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    ids = [registry.register(f"{TOPIC}-value", json.dumps(schema)) for schema in ORDERS]
+    producer = Producer(client_settings(settings.kafka))
+    for number in range(20):
+        written = io.BytesIO()
+        fastavro.schemaless_writer(written, ORDERS[number % 2], {"id": number, "note": f"n{number}"})
+        producer.produce(TOPIC, frame(ids[number % 2], written.getvalue()), partition=number % 3)
+    for value in POISON:
+        producer.produce(TOPIC, value, partition=0)
+    assert producer.flush(120) == 0
+
+
+@pytest.mark.thorough("init, plan and the notebook ingest have tests in make test")
+@pytest.mark.slow("five notebooks")
+def test_the_commands_of_the_page_carry_a_topic_into_a_table(embedded, warm_jvm, tmp_path, monkeypatch):
+    send_orders(monkeypatch, embedded[1])
+    for folder in ("conf", "notebooks"):
+        shutil.copytree(PROJECT / folder, tmp_path / folder)
+    (tmp_path / "jars").symlink_to(PROJECT / "jars")
+    variables = without_workbench() | embedded[1].environment() | warm_jvm.environment() | {"COLUMNS": "160"}
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "workbench", *command.split()[1:]]
+        return subprocess.run(
+            words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    (block,) = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    init, plan, ingest, audit, quarantine, show = (run(command) for command in block.splitlines())
+    codes = [done.returncode for done in (init, plan, ingest, audit, quarantine, show)]
+    assert codes == [0, 2, 0, 0, 0, 0], "\n".join(done.stderr for done in (init, plan, ingest, audit, show))
+    assert "shop.orders: 25 records in 3 partitions" in init.stderr
+    assert "ok: 20" in plan.stdout
+    assert "20 in this run" in ingest.stdout
+    assert "each of the 25 records that Kafka holds is in exactly one place" in ingest.stdout
+    assert "each of the 25 records that Kafka holds is in exactly one place" in audit.stdout
+    assert "unknown_schema_id" in quarantine.stdout
+    assert "5 rows; the table has 20 records" in show.stdout
+    assert (tmp_path / "lake" / "orders" / "_delta_log").is_dir()
+    # The second run has nothing to do, by the short form, too.
+    assert run("topiclake plan orders").returncode == 0
+    again = run("topiclake ingest orders --topic shop.orders --into ./lake --json")
+    assert json.loads(again.stdout)["rows_written"] == 0
+    grouped = run("topiclake show orders --sql SELECT/**/count(note)/**/AS/**/notes/**/FROM/**/orders --json")
+    assert json.loads(grouped.stdout)["rows"] == [{"notes": 10}]
