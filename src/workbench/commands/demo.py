@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +24,7 @@ from workbench.host.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
 from workbench.services import control as services
 from workbench.services.service import Addresses
 
+PUBLISH, INGEST = "gps_publish", "gps_ingest"
 #: Keys of the notebooks' exit values.
 PUBLISHED = frozenset({"records", "topic"})
 INGESTED = frozenset({"rows_written", "quarantined", "table", "quarantine", "preview"})
@@ -48,6 +50,8 @@ def run_demo(home: Home, activity: Activity) -> None:
         TopiclakeError: The services or a notebook failed.
     """
     require_java()
+    for name in (PUBLISH, INGEST):
+        _notebook(home, name)
     os.environ.setdefault(OPTIONS_VARIABLE, SHORT_LIVED)
     with home.sole("demo"):
         began = all(service.state == "stopped" for service in services.status(home))
@@ -61,9 +65,9 @@ def _publish_and_ingest(home: Home, activity: Activity, console: Console, *, beg
     try:
         with activity.during("1/3 starting the services"):
             addresses = services.up(home, activity.tell)
-        published, _ = _run(home, activity, addresses, "2/3", "gps_publish", {}, PUBLISHED)
+        published, _ = _run(home, activity, addresses, "2/3", PUBLISH, {}, PUBLISHED)
         earliest = {"starting_offsets": "earliest"}
-        ingested, page = _run(home, activity, addresses, "3/3", "gps_ingest", earliest, INGESTED)
+        ingested, page = _run(home, activity, addresses, "3/3", INGEST, earliest, INGESTED)
         result = verdict(published, ingested, lambda: topic_records(addresses, published["topic"]))
         print_summary(console, published, ingested, page, result)
         if not result.ok:
@@ -146,11 +150,7 @@ def _run(
     keys: Set[str],
 ) -> tuple[dict[str, Any], str]:
     """Run a notebook of the project; return its exit value, read as JSON, and the path of its page."""
-    notebook = home.project / "notebooks" / f"{name}.py"
-    if not notebook.is_file():
-        elsewhere = f"python -m workbench demo, in a folder that is not below {home.project}"
-        remedy = "git checkout notebooks" if home.project == clone() else elsewhere
-        raise PlatformError(f"{notebook} is missing", remedy)
+    notebook = _notebook(home, name)
     from workbench.runner.run import value_of
     from workbench.runner.runner import run_notebook
 
@@ -163,3 +163,12 @@ def _run(
         signal.signal(signal.SIGTERM, terminate)
     activity.tell(f"{step} notebooks/{name}.py took {done.seconds:.1f} s")
     return value_of(done, notebook, keys), str(done.html)
+
+
+def _notebook(home: Home, name: str) -> Path:
+    notebook = home.project / "notebooks" / f"{name}.py"
+    if not notebook.is_file():
+        elsewhere = f"python -m workbench demo, in a folder that is not below {home.project}"
+        remedy = "git checkout notebooks" if home.project == clone() else elsewhere
+        raise PlatformError(f"{notebook} is missing", remedy)
+    return notebook

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from topiclake.errors import PlatformError, TopiclakeError
 from workbench.commands import cli, demo, doctor, logs
+from workbench.commands.activity import Activity
 from workbench.host import processes
 from workbench.host.home import Home, State
 from workbench.services import control as services
@@ -263,6 +264,14 @@ def test_doctor_finds_a_running_service_that_does_not_answer(home: Home) -> None
             assert not doctor.check_services(home)[0].ok
         finally:
             services.down(home)
+
+
+def test_the_demo_of_a_project_without_its_notebooks_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "status", lambda *_: pytest.fail("looked at the services"))
+    with pytest.raises(PlatformError, match=r"gps_publish\.py is missing; try: .* not below"):
+        demo.run_demo(Home(tmp_path / "state", tmp_path), Activity())
 
 
 def test_the_demo_is_right_when_every_record_arrived() -> None:
