@@ -100,7 +100,6 @@ def test_doctor_and_demo_run_outside_of_a_clone(wheel: Path, tmp_path: Path) -> 
     )
 
     assert "✗" not in ran([topiclake, "doctor"], tmp_path)
-    assert "fetching the jars" not in ran([topiclake, "demo"], tmp_path)
 
 
 def test_without_extras_there_is_neither_spark_nor_jupyter(wheel: Path, tmp_path: Path) -> None:
