@@ -1,10 +1,12 @@
-"""How to reach the broker, and which settings of Kafka's consumer a configuration may hold.
+"""How to reach the broker, and which settings of Kafka's clients a configuration may hold.
 
 The others are Spark's, or have a key of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,16 +15,10 @@ from pydantic import AfterValidator, Field
 from topiclake.config.secret import SecretReference, Section
 from topiclake.config.source import Text
 
-_NUMBERS = frozenset(
+#: Of both clients, in milliseconds and bytes.
+_COMMON_NUMBERS = frozenset(
     {
         "connections.max.idle.ms",
-        "default.api.timeout.ms",
-        "fetch.max.bytes",
-        "fetch.max.wait.ms",
-        "fetch.min.bytes",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
         "metadata.max.age.ms",
         "metadata.recovery.rebootstrap.trigger.ms",
         "receive.buffer.bytes",
@@ -36,40 +32,17 @@ _NUMBERS = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-_WORDS = {
-    "check.crcs": ("true", "false"),
+_COMMON_WORDS: dict[str, tuple[str, ...]] = {
     "client.dns.lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-    "isolation.level": ("read_uncommitted", "read_committed"),
     "metadata.recovery.strategy": ("none", "rebootstrap"),
 }
-_TEXTS = frozenset({"client.id", "client.rack"})
-ALLOWED = tuple(sorted(_NUMBERS | _TEXTS | set(_WORDS)))
-
-_CHECKPOINT = "the checkpoint keeps the offsets, not Kafka"
 _LOADS = "it loads a class into Spark's JVM, which may change records"
-_GROUP = "Spark reads partitions by their numbers, without a group's members"
-#: Why, and what to set instead. The first four and the last two are refused by Spark, or ignored.
-_REFUSED = {
-    "auto.offset.reset": "Spark decides where to begin: set starting_offsets of the pipeline",
-    "key.deserializer": "keys come as bytes: set decode_key, or cast the column",
-    "value.deserializer": "values come as bytes: set avro_form, or cast the column",
-    "enable.auto.commit": _CHECKPOINT,
-    "auto.commit.interval.ms": _CHECKPOINT,
-    "interceptor.classes": _LOADS,
-    "group.id": "queries that share a group get part of the records each: set kafka.group_id_prefix, where "
-    "the broker allows groups by their prefix",
+_COMMON_REFUSED = {
     "bootstrap.servers": "set kafka.bootstrap_servers",
-    "security.protocol": "set kafka.security_protocol",
+    "interceptor.classes": _LOADS,
     "metric.reporters": _LOADS,
-    "partition.assignment.strategy": _LOADS,
+    "security.protocol": "set kafka.security_protocol",
     "security.providers": _LOADS,
-    "allow.auto.create.topics": "a topic with a typing error in its name would be created",
-    "exclude.internal.topics": "set topic_pattern to what matches",
-    "group.instance.id": _GROUP,
-    "group.protocol": _GROUP,
-    "group.remote.assignor": _GROUP,
-    "heartbeat.interval.ms": _GROUP,
-    "session.timeout.ms": _GROUP,
 }
 _PREFIXES = {
     "kafka.": "leave out the prefix kafka.",
@@ -78,34 +51,134 @@ _PREFIXES = {
 }
 
 
-def _check_name(name: str) -> str:
-    if name in ALLOWED:
-        return name
-    reason = _REFUSED.get(name) or next(
-        (reason for start, reason in _PREFIXES.items() if name.startswith(start)), ""
-    )
-    if not reason and name.endswith((".class", ".classes")):
-        reason = _LOADS
-    raise ValueError(
-        f"is not for a configuration: {reason}" if reason else f"is unknown; allowed: {', '.join(ALLOWED)}"
-    )
+@dataclass(frozen=True)
+class _Client:
+    """The settings of a client of Kafka's that a configuration may hold.
+
+    Attributes:
+        numbers: Settings whose values are whole numbers.
+        words: Settings by their values.
+        texts: Settings with any value.
+        refused: Why others are refused, and what to set instead.
+    """
+
+    numbers: frozenset[str]
+    words: Mapping[str, tuple[str, ...]]
+    texts: frozenset[str]
+    refused: Mapping[str, str]
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The names of the settings."""
+        return tuple(sorted(self.numbers | self.texts | set(self.words)))
+
+    def check_name(self, name: str) -> str:
+        """Return the name of a setting; ValueError: it is refused."""
+        if name in self.allowed:
+            return name
+        reason = self.refused.get(name) or next(
+            (reason for start, reason in _PREFIXES.items() if name.startswith(start)), ""
+        )
+        if not reason and name.endswith((".class", ".classes")):
+            reason = _LOADS
+        if reason:
+            raise ValueError(f"is not for a configuration: {reason}")
+        raise ValueError(f"is unknown; allowed: {', '.join(self.allowed)}")
+
+    def check_values(self, given: dict[str, Any]) -> dict[str, str | int]:
+        """Return the values of settings as Kafka takes them; ValueError: one is of another kind."""
+        values: dict[str, str | int] = {}
+        for name, value in given.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            if name in self.numbers and not text.removeprefix("-").isdecimal():
+                raise ValueError(f"{name} must be a whole number")
+            if name in self.words and text not in self.words[name]:
+                raise ValueError(f"{name} must be {' or '.join(self.words[name])}")
+            values[name] = text if isinstance(value, bool) else value
+        return values
 
 
-def _check_values(given: dict[str, Any]) -> dict[str, str | int]:
-    values: dict[str, str | int] = {}
-    for name, value in given.items():
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        if name in _NUMBERS and not text.removeprefix("-").isdecimal():
-            raise ValueError(f"{name} must be a whole number")
-        if name in _WORDS and text not in _WORDS[name]:
-            raise ValueError(f"{name} must be {' or '.join(_WORDS[name])}")
-        values[name] = text if isinstance(value, bool) else value
-    return values
+_CHECKPOINT = "the checkpoint keeps the offsets, not Kafka"
+_GROUP = "Spark reads partitions by their numbers, without a group's members"
+CONSUMER = _Client(
+    numbers=_COMMON_NUMBERS
+    | {
+        "default.api.timeout.ms",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+    },
+    words=_COMMON_WORDS
+    | {
+        "check.crcs": ("true", "false"),
+        "isolation.level": ("read_uncommitted", "read_committed"),
+    },
+    texts=frozenset({"client.id", "client.rack"}),
+    # The first four are refused by Spark.
+    refused=_COMMON_REFUSED
+    | {
+        "auto.offset.reset": "Spark decides where to begin: set starting_offsets of the pipeline",
+        "key.deserializer": "keys come as bytes: set decode_key, or cast the column",
+        "value.deserializer": "values come as bytes: set avro_form, or cast the column",
+        "enable.auto.commit": _CHECKPOINT,
+        "auto.commit.interval.ms": _CHECKPOINT,
+        "group.id": "queries that share a group get part of the records each: set kafka.group_id_prefix, "
+        "where the broker allows groups by their prefix",
+        "partition.assignment.strategy": _LOADS,
+        "allow.auto.create.topics": "a topic with a typing error in its name would be created",
+        "exclude.internal.topics": "set topic_pattern to what matches",
+        "group.instance.id": _GROUP,
+        "group.protocol": _GROUP,
+        "group.remote.assignor": _GROUP,
+        "heartbeat.interval.ms": _GROUP,
+        "session.timeout.ms": _GROUP,
+    },
+)
 
+_DURABLE = "a broker could lose a record that it has acknowledged, or have it twice"
+_BYTES = "records are sent as bytes: make them in the column"
+PRODUCER = _Client(
+    numbers=_COMMON_NUMBERS
+    | {
+        "batch.size",
+        "buffer.memory",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "delivery.timeout.ms",
+        "linger.ms",
+        "max.block.ms",
+        "max.request.size",
+        "metadata.max.idle.ms",
+    },
+    words=_COMMON_WORDS | {"compression.type": ("none", "gzip", "snappy", "lz4", "zstd")},
+    texts=frozenset({"client.id"}),
+    # The first two are refused by Spark.
+    refused=_COMMON_REFUSED
+    | {
+        "key.serializer": _BYTES,
+        "value.serializer": _BYTES,
+        "acks": _DURABLE,
+        "enable.idempotence": _DURABLE,
+        "retries": "set delivery.timeout.ms, until which a record is sent again",
+        "max.in.flight.requests.per.connection": "records of one key could change their order",
+        "partitioner.ignore.keys": "records of one key would be in several partitions",
+        "transactional.id": "each executor has its producer: readers drop duplicates by topiclake_id",
+        "transaction.timeout.ms": "there are no transactions: readers drop duplicates by topiclake_id",
+    },
+)
 
-#: Settings of the consumer as Kafka names them, without the prefix `kafka.`.
+#: Settings of a client as Kafka names them, without the prefix `kafka.`.
 ConsumerSettings = Annotated[
-    dict[Annotated[str, AfterValidator(_check_name)], bool | int | str], AfterValidator(_check_values)
+    dict[Annotated[str, AfterValidator(CONSUMER.check_name)], bool | int | str],
+    AfterValidator(CONSUMER.check_values),
+]
+ProducerSettings = Annotated[
+    dict[Annotated[str, AfterValidator(PRODUCER.check_name)], bool | int | str],
+    AfterValidator(PRODUCER.check_values),
 ]
 
 
@@ -129,6 +202,9 @@ class KafkaSettings(Section):
     #: Consumer settings as Kafka names them, without the prefix `kafka.`. The defaults of `conf/base.yaml`
     #: are measured. Change them for larger records, slow networks, or `isolation.level`.
     consumer: ConsumerSettings = Field(default_factory=dict)
+    #: Producer settings as Kafka names them, without the prefix `kafka.`. Change them for larger records,
+    #: slow networks, or another compression.
+    producer: ProducerSettings = Field(default_factory=dict)
 
     @property
     def is_sasl(self) -> bool:

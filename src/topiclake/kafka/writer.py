@@ -82,7 +82,8 @@ class Writer:
 def writer_options(kafka: KafkaSettings, topic: str | None) -> dict[str, str]:
     """Return the options of Spark's Kafka sink; without a topic the records have a column for it."""
     tuned = {"linger.ms": "20", "batch.size": "131072", "compression.type": "lz4"}
-    client = jvm_client_settings(kafka) | tuned
+    configured = {key: str(value) for key, value in kafka.producer.items()}
+    client = jvm_client_settings(kafka) | tuned | configured
     options = {} if topic is None else {"topic": topic}
     return options | {f"kafka.{key}": value for key, value in client.items()}
 

@@ -69,6 +69,16 @@ def test_spark_writes_with_the_same_login_and_none_of_the_consumers_settings():
     assert not [key for key in written if "poll" in key or key in ("subscribe", "startingOffsets")]
 
 
+def test_spark_writes_with_the_configured_settings_of_the_producer():
+    written = kafka_writer.writer_options(
+        settings(producer={"linger.ms": 5, "max.request.size": 4_000_000}), "trips"
+    )
+    assert written["kafka.linger.ms"] == "5"
+    assert written["kafka.max.request.size"] == "4000000"
+    assert written["kafka.compression.type"] == "lz4"
+    assert "kafka.linger.ms" not in options(settings(producer={"linger.ms": 5}))
+
+
 # The reader
 
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from topiclake.config.kafka import ALLOWED
+from topiclake.config.kafka import CONSUMER, PRODUCER
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, OffsetsLostError
 from topiclake.kafka import source as kafka_source
@@ -241,7 +241,37 @@ def test_consumer_settings_have_values_of_their_kind(load, refused):
         "kafka: {consumer: {isolation.level: committed}}"
     )
     assert "max.poll.records must be a whole number" in refused("kafka: {consumer: {max.poll.records: many}}")
-    assert not [name for name in ALLOWED if name.endswith("class") or name.startswith(("sasl", "ssl"))]
+    for client in (CONSUMER, PRODUCER):
+        assert not set(client.allowed) & set(client.refused)
+        assert not [name for name in client.allowed if name.endswith("class") or name[:3] in ("sas", "ssl")]
+
+
+# The producer
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("acks", "could lose a record"),
+        ("enable.idempotence", "or have it twice"),
+        ("value.serializer", "sent as bytes"),
+        ("partitioner.class", "loads a class"),
+        ("ssl.truststore.location", "kafka.ca_file"),
+        ("max.poll.records", "is unknown; allowed: batch.size, buffer.memory"),
+    ],
+)
+def test_a_producer_setting_that_is_not_allowed_says_why_and_what_instead(refused, name, instead):
+    text = refused(f"kafka: {{producer: {{{name}: hunter2}}}}")
+    assert text.startswith(f"kafka.producer.{name} in ")
+    assert instead in text
+    assert "hunter2" not in text
+
+
+def test_producer_settings_have_values_of_their_kind(load, refused):
+    text = "kafka: {producer: {compression.type: zstd, max.request.size: '7'}}"
+    assert load(text).kafka.producer == {"compression.type": "zstd", "max.request.size": "7"}
+    assert "compression.type must be none or gzip" in refused("kafka: {producer: {compression.type: rar}}")
+    assert "linger.ms must be a whole number" in refused("kafka: {producer: {linger.ms: long}}")
 
 
 def test_groups_get_the_prefix_that_the_broker_allows(load):
