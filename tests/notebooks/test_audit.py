@@ -78,7 +78,7 @@ def test_the_ingest_audits_at_its_end(ingested) -> None:
 
 def test_a_plan_after_an_ingest_says_that_there_is_nothing_to_do(workbench, ingested) -> None:
     done = workbench("plan", "gps", **PARAMETERS)
-    assert f"table       {workbench.datalake}/delta/{TOPIC} (exists)" in succeeded(done)
+    assert f"table       file:{workbench.datalake}/delta/{TOPIC} (exists)" in succeeded(done)
     assert "✓ nothing to do" in done.stdout
 
 

@@ -226,8 +226,8 @@ def test_without_the_kafka_column_the_table_has_the_event_only(spark, target, ka
     assert not delta.is_table(spark, target.quarantine)
 
 
-def test_a_view_of_a_table_that_is_not_there_names_the_notebook_to_run(spark, settings):
-    with pytest.raises(StorageError, match="gps_ingest") as raised:
+def test_a_view_of_a_table_that_does_not_exist_names_the_command_to_run(spark, settings):
+    with pytest.raises(StorageError, match="workbench ingest gps") as raised:
         tables.create_view(spark, settings)
     assert (raised.value.fields["path"], raised.value.fields["reason"]) == ("/mnt/lake/gps", "missing")
 
