@@ -20,6 +20,7 @@ from tests.support.waiting import children, left_behind
 from topiclake.errors import ConfigError
 from workbench.commands import cli
 from workbench.host.java import OPTIONS_VARIABLE
+from workbench.kernel.process import INTERRUPTED_GRACE_SECONDS
 from workbench.runner.execution import CellFailedError, KernelDiedError
 from workbench.runner.report import save_run
 from workbench.runner.runner import run_notebook
@@ -291,7 +292,11 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_runner import Home
+from workbench.kernel import process
+from workbench.runner import execution
 from workbench.runner.runner import run_notebook
+# A busy machine needs longer until the kernel has ended, and its last output is read.
+process.INTERRUPTED_GRACE_SECONDS = execution.LAST_OUTPUT_SECONDS = {grace}
 run_notebook(Path({notebook!r}), {{}}, Home(Path({folder!r}), Path({project!r})), {{}})
 """
 
@@ -301,8 +306,9 @@ def start(home, write):
     """Start a runner in its own process; return it and the kernel's processes once the cell says `ready`."""
     started = []
 
-    def run_in_process(*cells):
+    def run_in_process(*cells, grace=INTERRUPTED_GRACE_SECONDS):
         code = RUNNER.format(
+            grace=grace,
             tests=str(Path(__file__).parent),
             notebook=str(write(*cells)),
             folder=str(home.folder),
@@ -323,11 +329,12 @@ def start(home, write):
 def test_ctrl_c_ends_kernel_and_jvm_and_saves_the_page(start, home):
     runner, processes = start(
         "display(spark.readStream.format('rate').load(), streamName='live')\nprint('ready')\n"
-        "spark.range(10**15).selectExpr('sum(id % 7)').collect()"
+        "spark.range(10**15).selectExpr('sum(id % 7)').collect()",
+        grace=60.0,
     )
     assert any("java" in process.name() for process in processes)
     runner.send_signal(signal.SIGINT)
-    runner.wait(120)
+    runner.wait(240)
     assert runner.returncode == -signal.SIGINT
     assert not any(process.is_running() for process in processes)
     page = saved(home)[1].read_text()
