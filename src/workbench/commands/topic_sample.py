@@ -21,10 +21,9 @@ from topiclake.kafka.client import TIMEOUT_SECONDS, client_settings, unreachable
 from topiclake.kafka.offsets import topic_offsets
 from topiclake.reasons import TOMBSTONE, UNKNOWN_SCHEMA_ID
 from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import HEADER_LENGTH, Part, record_header, schema_key
 
 SAMPLE_RECORDS = 500
-#: Bytes in front of a value that name its schema: the magic byte 0, and the id.
-_FRAME_BYTES = 5
 #: By schema type of the registry the value format.
 FORMATS = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
 PLAIN_AVRO = "avro without schema id"
@@ -66,7 +65,7 @@ def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> T
     try:
         for message in _newest(kafka, topic, held):
             value, headers = message.value(), dict(message.headers() or ())
-            kind, schema_id = _framed(registry, value, headers, "__value_schema_id")
+            kind, schema_id = _framed(registry, value, headers, "value")
             kind = kind or _unframed(value, plain)
             sample.formats[kind] += 1
             if schema_id is not None:
@@ -74,7 +73,7 @@ def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> T
             if kind == "json":
                 sample.documents.append(json.loads(value or b""))
             key = message.key()
-            framed, _ = _framed(registry, key, headers, "__key_schema_id")
+            framed, _ = _framed(registry, key, headers, "key")
             sample.keys["none" if key is None else framed or _unframed(key, None)] += 1
     except KafkaException as error:
         raise unreachable(kafka, [error.args[0]]) from None
@@ -117,15 +116,14 @@ def _newest(kafka: KafkaSettings, topic: str, held: Mapping[int, tuple[int, int]
 
 
 def _framed(
-    registry: SchemaRegistry, content: bytes | None, headers: Mapping[str, Any], name: str
+    registry: SchemaRegistry, content: bytes | None, headers: Mapping[str, Any], part: Part
 ) -> tuple[str, int | None]:
     """Return the format of the schema that a key or a value names, and its id; "" if it names none."""
     if content is None:
         return "", None
-    frame = headers.get(name) or content[:_FRAME_BYTES]
-    if len(frame) != _FRAME_BYTES or frame[0] != 0:
+    schema_id = schema_key(headers.get(record_header(part)) or content[:HEADER_LENGTH])
+    if not isinstance(schema_id, int):
         return "", None
-    schema_id = int.from_bytes(frame[1:], "big", signed=True)
     schema = registry.by_id(schema_id)
     return (UNKNOWN_SCHEMA_ID, None) if schema is None else (FORMATS[schema.schema_type], schema_id)
 
