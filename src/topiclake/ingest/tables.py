@@ -54,16 +54,12 @@ class RunSummary:
 
     def counts(self, spark: SparkSession) -> DataFrame:
         """Return the result as a table: `result STRING, records BIGINT, path STRING`."""
-        rejected = self.quarantine.path
-        rows = [
-            ("written by this run", self.rows_written, self.table.path),
-            *(
-                (f"quarantined by this run: {r}", n, self.quarantine.path)
-                for r, n in self.quarantined.items()
-            ),
-            (f"in the table, version {self.table.version}", self.table.rows, self.table.path),
-            ("in the quarantine", self.quarantine.rows, rejected),
-        ]
+        table, quarantine = self.table, self.quarantine
+        rows = [("written by this run", self.rows_written, table.path)]
+        for reason, records in self.quarantined.items():
+            rows.append((f"quarantined by this run: {reason}", records, quarantine.path))
+        rows.append((f"in the table, version {table.version}", table.rows, table.path))
+        rows.append(("in the quarantine", quarantine.rows, quarantine.path))
         return spark.createDataFrame(rows, "result STRING, records BIGINT, path STRING")
 
 

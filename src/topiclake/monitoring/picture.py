@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, NumericType, StringType, StructField, TimestampType
 
+from topiclake.delta import table as delta
+
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
@@ -80,12 +82,10 @@ def _lines(table: DataFrame, time: str, numbers: list[str]) -> Figure:
 
     newest = table.select(_column(time), *map(_column, numbers)).dropna(subset=[time])
     rows = sorted(newest.orderBy(_column(time).desc()).limit(POINTS).collect(), key=lambda row: row[0])
-    figure = go.Figure()
+    figure, times = go.Figure(), [row[0] for row in rows]
     for position, number in enumerate(numbers, start=1):
         values: list[Any] = [row[position] for row in rows]
-        figure.add_trace(
-            go.Scatter(x=[row[0] for row in rows], y=values, mode="markers", name=html.escape(number))
-        )
+        figure.add_trace(go.Scatter(x=times, y=values, mode="markers", name=html.escape(number)))
     figure.update_xaxes(title_text=html.escape(time))
     return _titled(figure, f"the newest {len(rows):,} rows")
 
@@ -108,7 +108,7 @@ def _bars(table: DataFrame, texts: list[StructField]) -> Figure | None:
 
 
 def _column(name: str) -> Any:  # noqa: ANN401 (Column, classic or Connect)
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(delta.quoted(name))
 
 
 def _titled(figure: Figure, title: str) -> Figure:
