@@ -24,7 +24,7 @@ READINGS = [
 ]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: Pages whose blocks of Python are one example.
-PAGES = ["transforms.md"]
+PAGES = ["transforms.md", "own_sinks.md"]
 TRIP = {"type": "record", "name": "Trip", "fields": [{"name": "miles", "type": "long"}]}
 
 

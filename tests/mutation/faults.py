@@ -452,7 +452,7 @@ FAULTS = (
     Fault(
         "late rows have a writer's name that stays",
         "sinks/late_rows",
-        "{self.query_id(spark)}/late",
+        "{batch.query_id}/late",
         "{__import__('uuid').uuid4().hex}/late",
         _LATE,
         _ALL_COUNTED,
