@@ -161,16 +161,17 @@ class BatchSchemas:
             parts = {
                 part: self._codec(spark, snapshot, part, schemas, accepts) for part, schemas in known.items()
             }
-            return Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
+            codecs = Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
+            return replace(codecs, declared_key=self.of.declared_key)
         # What is decoded are not the table's columns: the table is compared with those that the transform
         # makes of a value and its key.
         key = self._codec(spark, snapshot, "key", known["key"], lambda _: None) if "key" in known else None
         no_value = self.of.format.codec({}, lambda _: None, None)
-        others = registered_rows.columns(
-            spark, Codecs(no_value, key), self.of.layout, kafka_source.RECORD_SCHEMA
-        )
+        without_value = Codecs(no_value, key, declared_key=self.of.declared_key)
+        others = registered_rows.columns(spark, without_value, self.of.layout, kafka_source.RECORD_SCHEMA)
         transformed = partial(self.transform.refusal, spark, others, accepts)
-        return Codecs(self._codec(spark, snapshot, "value", known["value"], transformed), key)
+        value = self._codec(spark, snapshot, "value", known["value"], transformed)
+        return replace(without_value, value=value)
 
     def columns(self, spark: SparkSession, codecs: Codecs) -> StructType:
         """Return the columns of the table's rows; each may be null.

@@ -71,8 +71,12 @@ class Target:
     @property
     def judgement(self) -> dict[str, object]:
         """What of the configuration decides where a record belongs, and what a row holds; as JSON has it."""
-        layout = self.schemas.layout
-        return asdict(layout) | {"kafka": list(layout.kafka), "format": self.schemas.format.name}
+        layout, declared_key = self.schemas.layout, self.schemas.declared_key
+        # Batches of earlier versions say whether there was an Avro key.
+        key: object = {"none": False, "avro": True}.get(layout.key, layout.key)
+        if declared_key is not None:
+            key = f"{layout.key} {declared_key.columns.simpleString()}"
+        return asdict(layout) | {"kafka": list(layout.kafka), "format": self.schemas.format.name, "key": key}
 
     @property
     def origin(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ from topiclake.formats.avro import diagnosis as avro_diagnosis
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.avro import reader_schema
 from topiclake.formats.avro.decoding import decoded, framed_payload
-from topiclake.formats.codec import Codec, SchemaVersion
+from topiclake.formats.codec import Codec, SchemaVersion, decoded_name
 from topiclake.reasons import INCOMPATIBLE_SCHEMA
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier
 
@@ -48,10 +48,10 @@ class AvroCodec(Codec):
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Decode `part` of records, as `Codec.decode` says; adds `<part>_framed BINARY`, too."""
         framed = records.withColumn(f"{part}_framed", framed_payload(part))
-        return framed.withColumn("decoded" if part == "value" else f"decoded_{part}", decoded(self, part))
+        return framed.withColumn(decoded_name(part), decoded(self, part))
 
-    def reason(self, payload: Column, schema: Column) -> Column:
-        """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
+    def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
+        """Say why `payload BINARY` of a part, of the schema named `schema BINARY`, is wrong; runs Python."""
         writers = {identifier(key): text for key, text in self.writers.items()}
         return avro_diagnosis.reason(payload, schema, writers)
 
