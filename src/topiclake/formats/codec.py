@@ -71,12 +71,16 @@ class Codec(ABC):
         writers: How records are decoded.
         refused: Why records are not decoded: `(reason, detail)`.
         kept: The reader as it is kept with the table (`kept_reader`); None where nothing must be.
+        comment: What the newest schema says of its records; "" where it says nothing.
+        comments: What it says of their fields, by name.
     """
 
     reader: str | None = None
     writers: dict[SchemaKey, str] = field(default_factory=dict)
     refused: dict[SchemaKey, tuple[str, str]] = field(default_factory=dict)
     kept: str | None = None
+    comment: str = ""
+    comments: Mapping[str, str] = field(default_factory=dict)
 
     #: What the registry calls such schemas.
     schema_type: ClassVar[str]
@@ -176,6 +180,7 @@ class Codecs:
         value: For values.
         key: For keys; None where they name no schema.
         declared_key: For keys that name no schema; None where they are not decoded.
+        comments: Comments of columns that a table does not have yet, by name.
         table: Columns that the table has so far.
         constraints: What the table demands of its rows (`constraints.of_table`).
     """
@@ -185,6 +190,7 @@ class Codecs:
     table: StructType = field(default_factory=StructType)
     constraints: Mapping[str, str] = field(default_factory=dict)
     declared_key: KeyFormat | None = None
+    comments: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parts(self) -> dict[Part, Codec]:

@@ -162,7 +162,7 @@ class BatchSchemas:
                 part: self._codec(spark, snapshot, part, schemas, accepts) for part, schemas in known.items()
             }
             codecs = Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
-            return replace(codecs, declared_key=self.of.declared_key)
+            return replace(codecs, declared_key=self.of.declared_key, comments=codecs.value.comments)
         # What is decoded are not the table's columns: the table is compared with those that the transform
         # makes of a value and its key.
         key = self._codec(spark, snapshot, "key", known["key"], lambda _: None) if "key" in known else None
@@ -171,7 +171,7 @@ class BatchSchemas:
         others = registered_rows.columns(spark, without_value, self.of.layout, kafka_source.RECORD_SCHEMA)
         transformed = partial(self.transform.refusal, spark, others, accepts)
         value = self._codec(spark, snapshot, "value", known["value"], transformed)
-        return replace(without_value, value=value)
+        return replace(without_value, value=value, comments=value.comments)
 
     def columns(self, spark: SparkSession, codecs: Codecs) -> StructType:
         """Return the columns of the table's rows; each may be null.
@@ -231,7 +231,8 @@ class BatchSchemas:
                 self.before_table()
             # Some properties name columns; without a schema there are none yet.
             properties = dict(self.properties) if codecs.value.reader else {}
-            delta.ensure_table(spark, self.table, wanted, properties | _kept(codecs))
+            properties |= _kept(codecs)
+            delta.ensure_table(spark, self.table, wanted, properties, codecs.value.comment)
             return
         if self.transform is not None:
             self.transform.require_fit(snapshot.refusal(wanted, may_widen=self.type_widening))

@@ -166,7 +166,24 @@ def as_rows(decoded: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     rows = evolution.cast_to_table(
         _row(decoded.select(is_row.alias(IS_VALID), "*"), codecs, layout, IS_VALID), codecs.table
     )
+    rows = _commented(rows, codecs)
     return constraints.with_required(rows, codecs.table) if codecs.constraints else rows
+
+
+def _commented(rows: DataFrame, codecs: Codecs) -> DataFrame:
+    """Add to columns that the table lacks their comments."""
+    known = {name.lower() for name in codecs.table.names}
+    comments = {name: text for name, text in codecs.comments.items() if name.lower() not in known}
+    if not comments.keys() & set(rows.columns):
+        return rows
+    return rows.select(
+        *(
+            F.col(delta.quoted(name)).alias(name, metadata={"comment": comments[name]})
+            if name in comments
+            else F.col(delta.quoted(name))
+            for name in rows.columns
+        )
+    )
 
 
 def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> DataFrame:

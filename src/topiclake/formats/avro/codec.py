@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -38,7 +39,8 @@ class AvroCodec(Codec):
         united = reader_schema.unite(texts, accepts, kept, references)
         incompatible = {key: (INCOMPATIBLE_SCHEMA, detail) for key, detail in united.incompatible.items()}
         refused = cls.of_other_types(schemas) | incompatible
-        return cls(united.reader, united.writers, refused, united.kept)
+        newest = texts[next(reversed(united.writers))] if united.writers else "{}"
+        return cls(united.reader, united.writers, refused, united.kept, *_comments(newest))
 
     @property
     def is_row(self) -> bool:
@@ -58,3 +60,12 @@ class AvroCodec(Codec):
     def mismatch(self, *, tries: bool = True) -> Column:
         """Say which form of Avro a value has, where it is the other one, as `Codec.mismatch` says."""
         return avro_plain.mismatch(self, tries=tries)
+
+
+def _comments(schema: str) -> tuple[str, dict[str, str]]:
+    """Return the `doc` of a record, and those of its fields by name."""
+    tree = json.loads(schema)
+    if not isinstance(tree, dict):
+        return "", {}
+    fields = tree.get("fields", ())
+    return str(tree.get("doc", "")), {each["name"]: str(each["doc"]) for each in fields if each.get("doc")}
