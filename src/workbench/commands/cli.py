@@ -423,7 +423,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except click.Abort as abort:
         interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
-        click.echo("✗ interrupted" if interrupted else "✗ nothing was deleted", err=True)
+        click.echo("✗ interrupted" if interrupted else "✗ aborted: nothing was changed", err=True)
         return 130 if interrupted else 1
     except KeyboardInterrupt:
         click.echo("✗ interrupted", err=True)
