@@ -322,7 +322,7 @@ class LostCheckpoint(Kind):
 
 KINDS: Mapping[str, tuple[type[Kind], Columns]] = {
     "plain Avro": (PlainAvro, {"avro_form": "plain"}),
-    "keys": (Keys, {"decode_key": True}),
+    "keys": (Keys, {"key": "avro"}),
     "two topics": (TwoTopics, {"topic": "several-a,several-b", "table_path": "/mnt/datalake/{topic}"}),
     "JSON Schema": (JsonSchema, {"value_format": "json_schema"}),
     "altered table": (AlteredTable, {}),

@@ -110,12 +110,8 @@ changed_topic, counts_path = f"{settings.pipeline.topic}-per-zip", f"{settings.p
 place = f"{settings.pipeline.checkpoint_path}_per_zip"
 tl.ensure_topic(settings.kafka, changed_topic, 4)
 sinks = {
-    "table": tl.delta_batches(
-        settings, spark, path=counts_path, checkpoint_path=place, mode="merge", keys=["zip"]
-    ),
-    "topic": tl.topic_batches(
-        settings, topic=changed_topic, checkpoint_path=place, records=isp.count_records
-    ),
+    "table": tl.delta_batches(settings, spark, path=counts_path, mode="merge", keys=["zip"]),
+    "topic": tl.topic_batches(settings, topic=changed_topic, records=isp.count_records),
 }
 to_both = tl.start_sinks(
     isp.hits_per_zip(hits), settings, sinks, checkpoint_path=place, output_mode="update"
@@ -155,8 +151,8 @@ if settings.database:
 windows, windows_place = isp.hit_windows(), f"{settings.pipeline.checkpoint_path}_windows"
 closed_path, late_path = f"{settings.pipeline.table_path}_windows", f"{settings.pipeline.table_path}_late"
 window_sinks = {
-    "closed": tl.delta_batches(settings, spark, path=closed_path, checkpoint_path=windows_place),
-    "late": tl.late_batches(settings, spark, windows, path=late_path, checkpoint_path=windows_place),
+    "closed": tl.delta_batches(settings, spark, path=closed_path),
+    "late": tl.late_batches(settings, spark, windows, path=late_path),
 }
 to_windows = tl.start_sinks(
     tl.window_counts(hits, windows), settings, window_sinks, checkpoint_path=windows_place

@@ -88,9 +88,7 @@ to_files = tl.start_files(
     partition_by=["year", "month", "day"],
 )
 place = f"{checkpoint_path}_cameras"
-sinks = {
-    "table": tl.delta_batches(settings, spark, path=f"{table_path}_cameras", checkpoint_path=place)
-}
+sinks = {"table": tl.delta_batches(settings, spark, path=f"{table_path}_cameras")}
 to_table = tl.start_sinks(dated, settings, sinks, checkpoint_path=place, name="cameras")
 tl.await_caught_up(to_files, trigger)
 tl.await_caught_up(to_table, trigger)
@@ -129,15 +127,9 @@ displayHTML(nest.sightings_chart(report))
 # DBTITLE 1,Which cameras are offline: kept in a table, told once
 place, states_path = f"{checkpoint_path}_states", f"{table_path}_states"
 sinks = {
-    "states": tl.delta_batches(
-        settings, spark, path=states_path, checkpoint_path=place, mode="merge", keys=["device_id"]
-    ),
+    "states": tl.delta_batches(settings, spark, path=states_path, mode="merge", keys=["device_id"]),
     "notices": tl.notice_batches(
-        settings,
-        spark,
-        path=f"{table_path}_notices",
-        checkpoint_path=place,
-        notices=nest.camera_notices,
+        settings, spark, path=f"{table_path}_notices", notices=nest.camera_notices
     ),
 }
 camera_states = nest.camera_states(cameras)

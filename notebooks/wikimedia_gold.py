@@ -37,7 +37,7 @@ edits = spark.readStream.format("delta").option("withEventTimeOrder", "true").lo
 # DBTITLE 1,Closed windows into a table, each once
 tl.set_state(spark, settings)
 path, place = f"{settings.pipeline.table_path}_gold", f"{settings.pipeline.checkpoint_path}_gold"
-sinks = {"gold": tl.delta_batches(settings, spark, path=path, checkpoint_path=place)}
+sinks = {"gold": tl.delta_batches(settings, spark, path=path)}
 query = tl.start_sinks(
     wikimedia.edits_per_window(edits), settings, sinks, checkpoint_path=place, name="gold"
 )

@@ -31,7 +31,7 @@ tl.mount(dbutils, settings.storage, spark)
 # DBTITLE 1,Edits into a table, each once; new columns of the changes start this again by itself
 bronze = tl.table_path(settings)
 path, place = f"{settings.pipeline.table_path}_silver", f"{settings.pipeline.checkpoint_path}_silver"
-sinks = {"silver": tl.delta_batches(settings, spark, path=path, checkpoint_path=place)}
+sinks = {"silver": tl.delta_batches(settings, spark, path=path)}
 columns = ["wiki", "title", "user", "time", "requested_by", "length", "comment"]
 query = tl.start_restarted(
     lambda: tl.start_sinks(

@@ -36,12 +36,15 @@ from .storage.mount import mount, resolve
 from .streaming.lost_offsets import lost_offsets
 from .streaming.progress import await_caught_up, keep_running
 from .streaming.restarts import start_restarted
+from .streaming.sink import Sink, SinkBatch
 from .streaming.state import set_state
 from .streaming.windows import Windows, not_ahead, window_counts
 
 __all__ = [
     "SchemaRegistry",
     "Settings",
+    "Sink",
+    "SinkBatch",
     "Windows",
     "audit_ingest",
     "avro_batches",

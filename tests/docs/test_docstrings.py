@@ -1,8 +1,10 @@
-"""The examples in the docstrings of the public names are run, each by itself, on what `World` has."""
+"""The examples of the public names and of pages are run, each by itself, on what `World` has."""
 
 import doctest
 import inspect
 import json
+import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -20,6 +22,9 @@ READINGS = [
     {"sensor": "cellar", "celsius": 11.0, "at": "2026-03-01T10:05:00Z"},
     {"sensor": "boiler", "celsius": 79.0, "at": "2026-03-01T10:20:00Z"},
 ]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+#: Pages whose blocks of Python are one example.
+PAGES = ["transforms.md", "own_sinks.md"]
 TRIP = {"type": "record", "name": "Trip", "fields": [{"name": "miles", "type": "long"}]}
 
 
@@ -116,7 +121,17 @@ def example_of(name):
 
 @pytest.mark.parametrize("name", tl.__all__)
 def test_the_example_of_a_public_name_runs(world, name):
-    test = doctest.DocTestParser().get_doctest(example_of(name), world.names(), name, None, None)
+    run_example(world, name, example_of(name))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_example_of_a_page_runs(world, page):
+    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    run_example(world, "tl.", "".join(blocks))
+
+
+def run_example(world, name, text):
+    test = doctest.DocTestParser().get_doctest(text, world.names(), name, None, None)
     assert test.examples
     assert any(name in example.source for example in test.examples)
     said = []

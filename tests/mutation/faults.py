@@ -8,6 +8,7 @@ from pathlib import Path
 _MICRO_BATCH = "tests/spark/ingest/test_micro_batch.py"
 _REPLAY = "tests/spark/ingest/test_replay.py"
 _AUDIT = "tests/spark/ingest/test_audit.py"
+_TRANSFORM = "tests/integration/ingest/test_transform.py"
 _TOPICS = "tests/integration/ingest/test_topics.py"
 _VALUES = "tests/integration/sources/test_registered_values.py"
 _RESUME = "tests/integration/ingest/test_resume.py"
@@ -148,10 +149,18 @@ FAULTS = (
     Fault(
         "a batch is finished by the constraints that it was begun with",
         "ingest/batch_schemas",
-        "return replace(codecs, constraints=constraints)",
+        "return replace(codecs, table=self.table_columns, constraints=constraints)",
         "return codecs",
         _MICRO_BATCH,
         "a_constraint_that_is_dropped_after_a_crash_doubles_nothing",
+    ),
+    Fault(
+        "a transform that changes the number of rows writes nothing",
+        "ingest/row_transform",
+        "if before != after:",
+        "if False:",
+        _TRANSFORM,
+        "a_transform_that_changes_the_number_of_rows_writes_nothing",
     ),
     Fault(
         "a table keeps its reader schema",
@@ -443,7 +452,7 @@ FAULTS = (
     Fault(
         "late rows have a writer's name that stays",
         "sinks/late_rows",
-        "{self.query_id(spark)}/late",
+        "{batch.query_id}/late",
         "{__import__('uuid').uuid4().hex}/late",
         _LATE,
         _ALL_COUNTED,

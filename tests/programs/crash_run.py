@@ -52,11 +52,13 @@ class Ingest:
 
     settings: Settings
     folder: Path
+    is_transformed: bool = False
 
     def start(self, trigger: str = "1 second", step: str = "") -> subprocess.Popen[bytes]:
         """Start it in a separate process group."""
         settings = self._with(trigger).model_dump_json()
-        command = [sys.executable, "-m", "tests.programs.crash_run", settings, str(self.folder), step]
+        arguments = [settings, str(self.folder), step, str(self.is_transformed)]
+        command = [sys.executable, "-m", "tests.programs.crash_run", *arguments]
         with self.log.open("a") as log:
             return subprocess.Popen(
                 command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, bufsize=0, start_new_session=True
@@ -97,7 +99,9 @@ class Ingest:
 
     def drain_in(self, spark: SparkSession) -> None:
         """Process everything in a session that is warm."""
-        query = ingest.start_ingest(spark, self._with("availableNow"))
+        query = ingest.start_ingest(
+            spark, self._with("availableNow"), transform=doubled if self.is_transformed else None
+        )
         progress.await_caught_up(query, "availableNow")
 
     def _with(self, trigger: str) -> Settings:
@@ -121,6 +125,11 @@ def _batch_begins(process: subprocess.Popen[bytes]) -> bool:
 
 
 # In the process that is killed
+
+
+def doubled(rows: DataFrame) -> DataFrame:
+    """Add a column, as a transform of the ingest."""
+    return rows.selectExpr("*", "2 * number AS doubled")
 
 
 def watch(step: str) -> None:
@@ -153,12 +162,13 @@ def _around(step: str, commit: str, act: Callable[[], None]) -> None:
             act()
 
 
-def main(told: str, folder: str, step: str) -> None:
+def main(told: str, folder: str, step: str, is_transformed: str) -> None:
     """Ingest as `told`, and stop at `step`."""
     settings = Settings.model_validate_json(told)
     watch(step)
     spark = local_session("crashes", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "1g"})
-    query = ingest.start_ingest(spark, settings)
+    transform = doubled if is_transformed == "True" else None
+    query = ingest.start_ingest(spark, settings, transform=transform)
     progress.await_caught_up(query, settings.pipeline.trigger)
     query.awaitTermination()
     spark.stop()

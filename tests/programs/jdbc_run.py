@@ -29,6 +29,7 @@ from topiclake.session import local_session
 from topiclake.sinks.jdbc import connection as jdbc_connection
 from topiclake.sinks.jdbc import upsert as jdbc_upsert
 from topiclake.streaming import progress
+from topiclake.streaming.sink import SinkBatch
 
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180
@@ -151,15 +152,15 @@ class Driver:
 
 def watch(step: str) -> None:
     """Say when a batch begins, and have the group killed when its second one comes to `step`."""
-    write = jdbc_upsert.UpsertBatches.__call__
+    write = jdbc_upsert.UpsertBatches.write
     batches = 0
 
-    def write_batch(target: Any, rows: DataFrame, batch_id: int) -> None:
+    def write_batch(target: Any, rows: DataFrame, batch: SinkBatch) -> None:
         nonlocal batches
         batches += 1
         sys.stdout.write(BEGUN)
         sys.stdout.flush()
-        write(target, rows, batch_id)
+        write(target, rows, batch)
         if step == STEPS[1] and batches == 2:
             os.killpg(0, signal.SIGKILL)
 
@@ -172,7 +173,7 @@ def watch(step: str) -> None:
 
         return written
 
-    jdbc_upsert.UpsertBatches.__call__ = write_batch  # type: ignore[method-assign, assignment]
+    jdbc_upsert.UpsertBatches.write = write_batch  # type: ignore[method-assign, assignment]
     jdbc_upsert._write_once = before_commit(jdbc_upsert._write_once)
 
 

@@ -62,14 +62,12 @@ def start_both(spark, settings, folder):
             settings,
             spark,
             path=f"{where}/per_zip",
-            checkpoint_path=place,
             mode="merge",
             keys=["zip"],
         ),
         "topic": tl.topic_batches(
             settings,
             topic=f"{settings.pipeline.topic}-per-zip",
-            checkpoint_path=place,
             records=count_records,
         ),
     }

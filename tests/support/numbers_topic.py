@@ -71,7 +71,7 @@ class Numbers:
             producer.produce(f"{self.name}-{name}", value=value, partition=number % 2)
         assert producer.flush(120) == 0
 
-    def ingested(self, settings):
-        query = tl.start_ingest(self.spark, settings)
+    def ingested(self, settings, transform=None):
+        query = tl.start_ingest(self.spark, settings, transform=transform)
         tl.await_caught_up(query, settings.pipeline.trigger)
         return query

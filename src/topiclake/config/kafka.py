@@ -121,7 +121,7 @@ CONSUMER = _Client(
     refused=_COMMON_REFUSED
     | {
         "auto.offset.reset": "Spark decides where to begin: set starting_offsets of the pipeline",
-        "key.deserializer": "keys come as bytes: set decode_key, or cast the column",
+        "key.deserializer": "keys come as bytes: set key of the pipeline, or cast the column",
         "value.deserializer": "values come as bytes: set avro_form, or cast the column",
         "enable.auto.commit": _CHECKPOINT,
         "auto.commit.interval.ms": _CHECKPOINT,

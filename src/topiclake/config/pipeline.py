@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -11,6 +12,8 @@ from topiclake.config.source import SourceSettings, Text, listed
 
 #: Stands for the topic where each has a table of its own: in paths, and in subjects.
 TOPIC = "{topic}"
+_LOG = logging.getLogger(__name__)
+
 #: What is added to a table's path for its quarantine.
 QUARANTINE = "_quarantine"
 #: Suffix of a quarantine's path for the claims of replays.
@@ -74,8 +77,11 @@ class PipelineSettings(SourceSettings):
     #: not fit. Set it when all readers of the table know Delta's type widening: others cannot read it any
     #: more.
     type_widening: bool = False
-    #: Whether keys are Avro and decoded too, into the column `_key`. Set it when keys hold more than values.
-    decode_key: bool = False
+    #: What keys are, for the column `_key`. `none`: there is no such column. Keys of avro, json_schema and
+    #: protobuf name schemas of the subject `<topic>-key`. Set it when keys hold more than values.
+    key: Literal["none", "binary", "string", "avro", "json", "json_schema", "protobuf"] = "none"
+    #: The columns of JSON keys as DDL; one that is NOT NULL must be there.
+    key_schema: Text | None = None
     #: Whether rows have `_headers ARRAY<STRUCT<key STRING, value BINARY>>`. Set it when producers put
     #: information there.
     headers_column: bool = False
@@ -99,6 +105,20 @@ class PipelineSettings(SourceSettings):
     #: compression.
     table_properties: dict[str, str] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_decode_key(cls, given: Any) -> Any:  # noqa: ANN401 (whatever a file holds)
+        """Accept `decode_key`, the former name of `key: avro`."""
+        if not isinstance(given, dict) or "decode_key" not in given:
+            return given
+        others = {name: value for name, value in given.items() if name != "decode_key"}
+        word = str(given["decode_key"]).lower()
+        if word not in ("true", "false") or "key" in others:
+            raise ValueError("decode_key is the former name of key: avro; set key alone")
+        key = "avro" if word == "true" else "none"
+        _LOG.warning("decode_key: %s is read as key: %s; set key", word, key)
+        return others | {"key": key}
+
     @model_validator(mode="after")
     def _check_together(self) -> PipelineSettings:
         if self.has_several_topics and not self.has_table_for_each:
@@ -111,8 +131,12 @@ class PipelineSettings(SourceSettings):
             raise ValueError("deserializer_config belongs to a deserializer that is a Java class")
         if not self.is_registered and self.has_table_for_each:
             raise ValueError("{topic} in table_path belongs to value_format avro, json_schema or protobuf")
-        if self.value_format != "avro" and (self.decode_key or self.avro_form != "confluent"):
-            raise ValueError("decode_key and avro_form belong to value_format avro")
+        if (self.key == "json") != (self.key_schema is not None):
+            raise ValueError("key_schema belongs to key json, which needs it")
+        if self.has_registered_key and not self.is_registered:
+            raise ValueError(f"key {self.key} belongs to value_format avro, json_schema or protobuf")
+        if self.value_format != "avro" and self.avro_form != "confluent":
+            raise ValueError("avro_form belongs to value_format avro")
         if self.value_format in ("json_schema", "protobuf") and self.timestamp_format is not None:
             raise ValueError("timestamp_format belongs to value_format json or custom")
         if any(name.lower() == "delta.settransactionretentionduration" for name in self.table_properties):
@@ -126,6 +150,11 @@ class PipelineSettings(SourceSettings):
     def is_registered(self) -> bool:
         """Whether values name a schema of the registry."""
         return self.value_format in ("avro", "json_schema", "protobuf")
+
+    @property
+    def has_registered_key(self) -> bool:
+        """Whether keys name a schema of the registry."""
+        return self.key in ("avro", "json_schema", "protobuf")
 
     @property
     def has_table_for_each(self) -> bool:

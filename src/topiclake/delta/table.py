@@ -52,7 +52,9 @@ _NEWEST_FIRST = (10, None)
 _BEING_MADE_SECONDS = 5
 
 
-def ensure_table(spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]) -> None:
+def ensure_table(
+    spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str], comment: str = ""
+) -> None:
     """Create an empty Delta table at `path` where there is none; an existing one is left as it is.
 
     Args:
@@ -60,6 +62,7 @@ def ensure_table(spark: SparkSession, path: str, schema: StructType, properties:
         path: Location of the table.
         schema: Its columns.
         properties: Its table properties.
+        comment: What it holds, in words.
 
     Raises:
         StorageError: There are files that belong to no table.
@@ -72,7 +75,7 @@ def ensure_table(spark: SparkSession, path: str, schema: StructType, properties:
         reraise=True,
     )
     try:
-        tries(_create, spark, path, schema, properties)
+        tries(_create, spark, path, schema, properties, comment)
     except PySparkException as error:
         if error.getCondition() in _MERE_FILES:
             raise StorageError(
@@ -85,8 +88,12 @@ def _was_slower(error: BaseException) -> bool:
     return is_conflict(error) or (isinstance(error, PySparkException) and error.getCondition() in _MERE_FILES)
 
 
-def _create(spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str]) -> None:
+def _create(
+    spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str], comment: str
+) -> None:
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
+    if comment:
+        builder = builder.comment(comment)
     for name, value in properties.items():
         builder = builder.property(name, value)
     try:
@@ -229,11 +236,15 @@ def require_lasting_writers(path: str, properties: Mapping[str, str]) -> None:
 
 
 def nullable(rows: DataFrame) -> StructType:
-    """Return the columns of `rows` for a table; each may be null.
+    """Return the columns of `rows` for a table, with their comments; each may be null.
 
     A column that must not be would be checked row by row, by a step of its own in the plan.
     """
-    return StructType([StructField(field.name, field.dataType) for field in rows.schema])
+    fields = []
+    for field in rows.schema:
+        comment = {key: text for key, text in field.metadata.items() if key == "comment"}
+        fields.append(StructField(field.name, field.dataType, metadata=comment))
+    return StructType(fields)
 
 
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:

@@ -71,12 +71,16 @@ class Codec(ABC):
         writers: How records are decoded.
         refused: Why records are not decoded: `(reason, detail)`.
         kept: The reader as it is kept with the table (`kept_reader`); None where nothing must be.
+        comment: What the newest schema says of its records; "" where it says nothing.
+        comments: What it says of their fields, by name.
     """
 
     reader: str | None = None
     writers: dict[SchemaKey, str] = field(default_factory=dict)
     refused: dict[SchemaKey, tuple[str, str]] = field(default_factory=dict)
     kept: str | None = None
+    comment: str = ""
+    comments: Mapping[str, str] = field(default_factory=dict)
 
     #: What the registry calls such schemas.
     schema_type: ClassVar[str]
@@ -137,8 +141,8 @@ class Codec(ABC):
         """
 
     @abstractmethod
-    def reason(self, payload: Column, schema: Column) -> Column:
-        """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
+    def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
+        """Say why `payload BINARY` of a part, of the schema named `schema BINARY`, is wrong; runs Python."""
 
     def mismatch(self, *, tries: bool = True) -> Column:
         """Say which form a value has, where it is the other one than it was read as; else "".
@@ -158,13 +162,25 @@ class Codec(ABC):
         return [*self.writers, *self.refused]
 
 
+class KeyFormat(Protocol):
+    """What keys mean that name no schema."""
+
+    def decode_key(self, records: DataFrame) -> DataFrame:
+        """Add `decoded_key`, a struct as `Codec.decode` adds it."""
+
+    def key_detail(self) -> Column:
+        """Say what is wrong with the key of a record that `is_decoded_key` refuses; may run Python."""
+
+
 @dataclass(frozen=True)
 class Codecs:
     """What the schemas of a batch mean, and the table that its rows go to.
 
     Attributes:
         value: For values.
-        key: For keys; None where they are not decoded.
+        key: For keys; None where they name no schema.
+        declared_key: For keys that name no schema; None where they are not decoded.
+        comments: Comments of columns that a table does not have yet, by name.
         table: Columns that the table has so far.
         constraints: What the table demands of its rows (`constraints.of_table`).
     """
@@ -173,6 +189,8 @@ class Codecs:
     key: Codec | None = None
     table: StructType = field(default_factory=StructType)
     constraints: Mapping[str, str] = field(default_factory=dict)
+    declared_key: KeyFormat | None = None
+    comments: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parts(self) -> dict[Part, Codec]:
@@ -202,14 +220,26 @@ def nothing_decoded() -> Column:
     return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
 
 
-def decoded_row(fields: Sequence[Column], is_whole: Column) -> Column:
-    """Return the struct that `Codec.decode` returns of a value whose fields are columns."""
+def decoded_name(part: Part) -> str:
+    """Return the name of the column that `Codec.decode` adds."""
+    return "decoded" if part == "value" else f"decoded_{part}"
+
+
+def decoded_row(fields: Sequence[Column], is_whole: Column, part: Part = "value") -> Column:
+    """Return the struct that `Codec.decode` returns of a value whose fields are columns, or of such a key."""
+    if part == "key":
+        fields = [F.when(F.col(part).isNotNull(), F.struct(*fields)).alias("event")]
     return F.struct(*fields, F.when(is_whole, F.lit(END)).alias(END_FIELD))
 
 
 def is_decoded(result: Column) -> Column:
     """Return whether `decoded` got one whole record and nothing else; false, never null, where it did not."""
     return result[END_FIELD].eqNullSafe(END)
+
+
+def is_decoded_key() -> Column:
+    """Return whether a record has no key, or one that was decoded; never null."""
+    return F.col("key").isNull() | is_decoded(F.col("decoded_key"))
 
 
 def is_known_schema(codec: Codec, part: Part = "value") -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
@@ -17,15 +18,17 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
 from topiclake.formats import deserializers
-from topiclake.formats.codec import OWN
+from topiclake.formats.codec import OWN, decoded_row, is_decoded_key
 from topiclake.formats.json import diagnosis as json_diagnosis
 from topiclake.formats.json.frame import FRAME, event_of, framed, is_alone
 from topiclake.reasons import OK, TOMBSTONE, UNDECODABLE
+from topiclake.schema_registry.wire_format import Part
 
 _FRAMED = f"{OWN}framed"
 _MADE = f"{OWN}made"
 #: Names of columns that rows have beside those of their values.
 _RESERVED = (OWN, "_kafka", "_headers")
+_TEXT = StructType([StructField("value", StringType())])
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class DeclaredFormat:
         timestamp_format: Spark's pattern for fields of type TIMESTAMP; None: ISO 8601.
         deserializer: The name of what makes JSON of custom values.
         deserializer_config: What a class of that name is configured with.
+        key: What keys mean; None where they are not decoded.
     """
 
     value_format: Literal["json", "text", "custom"]
@@ -46,6 +50,7 @@ class DeclaredFormat:
     timestamp_format: str | None = None
     deserializer: str | None = None
     deserializer_config: tuple[tuple[str, str], ...] = ()
+    key: DeclaredFormat | None = None
 
     @staticmethod
     def from_settings(pipeline: PipelineSettings) -> DeclaredFormat:
@@ -54,8 +59,9 @@ class DeclaredFormat:
         Raises:
             ConfigError: Values name schemas, or `value_schema` or `deserializer` cannot be used.
         """
+        key = DeclaredFormat.of_key(pipeline)
         if pipeline.value_format == "text":
-            return DeclaredFormat("text", StructType([StructField("value", StringType())]))
+            return DeclaredFormat("text", _TEXT, key=key)
         if pipeline.value_schema is None or not (
             pipeline.value_format == "json" or pipeline.value_format == "custom"
         ):
@@ -72,11 +78,25 @@ class DeclaredFormat:
             deserializers.load(name)
         return DeclaredFormat(
             pipeline.value_format,
-            columns_of(pipeline.value_schema),
+            columns_of(pipeline.value_schema, others=[] if pipeline.key == "none" else ["_key"]),
             pipeline.timestamp_format,
             name,
             tuple(config.items()),
+            key,
         )
+
+    @staticmethod
+    def of_key(pipeline: PipelineSettings) -> DeclaredFormat | None:
+        """Return what keys mean that name no schema; None where they are not decoded.
+
+        Raises:
+            ConfigError: `key_schema` is no list of columns.
+        """
+        if pipeline.key == "string":
+            return DeclaredFormat("text", _TEXT)
+        if pipeline.key != "json" or pipeline.key_schema is None:
+            return None
+        return DeclaredFormat("json", columns_of(pipeline.key_schema, "key_schema"))
 
     def meaning(self, time_zone: str) -> str:
         """Name what values mean: another schema has another name.
@@ -88,6 +108,7 @@ class DeclaredFormat:
         text_of_meaning += f"/{time_zone}" if '"timestamp"' in self.columns.json() else ""
         text_of_meaning += f"/{self.deserializer}" if self.deserializer else ""
         text_of_meaning += f"/{json.dumps(self.deserializer_config)}" if self.deserializer_config else ""
+        text_of_meaning += f"/key/{self.key.meaning(time_zone)}" if self.key else ""
         return sha256(text_of_meaning.encode()).hexdigest()[:16]
 
     def decode(self, records: DataFrame) -> DataFrame:
@@ -97,10 +118,33 @@ class DeclaredFormat:
             records: Kafka's columns.
 
         Returns:
-            Kafka's columns, `event STRUCT<columns>` and `reason STRING`: ok, tombstone or undecodable.
+            Kafka's columns, `event STRUCT<columns>` and `reason STRING`: ok, tombstone or undecodable. With a
+            `key`, `decoded_key` (see `decode_key`) as well.
         """
+        if self.key is not None:
+            records = self.key.decode_key(records)
+        rows, event, right = self._read(records, "value")
+        if self.key is not None:
+            right = right & is_decoded_key()
+        reason = F.when(F.col("value").isNull(), TOMBSTONE).when(right, OK).otherwise(UNDECODABLE)
+        return rows.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
+
+    def decode_key(self, records: DataFrame) -> DataFrame:
+        """Read each key.
+
+        Returns:
+            The columns of `records` and `decoded_key`: a struct of `event`, which is the text, or a struct of
+            the columns, and `_topiclake_end BIGINT`, which is END where the key is right.
+        """
+        rows, event, right = self._read(records, "key")
+        event = event["value"] if self.value_format == "text" else event
+        whole = decoded_row([F.when(right, event).alias("event")], right)
+        return rows.withColumn("decoded_key", whole).drop(_FRAMED)
+
+    def _read(self, records: DataFrame, part: Part) -> tuple[DataFrame, Column, Column]:
+        """Return records with what their parts are read to, the event in it, and whether it is right."""
         # Non-deterministic, so that no filter is pushed below it, which would read each value twice.
-        text = F.col("value").cast("string")
+        text = F.col(part).cast("string")
         if self.deserializer is not None:
             if deserializers.is_class(self.deserializer):
                 deserializers.register(records.sparkSession)
@@ -115,9 +159,7 @@ class DeclaredFormat:
             rows = records.withColumn(_FRAMED, guarded)
             event = event_of(F.col(_FRAMED)).dropFields(FRAME)
             right = right & is_alone(F.col(_FRAMED))
-        right = reduce(and_, _required(self.columns, event), right)
-        reason = F.when(F.col("value").isNull(), TOMBSTONE).when(right, OK).otherwise(UNDECODABLE)
-        return rows.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
+        return rows, event, reduce(and_, _required(self.columns, event), right)
 
     def detail(self) -> Column:
         """Say what is wrong with a decoded record that is not valid; runs Python for the undecodable."""
@@ -129,7 +171,16 @@ class DeclaredFormat:
         else:
             made = self._made(asked)
             text = F.coalesce(made["error"], json_diagnosis.reason(made["text"].cast("binary"), schema))
+        if self.key is not None:
+            text = F.when(~is_decoded_key(), self.key.key_detail()).otherwise(text)
         return F.when(F.col("reason") == TOMBSTONE, "the value is null").otherwise(text)
+
+    def key_detail(self) -> Column:
+        """Say what is wrong with the key of a record whose key is not right; JSON runs Python."""
+        if self.value_format == "text":
+            return F.lit("key: its bytes are no UTF-8")
+        asked = F.when(~is_decoded_key(), F.col("key"))
+        return F.concat(F.lit("key: "), json_diagnosis.reason(asked, F.lit(self.columns.json())))
 
     def _made(self, value: Column) -> Column:
         if deserializers.is_class(str(self.deserializer)):
@@ -138,54 +189,59 @@ class DeclaredFormat:
         return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
 
 
-def columns_of(ddl: str) -> StructType:
+def columns_of(ddl: str, parameter: str = "value_schema", *, others: Sequence[str] = ()) -> StructType:
     """Read columns from DDL; Spark does it, so there must be a session.
+
+    Args:
+        ddl: The columns.
+        parameter: The key of the configuration.
+        others: Names of columns that rows have in addition.
 
     Raises:
         ConfigError: It is no list of columns, has a name twice, or one of our own.
     """
-    remedy = "value_schema such as `id INT NOT NULL, name STRING, seen TIMESTAMP`"
+    remedy = f"{parameter} such as `id INT NOT NULL, name STRING, seen TIMESTAMP`"
     try:
         columns = StructType.fromDDL(ddl)
     except (PySparkException, ValueError) as error:
         problem = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"value_schema {ddl!r} is no list of columns: {problem}",
+            f"{parameter} {ddl!r} is no list of columns: {problem}",
             remedy,
-            parameter="value_schema",
+            parameter=parameter,
             found=ddl,
             reason="no_columns",
         ) from None
     if not isinstance(columns, StructType) or not columns.names:
         raise ConfigError(
-            f"value_schema {ddl!r} has no columns",
+            f"{parameter} {ddl!r} has no columns",
             remedy,
-            parameter="value_schema",
+            parameter=parameter,
             found=ddl,
             reason="empty",
         )
     if '"byte"' in columns.json():
         raise ConfigError(
-            "value_schema has a TINYINT, which Spark reads from 128 on as negative",
+            f"{parameter} has a TINYINT, which Spark reads from 128 on as negative",
             "SMALLINT",
-            parameter="value_schema",
+            parameter=parameter,
             reason="tinyint",
         )
     names = [name.lower() for name in columns.names]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"value_schema has the column {name} twice",
+                f"{parameter} has the column {name} twice",
                 remedy,
-                parameter="value_schema",
+                parameter=parameter,
                 column=name,
                 reason="twice",
             )
-        if name.startswith(_RESERVED):
+        if name.startswith(_RESERVED) or name in others:
             raise ConfigError(
-                f"value_schema has a column {name}, which is a name of Topiclake's own",
+                f"{parameter} has a column {name}, which is a name of Topiclake's own",
                 remedy,
-                parameter="value_schema",
+                parameter=parameter,
                 column=name,
                 reason="reserved",
             )

@@ -45,7 +45,6 @@ def _always(_: str) -> bool:
     return True
 
 
-#: Also the format of keys.
 AVRO = Format("avro", AvroCodec.of, spark_type.event_type, is_record)
 JSON_SCHEMA = Format("json_schema", JsonSchemaCodec.of_shapes, json_codec.event_type, _always)
 
@@ -60,9 +59,16 @@ def protobuf(messages: tuple[str, ...]) -> Format:
 
 
 def format_of(pipeline: PipelineSettings) -> Format:
-    """Return the format of a pipeline's values; that of keys where values name no schemas."""
+    """Return the format of a pipeline's values; Avro where values name no schemas."""
     if pipeline.value_format == "json_schema":
         return JSON_SCHEMA
     if pipeline.value_format == "protobuf":
         return protobuf(pipeline.record_names)
     return AVRO
+
+
+def key_format_of(pipeline: PipelineSettings) -> Format:
+    """Return the format of a pipeline's keys; Avro where keys name no schemas."""
+    if pipeline.key == "json_schema":
+        return JSON_SCHEMA
+    return protobuf(()) if pipeline.key == "protobuf" else AVRO

@@ -34,6 +34,12 @@ class Batch:
     offsets: Ranges
 
     @property
+    def words(self) -> str:
+        """How errors name it."""
+        topic = "" if self.target.topic is None else f" of topic {self.target.topic}"
+        return f"batch {self.number}{topic}"
+
+    @property
     def spark(self) -> SparkSession:
         """The session of its records."""
         return self.records.sparkSession
@@ -46,7 +52,7 @@ class Batch:
         self, frame: DataFrame, path: str, suffix: str = "", commit: Mapping[str, object] | None = None
     ) -> None:
         """Append once, as this batch of this writer; `commit` is kept in the table's history."""
-        metadata = {"pipeline": self.target.pipeline, "run": self.target.run} | dict(commit or {})
+        metadata = self.target.origin | dict(commit or {})
         delta.append_once(frame, path, writer=self.writer + suffix, batch_id=self.number, commit=metadata)
 
     def has_committed(self, observed: Observation, attempt: str) -> bool:
@@ -54,8 +60,10 @@ class Batch:
 
         Otherwise the table has the batch already, and Spark executed nothing.
         """
+        # Transformed rows are computed before the commit, so they are counted without one.
+        is_counted = self.target.transform is None and observation.has_metrics(observed)
         # To ask the table are two calls on an object store.
-        return observation.has_metrics(observed) or delta.is_committed(self.spark, self.target.table, attempt)
+        return is_counted or delta.is_committed(self.spark, self.target.table, attempt)
 
     def commit_to_resume(self) -> Mapping[str, Any] | None:
         """Return commit 1 of an earlier attempt; None where the table's history was cleaned up since.

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.formats.avro.kept_reader import KeptReaderError
 from topiclake.formats.codec import Codec, Codecs, SchemaVersion
+from topiclake.ingest.row_transform import RowTransform
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import RegisteredSchema
 from topiclake.schema_registry.wire_format import Part, SchemaKey
@@ -40,6 +42,7 @@ class BatchSchemas:
         properties: Table properties, set when the table is created.
         snapshot: Of the table, moments ago; None where it must be read.
         type_widening: Whether columns of the table may become wider.
+        transform: What is done to rows before they are written.
         before_table: What is done, or refuses, once nothing else keeps the table from being made.
     """
 
@@ -48,7 +51,10 @@ class BatchSchemas:
     properties: Mapping[str, str]
     snapshot: TableSnapshot | None = None
     type_widening: bool = False
+    transform: RowTransform | None = None
     before_table: BeforeTable | None = None
+    #: The table's columns, as they were seen last.
+    table_columns: StructType = field(default_factory=StructType)
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
     _codecs: Codecs | None = None
     _keys: object = None
@@ -101,7 +107,7 @@ class BatchSchemas:
         )
         if codecs.keys != {part: list(keys[part]) for part in self.of.subjects}:
             return None
-        return replace(codecs, constraints=constraints)
+        return replace(codecs, table=self.table_columns, constraints=constraints)
 
     def look_up(self, keys: Mapping[Part, Iterable[SchemaKey]]) -> dict[Part, set[SchemaKey]]:
         """Ask the registry for schemas that are not known yet, and return those that it does not know.
@@ -139,7 +145,7 @@ class BatchSchemas:
         snapshot: TableSnapshot | None = None,
     ) -> Codecs:
         snapshot = snapshot or read_snapshot(spark, self.table) or NO_TABLE
-        codecs = self._united(spark, known, snapshot)
+        codecs, self.table_columns = self._united(spark, known, snapshot), snapshot.columns
         self._warn(codecs)
         self._prepare_table(spark, codecs, snapshot)
         return codecs
@@ -150,8 +156,31 @@ class BatchSchemas:
         known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
         snapshot: TableSnapshot,
     ) -> Codecs:
-        parts = {part: self._codec(spark, snapshot, part, schemas) for part, schemas in known.items()}
-        return Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
+        accepts = partial(snapshot.refusal, may_widen=self.type_widening)
+        if self.transform is None:
+            parts = {
+                part: self._codec(spark, snapshot, part, schemas, accepts) for part, schemas in known.items()
+            }
+            codecs = Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
+            return replace(codecs, declared_key=self.of.declared_key, comments=codecs.value.comments)
+        # What is decoded are not the table's columns: the table is compared with those that the transform
+        # makes of a value and its key.
+        key = self._codec(spark, snapshot, "key", known["key"], lambda _: None) if "key" in known else None
+        no_value = self.of.format.codec({}, lambda _: None, None)
+        without_value = Codecs(no_value, key, declared_key=self.of.declared_key)
+        others = registered_rows.columns(spark, without_value, self.of.layout, kafka_source.RECORD_SCHEMA)
+        transformed = partial(self.transform.refusal, spark, others, accepts)
+        value = self._codec(spark, snapshot, "value", known["value"], transformed)
+        return replace(without_value, value=value, comments=value.comments)
+
+    def columns(self, spark: SparkSession, codecs: Codecs) -> StructType:
+        """Return the columns of the table's rows; each may be null.
+
+        Raises:
+            IngestError: The transform cannot be applied to what is decoded.
+        """
+        decoded = registered_rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
+        return decoded if self.transform is None else self.transform.columns(spark, decoded)
 
     def _warn(self, codecs: Codecs) -> None:
         """Name a version that does not fit once, as soon as it is listed: before a record is lost to it."""
@@ -169,8 +198,10 @@ class BatchSchemas:
         snapshot: TableSnapshot,
         part: Part,
         schemas: Mapping[SchemaKey, SchemaVersion],
+        of_columns: Callable[[StructType], str | None],
     ) -> Codec:
-        name, accepts = READER_PROPERTY + part, partial(self._refusal, spark, snapshot, part)
+        name = READER_PROPERTY + part
+        accepts = partial(self.of.refusal, spark, part=part, of_columns=of_columns)
         try:
             return self.of.format_of(part).codec(schemas, accepts, snapshot.properties.get(name))
         except KeptReaderError as error:
@@ -185,7 +216,7 @@ class BatchSchemas:
             ) from None
 
     def _prepare_table(self, spark: SparkSession, codecs: Codecs, snapshot: TableSnapshot) -> None:
-        wanted = registered_rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
+        wanted = self.columns(spark, codecs)
         if not wanted.fields:
             raise IngestError(
                 f"no schema is known yet (subjects: {', '.join(self.of.subjects['value']) or 'none'}), and "
@@ -194,23 +225,22 @@ class BatchSchemas:
                 subjects=tuple(self.of.subjects["value"]),
                 reason="no_schema",
             )
-        if not codecs.table.fields:
+        if not snapshot.columns.fields:
             self.of.require_usable(codecs)
             if self.before_table is not None:
                 self.before_table()
             # Some properties name columns; without a schema there are none yet.
             properties = dict(self.properties) if codecs.value.reader else {}
-            delta.ensure_table(spark, self.table, wanted, properties | _kept(codecs))
+            properties |= _kept(codecs)
+            delta.ensure_table(spark, self.table, wanted, properties, codecs.value.comment)
             return
+        if self.transform is not None:
+            self.transform.require_fit(snapshot.refusal(wanted, may_widen=self.type_widening))
         changed = {
             name: text for name, text in _kept(codecs).items() if snapshot.properties.get(name) != text
         }
-        if needed := evolution.properties(codecs.table, wanted) | changed:
+        if needed := evolution.properties(snapshot.columns, wanted) | changed:
             delta.set_properties(spark, self.table, needed)
-
-    def _refusal(self, spark: SparkSession, snapshot: TableSnapshot, part: Part, reader: str) -> str | None:
-        of_columns = partial(snapshot.refusal, may_widen=self.type_widening)
-        return self.of.refusal(spark, reader, part, of_columns)
 
 
 def _kept(codecs: Codecs) -> dict[str, str]:

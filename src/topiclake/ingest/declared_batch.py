@@ -114,22 +114,23 @@ def write(
 def _write(batch: _Batch) -> None:
     target, state, observed, attempt = batch.target, batch.state, Observation(), uuid4().hex
     layout = target.schemas.layout
-    decoded = decode(batch.values, batch.records, layout, state.snapshot)
+    # The table's constraints are those of transformed rows.
+    enforced = state.snapshot if target.transform is None else NO_TABLE
+    decoded = decode(batch.values, batch.records, layout, enforced)
     if target.mode == "FAILFAST":
         decoded = fail_on_bad_record(decoded, batch.values, layout)
     # Above what decodes: Spark pushes no filter below what is counted.
     counts = [F.count_if(F.col("reason") == reason).alias(reason) for reason in (OK, *DECLARED_REASONS)]
     counted = decoded.observe(observed, F.count_if(is_rejected(layout)).alias("rejected"), *counts)
-    batch.append(
-        valid_rows(counted, layout, state.snapshot),
-        target.table,
-        commit={
-            "values": batch.meaning,
-            batch_offsets.OFFSETS: batch.offsets,
-            "constraints": state.snapshot.constraints,
-            "attempt": attempt,
-        },
-    )
+    commit = {
+        "values": batch.meaning,
+        batch_offsets.OFFSETS: batch.offsets,
+        "constraints": enforced.constraints,
+        "attempt": attempt,
+    }
+    rows = valid_rows(counted, layout, enforced)
+    with target.table_rows(rows, state.snapshot.columns, batch.words) as table_rows:
+        batch.append(table_rows, target.table, commit=commit)
     # Until it is written: the next try of this batch has to look for what is there of it.
     had_written, state.has_written = state.has_written, False
     # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from

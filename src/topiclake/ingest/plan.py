@@ -23,6 +23,7 @@ from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import targets
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.multi_topic import Topics
+from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
 from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
@@ -139,7 +140,7 @@ class IngestPlan:
         return json.dumps(asdict(self) | derived, indent=indent)
 
 
-def plan_ingest(spark: SparkSession, settings: Settings) -> IngestPlan:
+def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function | None = None) -> IngestPlan:
     """Return what the next `start_ingest` of a pipeline would do; nothing is changed.
 
     At most 1,000 records of each topic are read and decoded.
@@ -147,6 +148,7 @@ def plan_ingest(spark: SparkSession, settings: Settings) -> IngestPlan:
     Args:
         spark: The session.
         settings: The configuration.
+        transform: That of `start_ingest`; it is applied to no row, only to the columns.
 
     Raises:
         TopicNotFoundError, SubjectNotFoundError, IngestError, OffsetsLostError, KafkaError,
@@ -157,7 +159,7 @@ def plan_ingest(spark: SparkSession, settings: Settings) -> IngestPlan:
         >>> plan.records, plan.has_changes
         (0, False)
     """
-    to, pipeline = targets.target(settings), settings.pipeline
+    to, pipeline = targets.target(settings, transform), settings.pipeline
     several = Topics.from_settings(settings, to) if pipeline.has_table_for_each else None
     with storage_errors(settings.storage, to.checkpoint):
         known = lost_offsets.seen_topics(spark, to.checkpoint) if several is not None else set()
@@ -294,8 +296,7 @@ def _registered(
             tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
         counts = dict(tally.reasons)
     target.schemas.require_usable(codecs)
-    wanted = registered_rows.columns(spark, codecs, layout, kafka_source.RECORD_SCHEMA)
-    return wanted, snapshot, tuple(_versions(target, codecs)), counts
+    return schemas.columns(spark, codecs), snapshot, tuple(_versions(target, codecs)), counts
 
 
 def _tagged(sample: DataFrame, schemas: BatchSchemas, codecs: Codecs) -> DataFrame:
@@ -321,8 +322,10 @@ def _declared(
 ) -> tuple[StructType, TableSnapshot, Mapping[str, int]]:
     values, layout = DeclaredFormat.from_settings(pipeline), target.schemas.layout
     snapshot = read_snapshot(spark, target.table) or NO_TABLE
-    columns = declared_rows.columns(spark, values, layout)
+    columns, enforced = declared_rows.columns(spark, values, layout), snapshot
+    if target.transform is not None:
+        columns, enforced = target.transform.columns(spark, columns), NO_TABLE
     if sample is None:
         return columns, snapshot, {}
-    counted = declared_rows.decode(values, sample, layout, snapshot).groupBy("reason").count().collect()
+    counted = declared_rows.decode(values, sample, layout, enforced).groupBy("reason").count().collect()
     return columns, snapshot, {row["reason"]: row["count"] for row in counted}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.formats.codec import Codec, Codecs, decode_status
+from topiclake.formats.codec import Codec, Codecs, decode_status, is_decoded_key
 from topiclake.kafka.source import RECORD_COLUMNS, RECORD_SCHEMA
 from topiclake.reasons import (
     BAD_MAGIC,
@@ -100,6 +100,10 @@ def with_reasons(
         words = _ReasonText(codecs.key, "key", unknown.get("key", set()), ask_python)
         detail = F.when(reason == OK, words.detail(of_key)).otherwise(detail)
         reason = F.when(reason == OK, of_key).otherwise(reason)
+    if codecs.declared_key is not None:
+        is_wrong = (reason == OK) & ~is_decoded_key()
+        detail = F.when(is_wrong, codecs.declared_key.key_detail()).otherwise(detail)
+        reason = F.when(is_wrong, UNDECODABLE).otherwise(reason)
     if codecs.constraints:
         refused = F.col(REFUSED).isNotNull()
         detail = F.when(refused, why_refused()).otherwise(detail)
@@ -176,6 +180,6 @@ class _ReasonText:
         ]
         if self.ask_python:
             # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
-            problem = self.codec.reason(F.when(reason == UNDECODABLE, payload), schema)
+            problem = self.codec.reason(F.when(reason == UNDECODABLE, payload), schema, self.part)
             words.append(F.coalesce(F.concat(F.lit(": "), problem), F.lit("")))
         return F.concat(*words)

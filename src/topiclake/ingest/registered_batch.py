@@ -152,7 +152,8 @@ def _write_known(
         written, F.count("*").alias("rows")
     )
     kept = {"attempt": attempt, batch_offsets.OFFSETS: batch.offsets}
-    batch.append(rows, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
+    with batch.target.table_rows(rows, batch.state.schemas.table_columns, batch.words) as table_rows:
+        batch.append(table_rows, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
     # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
     if may_be_repeated and not batch.has_committed(read, attempt):
         return None
@@ -313,8 +314,9 @@ def _learn(schemas: BatchSchemas, tally: Tally) -> dict[Part, set[SchemaKey]]:
 def _write_late(batch: _Batch, rows: DataFrame, pinned: Mapping[str, object]) -> bool:
     """Write commit 2, and return whether this attempt has made it."""
     written, attempt = Observation(), uuid4().hex
-    counted = rows.observe(written, F.count("*").alias("rows"))
-    batch.append(counted, batch.target.table, LATE, {**pinned, "attempt": attempt})
+    counted, columns = rows.observe(written, F.count("*").alias("rows")), batch.state.schemas.table_columns
+    with batch.target.table_rows(counted, columns, batch.words) as table_rows:
+        batch.append(table_rows, batch.target.table, LATE, {**pinned, "attempt": attempt})
     return batch.has_committed(written, attempt)
 
 

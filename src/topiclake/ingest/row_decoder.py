@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.formats.avro import plain as avro_plain
@@ -47,11 +48,15 @@ class RegisteredDecoder:
         return _invalid(records, known, layout) and _invalid(records, self._learn(records), layout)
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        """Return valid records as rows of the table, and what its history keeps of how they were decoded."""
+        """Return valid records as rows, and what the table's history keeps of how they were decoded."""
         codecs = self.schemas.current(self.spark)
         layout = self.target.schemas.layout
         flat = registered_rows.as_rows(registered_rows.decode(records, codecs, layout), codecs, layout)
         return registered_rows.valid_rows(flat), {"schemas": codecs.keys}
+
+    def table_columns(self) -> StructType:
+        """Return the columns that the table has."""
+        return self.schemas.table_columns
 
     def refresh(self) -> None:
         """Read the table again: another writer was faster."""
@@ -96,17 +101,25 @@ class DeclaredDecoder:
         return [f"partition {row['partition']}, offset {row['offset']}" for row in invalid]
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        """Return valid records as rows of the table; its history keeps nothing of how they were decoded."""
+        """Return valid records as rows; the table's history keeps nothing of how they were decoded."""
         return declared_rows.valid_rows(
-            self._decoded(records), self.target.schemas.layout, self._snapshot()
+            self._decoded(records), self.target.schemas.layout, self._enforced()
         ), {}
+
+    def table_columns(self) -> StructType:
+        """Return the columns that the table has."""
+        return self._snapshot().columns
 
     def refresh(self) -> None:
         """Read the table again: another writer was faster."""
         self.snapshot = None
 
     def _decoded(self, records: DataFrame) -> DataFrame:
-        return declared_rows.decode(self.values, records, self.target.schemas.layout, self._snapshot())
+        return declared_rows.decode(self.values, records, self.target.schemas.layout, self._enforced())
+
+    def _enforced(self) -> TableSnapshot:
+        """Return the table whose constraints rows must hold; Delta itself checks transformed rows."""
+        return self._snapshot() if self.target.transform is None else NO_TABLE
 
     def _snapshot(self) -> TableSnapshot:
         if self.snapshot is None:

@@ -21,6 +21,7 @@ from topiclake.ingest.batch_schemas import BeforeTable
 from topiclake.ingest.consumer_group import GroupCommit
 from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.quarantine import automatic_replay
+from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
 from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
@@ -37,12 +38,15 @@ from topiclake.streaming.batch_hooks import CommitHook, CommittedBatch
 from topiclake.streaming.checkpoint import NONE
 
 
-def start_ingest(spark: SparkSession, settings: Settings) -> StreamingQuery:
+def start_ingest(
+    spark: SparkSession, settings: Settings, *, transform: Function | None = None
+) -> StreamingQuery:
     """Start the stream from the pipeline's topic into its Delta table.
 
     Args:
         spark: The session.
         settings: The configuration.
+        transform: Makes of each valid row one row of the table; `_kafka` stays (docs/transforms.md).
 
     Returns:
         The running query; `progress.await_caught_up` waits for it.
@@ -50,7 +54,8 @@ def start_ingest(spark: SparkSession, settings: Settings) -> StreamingQuery:
     Raises:
         TopicNotFoundError, SubjectNotFoundError: Named with others; before anything is written. Of
             several topics, only a listed one that is missing, or a pattern that none matches.
-        IngestError: Checkpoint and table do not agree, and `resume` does not say how to start.
+        IngestError: Checkpoint and table do not agree, and `resume` does not say how to start; or the
+            transform cannot be applied. Inside the query, the transform fails or changes the number of rows.
         OffsetsLostError: Kafka lost what the checkpoint has not read; names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         DecodeError: Inside the query, in mode FAILFAST.
@@ -61,7 +66,7 @@ def start_ingest(spark: SparkSession, settings: Settings) -> StreamingQuery:
         >>> tl.create_view(spark, settings).count()
         4
     """
-    to = targets.target(settings)
+    to = targets.target(settings, transform)
     if not settings.pipeline.has_table_for_each:
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     require_avro_limits(spark)
@@ -71,7 +76,7 @@ def start_ingest(spark: SparkSession, settings: Settings) -> StreamingQuery:
         mount.require_writable(location)
     hooks = _hooks(settings)
     try:
-        query = _start(spark, settings, to, hooks)
+        query = _start(spark, settings, to, hooks, transform)
     except BaseException:
         batch_hooks.close(hooks)
         raise
@@ -85,6 +90,7 @@ def _start(
     settings: Settings,
     to: Target,
     hooks: Sequence[CommitHook],
+    transform: Function | None,
 ) -> StreamingQuery:
     several = Topics.from_settings(settings, to) if settings.pipeline.has_table_for_each else None
     with storage_errors(settings.storage, to.checkpoint):
@@ -116,7 +122,7 @@ def _start(
     in_checkpoint = known if several is not None else {}
     records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint)
     keep_ids()
-    automatic_replay.run_at_start(spark, settings)
+    automatic_replay.run_at_start(spark, settings, transform)
     query = queries.start_batches(
         records,
         settings,
@@ -127,7 +133,7 @@ def _start(
     )
     progress.on_data_loss(query, partial(lost_offsets.describe_loss, spark, settings, to.checkpoint))
     open_transactions.watch(query, settings.kafka, settings.pipeline)
-    automatic_replay.watch(query, spark, settings)
+    automatic_replay.watch(query, spark, settings, transform)
     return query
 
 
@@ -176,10 +182,14 @@ def _writer(
         with storage_errors(settings.storage, to.table):
             if before_table is not None:
                 before_table()
-            delta.ensure_table(
-                spark, to.table, declared_rows.columns(spark, values, to.schemas.layout), to.properties
-            )
-            to = replace(to, snapshot=read_snapshot(spark, to.table))
+            columns = declared_rows.columns(spark, values, to.schemas.layout)
+            if to.transform is not None:
+                columns = to.transform.columns(spark, columns)
+            delta.ensure_table(spark, to.table, columns, to.properties)
+            snapshot = read_snapshot(spark, to.table)
+            if to.transform is not None and snapshot is not None:
+                to.transform.require_fit(snapshot.refusal(columns, may_widen=False))
+            to = replace(to, snapshot=snapshot)
         return partial(declared_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
     patient = to.schemas.waiting(settings.schema_registry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from uuid import uuid4
@@ -12,11 +13,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.ingest import quarantine_rows
 from topiclake.ingest.batch_schemas import BatchSchemas
+from topiclake.ingest.row_transform import Function, RowTransform
 from topiclake.sources.table_snapshot import TableSnapshot
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
@@ -46,6 +49,7 @@ class Target:
         is_new: Whether this start created the table, so that no batch can be in it.
         snapshot: Of the table, where this start has had one.
         type_widening: Whether columns of the table may become wider.
+        transform: What is done to valid rows before they are written.
         start: Names this start of the query.
     """
 
@@ -61,20 +65,51 @@ class Target:
     is_new: bool = False
     snapshot: TableSnapshot | None = None
     type_widening: bool = False
+    transform: RowTransform | None = None
     start: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def judgement(self) -> dict[str, object]:
         """What of the configuration decides where a record belongs, and what a row holds; as JSON has it."""
-        layout = self.schemas.layout
-        return asdict(layout) | {"kafka": list(layout.kafka), "format": self.schemas.format.name}
+        layout, declared_key = self.schemas.layout, self.schemas.declared_key
+        # Batches of earlier versions say whether there was an Avro key.
+        key: object = {"none": False, "avro": True}.get(layout.key, layout.key)
+        if declared_key is not None:
+            key = f"{layout.key} {declared_key.columns.simpleString()}"
+        return asdict(layout) | {"kafka": list(layout.kafka), "format": self.schemas.format.name, "key": key}
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """What each commit keeps of where its rows come from."""
+        transform = {} if self.transform is None else {"transform": self.transform.name}
+        return {"pipeline": self.pipeline, "run": self.run} | transform
+
+    @contextmanager
+    def table_rows(self, rows: DataFrame, table: StructType, unit: str) -> Iterator[DataFrame]:
+        """Yield valid rows as they are written: transformed, where there is a transform.
+
+        Args:
+            rows: Valid rows.
+            table: The columns that the table has.
+            unit: The rows in words, for errors: a batch or a claim.
+
+        Raises:
+            IngestError: The transform fails, or changed the number of rows or their `_kafka`.
+        """
+        if self.transform is None:
+            yield rows
+            return
+        with self.transform.computed(rows, table, unit) as transformed:
+            yield transformed
 
     def batch_schemas(self) -> BatchSchemas:
         """Return the schemas of this topic, with nothing learnt yet."""
-        return BatchSchemas(self.schemas, self.table, self.properties, self.snapshot, self.type_widening)
+        return BatchSchemas(
+            self.schemas, self.table, self.properties, self.snapshot, self.type_widening, self.transform
+        )
 
 
-def target(settings: Settings) -> Target:
+def target(settings: Settings, transform: Function | None = None) -> Target:
     """Resolve paths and secrets of a configuration into what a micro-batch must know."""
     resolve = partial(mount.resolve, settings.storage)
     pipeline = settings.pipeline
@@ -88,6 +123,7 @@ def target(settings: Settings) -> Target:
         checkpoint=resolve(pipeline.checkpoint_path),
         properties=pipeline.table_properties,
         type_widening=pipeline.type_widening,
+        transform=None if transform is None else RowTransform(transform, settings.name),
     )
 
 

@@ -18,10 +18,11 @@ from topiclake.sinks.avro_records import TOPIC, AvroRecords, Proposal, propose_s
 from topiclake.sinks.start import cached
 from topiclake.storage import mount
 from topiclake.streaming import queries
+from topiclake.streaming.sink import Sink, SinkBatch
 
 
 @dataclass(frozen=True)
-class AvroBatches(queries.QuerySink):
+class AvroBatches(Sink):
     """Produces micro-batches as Avro; can be pickled, for Spark Connect.
 
     Attributes:
@@ -32,25 +33,17 @@ class AvroBatches(queries.QuerySink):
     writer: Writer
     records: AvroRecords
 
-    @property
     def destination(self) -> str | None:
-        """The topic, where it is one."""
+        """Return the topic, where it is one."""
         return self.writer.topic and f"topic {self.writer.topic}"
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+    def write(self, rows: DataFrame, batch: SinkBatch) -> None:
         """Produce a batch, when all its rows fit."""
         with cached(rows):
-            query = self.query_id(rows.sparkSession)
-            self.writer.write(self.records(rows), f"{query}/{batch_id}")
+            self.writer.write(self.records(rows), f"{batch.query_id}/{batch.number}")
 
 
-def avro_batches(
-    proposal: Proposal,
-    settings: Settings,
-    *,
-    checkpoint_path: str,
-    partitions: int = 4,
-) -> AvroBatches:
+def avro_batches(proposal: Proposal, settings: Settings, *, partitions: int = 4) -> AvroBatches:
     """Register schemas, create topics where they are missing, and return a sink of `start_sinks`.
 
     Each micro-batch is produced at least once, with ids by which consumers drop what came twice, and only
@@ -59,29 +52,24 @@ def avro_batches(
     Args:
         proposal: The schemas, of `propose_schemas`.
         settings: The broker and the pipeline's name.
-        checkpoint_path: That of `start_sinks`.
         partitions: Of a topic, when it is created.
 
     Raises:
         SchemaRegistryError: The registry does not take a schema, or cannot be used.
         KafkaError: The broker cannot be used.
-        StorageError: The checkpoint's path cannot be used.
 
     Example:
         >>> readings = tl.read_values(spark, settings)
         >>> proposal = tl.propose_schemas(readings, settings, topic="measured", key=["sensor"])
         >>> place = "/mnt/datalake/checkpoints/measured"
-        >>> sinks = {"topic": tl.avro_batches(proposal, settings, checkpoint_path=place)}
+        >>> sinks = {"topic": tl.avro_batches(proposal, settings)}
         >>> query = tl.start_sinks(readings, settings, sinks, checkpoint_path=place)
         >>> tl.await_caught_up(query, "availableNow")
     """
-    destination = mount.resolve(settings.storage, checkpoint_path)
     records = proposal.register()
     for topic in proposal.topics:
         kafka_admin.ensure_topic(settings.kafka, topic, partitions)
-    return AvroBatches(
-        Writer.from_settings(settings, proposal.only_topic, ()), records, checkpoint=destination
-    )
+    return AvroBatches(Writer.from_settings(settings, proposal.only_topic, ()), records)
 
 
 def start_avro_writer(
@@ -145,14 +133,15 @@ def start_avro_writer(
         timestamps=timestamps,
         schema_in=schema_in,
     )
-    write_batch = avro_batches(proposal, settings, checkpoint_path=checkpoint_path, partitions=partitions)
-    mount.require_writable(write_batch.checkpoint)
-    return queries.start_batches(
+    location = mount.resolve(settings.storage, checkpoint_path)
+    mount.require_writable(location)
+    sink = avro_batches(proposal, settings, partitions=partitions)
+    return queries.start_sink(
         rows,
         settings,
-        write_batch,
-        name=f"{settings.name}_to_{write_batch.writer.topic or 'kafka'}",
-        location=write_batch.checkpoint,
+        sink,
+        name=f"{settings.name}_to_{sink.writer.topic or 'kafka'}",
+        location=location,
         output_mode=output_mode,
     )
 

@@ -11,33 +11,37 @@ from topiclake.config.settings import Settings
 from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, require_choice
-from topiclake.sinks.start import table_and_checkpoint
-from topiclake.streaming import queries
+from topiclake.sinks.start import table_of_sink
+from topiclake.streaming.sink import Sink, SinkBatch
 
 
 @dataclass(frozen=True)
-class DeltaBatches(queries.QuerySink):
+class DeltaBatches(Sink):
     """Writes micro-batches into a Delta table; can be pickled, for Spark Connect.
 
     Attributes:
-        destination: The table, as Spark reads it.
+        table: The table, as Spark reads it.
         mode: `append`, `merge` or `replace`.
         keys: What `merge` goes by.
     """
 
-    destination: str
+    table: str
     mode: str
     keys: tuple[str, ...]
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+    def destination(self) -> str:
+        """Return the table."""
+        return self.table
+
+    def write(self, rows: DataFrame, batch: SinkBatch) -> None:
         """Write a batch, unless the table has it."""
-        writer = self.query_id(rows.sparkSession)
+        writer, number = batch.query_id, batch.number
         if self.mode == "append":
-            delta.append_once(rows, self.destination, writer=writer, batch_id=batch_id, commit={})
+            delta.append_once(rows, self.table, writer=writer, batch_id=number, commit={})
         elif self.mode == "replace":
-            delta.replace_once(rows, self.destination, writer=writer, batch_id=batch_id)
+            delta.replace_once(rows, self.table, writer=writer, batch_id=number)
         else:
-            merge.merge_once(rows, self.destination, self.keys, writer=writer, batch_id=batch_id)
+            merge.merge_once(rows, self.table, self.keys, writer=writer, batch_id=number)
 
 
 def delta_batches(
@@ -45,7 +49,6 @@ def delta_batches(
     spark: SparkSession,
     *,
     path: str,
-    checkpoint_path: str,
     mode: str = "append",
     keys: Sequence[str] = (),
 ) -> DeltaBatches:
@@ -55,7 +58,6 @@ def delta_batches(
         settings: The store.
         spark: The session.
         path: The table; made by its first batch, and given new columns.
-        checkpoint_path: That of `start_sinks`.
         mode: `append`; `merge`, for output mode `update`: a row takes the place of the one with the same
             keys; `replace`, for `complete`: the batch takes the place of the whole table.
         keys: Columns that `merge` goes by; a batch has one row for each of their values, null among them.
@@ -66,13 +68,11 @@ def delta_batches(
         StorageError: The path cannot be used.
 
     Example:
-        >>> place = "/mnt/datalake/checkpoints/newest"
         >>> sinks = {
         ...     "table": tl.delta_batches(
         ...         settings,
         ...         spark,
         ...         path="/mnt/datalake/newest",
-        ...         checkpoint_path=place,
         ...         mode="merge",
         ...         keys=["sensor"],
         ...     )
@@ -81,5 +81,4 @@ def delta_batches(
     require_choice("mode", mode, ("append", "merge", "replace"))
     if (mode == "merge") != bool(keys):
         raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
-    destination, location = table_and_checkpoint(spark, settings, path, checkpoint_path)
-    return DeltaBatches(destination, mode, tuple(keys), checkpoint=location)
+    return DeltaBatches(table_of_sink(spark, settings, path), mode, tuple(keys))

@@ -20,12 +20,13 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import source as kafka_source
-from topiclake.sinks.start import cached, table_and_checkpoint
+from topiclake.sinks.start import cached, table_of_sink
 from topiclake.sources import declared_rows
 from topiclake.sources.layout import Layout
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
-from topiclake.streaming import checkpoint, lost_offsets, queries
+from topiclake.streaming import checkpoint, lost_offsets
+from topiclake.streaming.sink import Sink, SinkBatch
 from topiclake.streaming.windows import LATE_COLUMN, Windows, late_rows
 
 #: Where this is set, as it is by default since Spark 3.5, a batch takes for late what the batch before it
@@ -35,12 +36,12 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class LateBatches(queries.QuerySink):
+class LateBatches(Sink):
     """Keeps what each micro-batch left out; can be pickled, for Spark Connect.
 
     Attributes:
         pipeline: Its name.
-        destination: The table, as Spark reads it.
+        table: The table, as Spark reads it.
         windows: What the query counts in.
         topic: What it reads.
         values: What values mean.
@@ -51,7 +52,7 @@ class LateBatches(queries.QuerySink):
     """
 
     pipeline: str
-    destination: str
+    table: str
     windows: Windows
     topic: str
     values: DeclaredFormat
@@ -59,6 +60,10 @@ class LateBatches(queries.QuerySink):
     mode: str
     fail_on_data_loss: bool
     options: Mapping[str, str] = field(repr=False)
+
+    def destination(self) -> str:
+        """Return the table."""
+        return self.table
 
     def require_output_mode(self, output_mode: str) -> None:
         """Raise a ConfigError for a mode in which nothing is too late."""
@@ -68,9 +73,9 @@ class LateBatches(queries.QuerySink):
                 "output_mode='append' or 'update', or no late_batches",
             )
 
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write what the query left out of a batch, unless the table has it; `batch` holds none of it."""
-        spark, path = batch.sparkSession, self.checkpoint
+    def write(self, rows: DataFrame, batch: SinkBatch) -> None:
+        """Write what the query left out of a batch, unless the table has it; `rows` have none of it."""
+        spark, path, batch_id = rows.sparkSession, batch.checkpoint, batch.number
         before, now = (
             checkpoint.planned(spark, path, planned_batch) for planned_batch in (batch_id - 1, batch_id)
         )
@@ -91,8 +96,8 @@ class LateBatches(queries.QuerySink):
         with losses, cached(late) as number:
             if number:
                 _LOG.warning("%s: %d late rows, each with its window", records_text, number)
-                writer = f"{self.query_id(spark)}/late"
-                delta.append_once(late, self.destination, writer=writer, batch_id=batch_id, commit={})
+                writer = f"{batch.query_id}/late"
+                delta.append_once(late, self.table, writer=writer, batch_id=batch_id, commit={})
 
     def columns(self, spark: SparkSession) -> StructType:
         """Return the table's columns."""
@@ -115,7 +120,6 @@ def late_batches(
     windows: Windows,
     *,
     path: str,
-    checkpoint_path: str,
 ) -> LateBatches:
     """Return a sink of `start_sinks` that keeps what comes too late for its window, exactly once.
 
@@ -128,7 +132,6 @@ def late_batches(
         windows: Those of `window_counts`.
         path: The table: columns of what is counted, and `_late STRUCT<start TIMESTAMP, end TIMESTAMP,
             watermark TIMESTAMP, batch_id BIGINT>`. Made here where it is missing.
-        checkpoint_path: That of `start_sinks`.
 
     Raises:
         ConfigError: Values are Avro, or the windows don't fit them.
@@ -137,26 +140,21 @@ def late_batches(
 
     Example:
         >>> windows = tl.Windows("at", keys=("sensor",))
-        >>> place = "/mnt/datalake/checkpoints/counts"
         >>> sinks = {
-        ...     "counts": tl.delta_batches(
-        ...         settings, spark, path="/mnt/datalake/counts", checkpoint_path=place
-        ...     ),
-        ...     "late": tl.late_batches(
-        ...         settings, spark, windows, path="/mnt/datalake/late", checkpoint_path=place
-        ...     ),
+        ...     "counts": tl.delta_batches(settings, spark, path="/mnt/datalake/counts"),
+        ...     "late": tl.late_batches(settings, spark, windows, path="/mnt/datalake/late"),
         ... }
+        >>> place = "/mnt/datalake/checkpoints/counts"
         >>> counts = tl.window_counts(tl.read_values(spark, settings), windows)
         >>> query = tl.start_sinks(counts, settings, sinks, checkpoint_path=place)
         >>> tl.await_caught_up(query, "availableNow")
     """
     pipeline = settings.pipeline
-    destination, location = table_and_checkpoint(spark, settings, path, checkpoint_path)
+    table = table_of_sink(spark, settings, path)
     sink = LateBatches(
         settings.name,
-        destination,
+        table,
         windows,
-        checkpoint=location,
         topic=pipeline.topic,
         values=DeclaredFormat.from_settings(pipeline),
         layout=Layout.from_settings(pipeline),
@@ -165,8 +163,8 @@ def late_batches(
         options=kafka_source.range_options(settings.kafka),
     )
     columns = sink.columns(spark)
-    with storage_errors(settings.storage, destination):
-        delta.ensure_table(spark, destination, columns, {})
+    with storage_errors(settings.storage, table):
+        delta.ensure_table(spark, table, columns, {})
     return sink
 
 
@@ -185,10 +183,7 @@ def late_counts(spark: SparkSession, settings: Settings, *, path: str) -> DataFr
         StorageError: The store refuses to show it.
 
     Example:
-        >>> place = "/mnt/datalake/checkpoints/late_counts"
-        >>> sink = tl.late_batches(
-        ...     settings, spark, tl.Windows("at"), path="/mnt/datalake/late_counts", checkpoint_path=place
-        ... )
+        >>> sink = tl.late_batches(settings, spark, tl.Windows("at"), path="/mnt/datalake/late_counts")
         >>> tl.late_counts(spark, settings, path="/mnt/datalake/late_counts").count()
         0
     """

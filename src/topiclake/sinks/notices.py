@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
-from topiclake.sinks.start import table_and_checkpoint
+from topiclake.sinks.start import table_of_sink
 from topiclake.sinks.webhook import Webhook, message
-from topiclake.streaming import queries
+from topiclake.streaming.sink import Sink, SinkBatch
 
 #: Columns of the table; `id` is the same when a notice is sent again.
 NOTICES = (
@@ -37,22 +37,26 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class NoticeBatches(queries.QuerySink):
+class NoticeBatches(Sink):
     """Tells what is otherwise than it was told last; can be pickled, for Spark Connect.
 
     Attributes:
         pipeline: Its name.
-        destination: The table of what was told, as Spark reads it.
+        table: The table of what was told, as Spark reads it.
         webhook: Where to, beside the log.
         notices: Makes `subject, is_wrong, since, text` of a batch's rows.
     """
 
     pipeline: str
-    destination: str
+    table: str
     webhook: Webhook | None
     notices: Callable[[DataFrame], DataFrame]
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+    def destination(self) -> str:
+        """Return the table of what was told."""
+        return self.table
+
+    def write(self, rows: DataFrame, batch: SinkBatch) -> None:
         """Tell what a batch changes, then note it; a crash in between tells it again, with the same ids."""
         changed = [self._notice(row.asDict()) for row in self._changed(self.notices(rows)).collect()]
         if not changed:
@@ -63,12 +67,10 @@ class NoticeBatches(queries.QuerySink):
         if self.webhook is not None:
             for first in range(0, len(notices), MESSAGE_NOTICES):
                 self.webhook.send(message(self.pipeline, notices[first : first + MESSAGE_NOTICES]))
-        self._note(rows.sparkSession, notices, batch_id)
+        self._note(rows.sparkSession, notices, batch)
 
     def _changed(self, now: DataFrame) -> DataFrame:
-        before = last_notices(now.sparkSession, self.destination).select(
-            "subject", F.col("is_wrong").alias("was")
-        )
+        before = last_notices(now.sparkSession, self.table).select("subject", F.col("is_wrong").alias("was"))
         was = F.coalesce("was", F.lit(False))
         since = F.unix_micros("since").alias("micros")
         changed = now.join(before, "subject", "left").where(F.col("is_wrong") != was)
@@ -86,7 +88,7 @@ class NoticeBatches(queries.QuerySink):
             "text": row["text"],
         }
 
-    def _note(self, spark: SparkSession, notices: list[dict[str, Any]], batch_id: int) -> None:
+    def _note(self, spark: SparkSession, notices: list[dict[str, Any]], batch: SinkBatch) -> None:
         columns = "id STRING, subject STRING, kind STRING, since STRING, text STRING"
         noted = spark.createDataFrame([tuple(notice.values()) for notice in notices], columns)
         rows = noted.select(
@@ -96,10 +98,9 @@ class NoticeBatches(queries.QuerySink):
             "text",
             "id",
             F.current_timestamp().alias("sent_at"),
-            F.lit(batch_id).cast("bigint").alias("batch_id"),
+            F.lit(batch.number).cast("bigint").alias("batch_id"),
         )
-        writer = self.query_id(spark)
-        delta.append_once(rows, self.destination, writer=writer, batch_id=batch_id, commit={})
+        delta.append_once(rows, self.table, writer=batch.query_id, batch_id=batch.number, commit={})
 
 
 def notice_batches(
@@ -107,7 +108,6 @@ def notice_batches(
     spark: SparkSession,
     *,
     path: str,
-    checkpoint_path: str,
     notices: Callable[[DataFrame], DataFrame],
 ) -> NoticeBatches:
     """Return a sink of `start_sinks` that tells people what goes wrong, and what is well again.
@@ -119,7 +119,6 @@ def notice_batches(
         settings: Its section `webhook`, the store and the pipeline's name.
         spark: The session.
         path: The table of what was told, columns `NOTICES`; made by the first notice.
-        checkpoint_path: That of `start_sinks`.
         notices: Makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING` of a micro-batch's
             rows, one row a subject; such as `camera_notices`.
 
@@ -131,20 +130,17 @@ def notice_batches(
             repeated at the next start.
 
     Example:
-        >>> place = "/mnt/datalake/checkpoints/notices"
         >>> sink = tl.notice_batches(
         ...     settings,
         ...     spark,
         ...     path="/mnt/datalake/notices",
-        ...     checkpoint_path=place,
         ...     notices=lambda rows: rows.selectExpr(
         ...         "sensor AS subject", "celsius > 80 AS is_wrong", "at AS since", "'too hot' AS text"
         ...     ),
         ... )
     """
-    destination, location = table_and_checkpoint(spark, settings, path, checkpoint_path)
-    webhook = Webhook.from_settings(settings)
-    return NoticeBatches(settings.name, destination, webhook, notices, checkpoint=location)
+    table, webhook = table_of_sink(spark, settings, path), Webhook.from_settings(settings)
+    return NoticeBatches(settings.name, table, webhook, notices)
 
 
 def last_notices(spark: SparkSession, destination: str) -> DataFrame:

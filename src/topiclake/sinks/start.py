@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,8 +14,8 @@ from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.errors import ConfigError, IngestError, TopiclakeError
 from topiclake.storage import mount
-from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import queries
+from topiclake.streaming.sink import Sink, SinkBatch
 
 _AGAIN = "mend the sink and start again: the batch is repeated, and sinks that have it already skip it"
 
@@ -23,7 +23,7 @@ _AGAIN = "mend the sink and start again: the batch is repeated, and sinks that h
 def start_sinks(
     rows: DataFrame,
     settings: Settings,
-    sinks: Mapping[str, WriteBatch],
+    sinks: Mapping[str, Sink],
     *,
     checkpoint_path: str,
     output_mode: str = "append",
@@ -37,8 +37,8 @@ def start_sinks(
     Args:
         rows: A streaming DataFrame; a batch that is repeated has to give the same rows.
         settings: The trigger, the store and the pipeline's name.
-        sinks: By a name for errors, what takes each batch and its number, in this order.
-        checkpoint_path: A folder of its own; the one that the sinks were made with.
+        sinks: By a name for errors, the sinks that each batch is handed to, in this order.
+        checkpoint_path: A folder of its own.
         output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
         name: Of the query, behind the pipeline's.
 
@@ -46,53 +46,48 @@ def start_sinks(
         The running query. It fails with a sink: the error names the sink, the pipeline and the batch.
 
     Raises:
-        ConfigError: There is no sink, a sink has another checkpoint or does not take the output mode, or two
-            write to one place.
+        ConfigError: There is no sink, one of them is no `Sink` or does not take the output mode, or two write
+            to one place.
         StorageError: The checkpoint cannot be written.
         TopiclakeError: The batch that an earlier run began failed.
 
     Example:
-        >>> place = "/mnt/datalake/checkpoints/copy"
-        >>> sinks = {
-        ...     "table": tl.delta_batches(settings, spark, path="/mnt/datalake/copy", checkpoint_path=place)
-        ... }
+        >>> sinks = {"table": tl.delta_batches(settings, spark, path="/mnt/datalake/copy")}
         >>> query = tl.start_sinks(
-        ...     tl.read_values(spark, settings), settings, sinks, checkpoint_path=place
+        ...     tl.read_values(spark, settings),
+        ...     settings,
+        ...     sinks,
+        ...     checkpoint_path="/mnt/datalake/checkpoints/copy",
         ... )
         >>> tl.await_caught_up(query, "availableNow")
     """
     queries.require_output_mode(output_mode)
     location = mount.resolve(settings.storage, checkpoint_path)
     mount.require_writable(location)
-    _require_apart(sinks, location)
-    for sink in sinks.values():
-        if refuse := getattr(sink, "require_output_mode", None):
-            refuse(output_mode)
-    return queries.start_batches(
+    _require_apart(sinks)
+    all_sinks = _Sinks(settings.name, sinks)
+    all_sinks.require_output_mode(output_mode)
+    return queries.start_sink(
         rows,
         settings,
-        partial(
-            _write_all, settings.name, {name: queries.with_start_id(sink) for name, sink in sinks.items()}
-        ),
+        all_sinks,
         name=f"{settings.name}_{name}",
         location=location,
         output_mode=output_mode,
     )
 
 
-def table_and_checkpoint(
-    spark: SparkSession, settings: Settings, path: str, checkpoint_path: str
-) -> tuple[str, str]:
-    """Return the addresses of a sink's Delta table and of its query's checkpoint.
+def table_of_sink(spark: SparkSession, settings: Settings, path: str) -> str:
+    """Return the address of a sink's Delta table.
 
     Raises:
         PlatformError: The table's log is not safe from a second driver.
         StorageError: The path cannot be used.
     """
-    table, checkpoint = (mount.resolve(settings.storage, each) for each in (path, checkpoint_path))
+    table = mount.resolve(settings.storage, path)
     log_store.require_log_store(spark, table)
     mount.require_writable(table)
-    return table, checkpoint
+    return table
 
 
 @contextmanager
@@ -111,49 +106,67 @@ def cached(batch: DataFrame) -> Iterator[int]:
         batch.unpersist()
 
 
-def _write_all(pipeline: str, sinks: Mapping[str, WriteBatch], batch: DataFrame, batch_id: int) -> None:
-    with cached(batch):
-        for name, write_batch in sinks.items():
-            cause = f"sink {name} of pipeline {pipeline} did not take batch {batch_id}"
-            try:
-                write_batch(batch, batch_id)
-            except TopiclakeError as error:
-                # Without the first one, which is the one that would be told of both.
-                raise type(error)(f"{cause}: {error.cause}", error.remedy or _AGAIN, **error.fields) from None
-            except PySparkException as error:
-                problem = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:300]
-                raise IngestError(
-                    f"{cause}: {problem}", _AGAIN, pipeline=pipeline, sink=name, batch_id=batch_id
-                ) from error
-            except Exception as error:
-                # What others' exceptions say is not known, and may hold a secret.
-                raise IngestError(
-                    f"{cause}: {type(error).__name__}, see the driver's log",
-                    _AGAIN,
-                    pipeline=pipeline,
-                    sink=name,
-                    batch_id=batch_id,
-                ) from error
+@dataclass(frozen=True)
+class _Sinks(Sink):
+    """Hands each micro-batch to one sink after the other.
+
+    Attributes:
+        pipeline: Its name.
+        sinks: The sinks, by a name for errors.
+    """
+
+    pipeline: str
+    sinks: Mapping[str, Sink]
+
+    def require_output_mode(self, output_mode: str) -> None:
+        """Raise a ConfigError for an output mode that one of them cannot write."""
+        for sink in self.sinks.values():
+            sink.require_output_mode(output_mode)
+
+    def write(self, rows: DataFrame, batch: SinkBatch) -> None:
+        """Write a batch to all sinks."""
+        with cached(rows):
+            for name, sink in self.sinks.items():
+                with self._errors(name, batch.number):
+                    sink.write(rows, batch)
+
+    @contextmanager
+    def _errors(self, name: str, batch_id: int) -> Iterator[None]:
+        """Name the sink, the pipeline and the batch in an error of a sink."""
+        cause = f"sink {name} of pipeline {self.pipeline} did not take batch {batch_id}"
+        fields: dict[str, object] = {"pipeline": self.pipeline, "sink": name, "batch_id": batch_id}
+        try:
+            yield
+        except TopiclakeError as error:
+            # Without the first one, which is the one that would be told of both.
+            raise type(error)(f"{cause}: {error.cause}", error.remedy or _AGAIN, **error.fields) from None
+        except PySparkException as error:
+            problem = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:300]
+            raise IngestError(f"{cause}: {problem}", _AGAIN, **fields) from error
+        except Exception as error:
+            # What others' exceptions say is not known, and may hold a secret.
+            problem = f"{type(error).__name__}, see the driver's log"
+            raise IngestError(f"{cause}: {problem}", _AGAIN, **fields) from error
 
 
-def _require_apart(sinks: Mapping[str, WriteBatch], location: str) -> None:
+def _require_apart(sinks: Mapping[str, Sink]) -> None:
     if not sinks:
         raise ConfigError("there is no sink", "sinks={'table': delta_batches(…)}", parameter="sinks")
-    destinations: dict[object, str] = {}
+    destinations: dict[str, str] = {}
     for name, sink in sinks.items():
-        if getattr(sink, "checkpoint", location) != location:
+        if not isinstance(sink, Sink):
             raise ConfigError(
-                f"sink {name} was made with another checkpoint_path",
-                "the one of start_sinks",
+                f"sink {name} is a {type(sink).__name__}, where a topiclake.Sink is expected",
+                "a subclass of topiclake.Sink with the method write(rows, batch), as in docs/sinks.md",
                 sink=name,
-                parameter="checkpoint_path",
+                parameter="sinks",
             )
-        destination = getattr(sink, "destination", None)
         # The later one's batches would look like the earlier one's.
+        destination = sink.destination()
         if destination is not None and (other := destinations.setdefault(destination, name)) != name:
             raise ConfigError(
                 f"the sinks {other} and {name} both write to {destination}",
                 "one of them",
                 sinks=(other, name),
-                place=str(destination),
+                place=destination,
             )

@@ -14,10 +14,11 @@ from topiclake.kafka import writer as kafka_writer
 from topiclake.kafka.writer import Writer
 from topiclake.storage import mount
 from topiclake.streaming import queries
+from topiclake.streaming.sink import Sink, SinkBatch
 
 
 @dataclass(frozen=True)
-class TopicBatches(queries.QuerySink):
+class TopicBatches(Sink):
     """Produces micro-batches; can be pickled, for Spark Connect.
 
     Attributes:
@@ -28,9 +29,8 @@ class TopicBatches(queries.QuerySink):
     writer: Writer
     records: Callable[[DataFrame], DataFrame] | None
 
-    @property
     def destination(self) -> str | None:
-        """The topic, where it is one."""
+        """Return the topic, where it is one."""
         return self.writer.topic and f"topic {self.writer.topic}"
 
     def require_output_mode(self, output_mode: str) -> None:
@@ -41,18 +41,16 @@ class TopicBatches(queries.QuerySink):
                 "no id_columns",
             )
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+    def write(self, rows: DataFrame, batch: SinkBatch) -> None:
         """Produce a batch."""
         made = rows if self.records is None else self.records(rows)
         kafka_writer.require_columns(made, self.writer.topic, self.writer.id_columns)
-        query = self.query_id(rows.sparkSession)
-        self.writer.write(made, f"{query}/{batch_id}")
+        self.writer.write(made, f"{batch.query_id}/{batch.number}")
 
 
 def topic_batches(
     settings: Settings,
     *,
-    checkpoint_path: str,
     topic: str | None = None,
     records: Callable[[DataFrame], DataFrame] | None = None,
     id_columns: Sequence[str] = (),
@@ -61,7 +59,6 @@ def topic_batches(
 
     Args:
         settings: The broker and the pipeline's name.
-        checkpoint_path: That of `start_sinks`.
         topic: Where all go; else a column tells.
         records: Makes records, as `write_topic` takes them, of the rows; such as `count_records`.
         id_columns: As for `write_topic`.
@@ -69,20 +66,17 @@ def topic_batches(
     Raises:
         TopicNotFoundError: `topic` is not there.
         KafkaError: The broker cannot be used.
-        StorageError: The checkpoint's path cannot be used.
 
     Example:
         >>> tl.ensure_topic(settings.kafka, "measured-json", 1)
         1
         >>> sink = tl.topic_batches(
         ...     settings,
-        ...     checkpoint_path="/mnt/datalake/checkpoints/measured-json",
         ...     topic="measured-json",
         ...     records=lambda rows: rows.selectExpr("sensor AS key", "to_json(struct(*)) AS value"),
         ... )
     """
-    destination = mount.resolve(settings.storage, checkpoint_path)
-    return TopicBatches(Writer.from_settings(settings, topic, id_columns), records, checkpoint=destination)
+    return TopicBatches(Writer.from_settings(settings, topic, id_columns), records)
 
 
 def start_topic_writer(
@@ -126,14 +120,15 @@ def start_topic_writer(
     """
     queries.require_output_mode(output_mode)
     kafka_writer.require_columns(records, topic, id_columns)
-    write_batch = topic_batches(settings, checkpoint_path=checkpoint_path, topic=topic, id_columns=id_columns)
-    write_batch.require_output_mode(output_mode)
-    mount.require_writable(write_batch.checkpoint)
-    return queries.start_batches(
+    sink = topic_batches(settings, topic=topic, id_columns=id_columns)
+    sink.require_output_mode(output_mode)
+    location = mount.resolve(settings.storage, checkpoint_path)
+    mount.require_writable(location)
+    return queries.start_sink(
         records,
         settings,
-        write_batch,
+        sink,
         name=f"{settings.name}_to_{topic or 'kafka'}",
-        location=write_batch.checkpoint,
+        location=location,
         output_mode=output_mode,
     )

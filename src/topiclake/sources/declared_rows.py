@@ -9,12 +9,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from topiclake.delta import table as delta
+from topiclake.formats.codec import is_decoded_key
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK, REFUSED_BY_TABLE, TOMBSTONE, UNDECODABLE
 from topiclake.sources import constraints
 from topiclake.sources.constraints import REFUSED
-from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, Layout
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot
 from topiclake.streaming.failure import refused_record
 
@@ -86,6 +87,8 @@ def _row(layout: Layout) -> list[Column]:
     columns = [F.col("event.*")]
     if layout.kafka:
         columns.append(F.struct(*layout.kafka).alias(KAFKA_COLUMN))
+    if layout.key_expression is not None:
+        columns.append(F.expr(layout.key_expression).alias(KEY_COLUMN))
     if layout.headers:
         columns.append(F.col("headers").alias(HEADERS_COLUMN))
     return columns
@@ -101,6 +104,9 @@ def columns(spark: SparkSession, values: DeclaredFormat, layout: Layout) -> Stru
 def fail_on_bad_record(decoded: DataFrame, values: DeclaredFormat, layout: Layout) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written."""
     detail = F.lit(f": the value is no {values.value_format} of its schema")
+    if values.key is not None:
+        of_key = F.lit(f": the key is no {values.key.value_format} of its schema")
+        detail = F.when(is_decoded_key(), detail).otherwise(of_key)
     if REFUSED in decoded.columns:
         detail = F.coalesce(F.concat(F.lit(": "), constraints.why_refused()), detail)
     refused = refused_record(F.lit(", reason "), F.col("reason"), detail)

@@ -18,13 +18,13 @@ class Layout:
 
     Attributes:
         kafka: Fields of `_kafka`, of `partition, offset, topic, timestamp`; empty: no such column.
-        key: Whether the key is decoded, into `_key`.
+        key: What the key is, for `_key` (`PipelineSettings.key`); `none`: there is no such column.
         headers: Whether `_headers ARRAY<STRUCT<key STRING, value BINARY>>` is kept.
         skips_tombstones: Whether a record without a value is skipped; else it goes to quarantine.
     """
 
     kafka: tuple[str, ...] = ("partition", "offset")
-    key: bool = False
+    key: str = "none"
     headers: bool = False
     skips_tombstones: bool = False
 
@@ -33,7 +33,7 @@ class Layout:
         """Return the columns that a configuration asks for."""
         return cls(
             kafka=pipeline.kafka_fields if pipeline.kafka_column else (),
-            key=pipeline.decode_key,
+            key=pipeline.key,
             headers=pipeline.headers_column,
             skips_tombstones=pipeline.tombstones == "skip",
         )
@@ -41,5 +41,14 @@ class Layout:
     @property
     def columns(self) -> list[str]:
         """Names of the columns that are no fields of the schema."""
-        asked = ((KAFKA_COLUMN, self.kafka), (KEY_COLUMN, self.key), (HEADERS_COLUMN, self.headers))
+        asked = (
+            (KAFKA_COLUMN, self.kafka),
+            (KEY_COLUMN, self.key_expression),
+            (HEADERS_COLUMN, self.headers),
+        )
         return [name for name, wanted in asked if wanted]
+
+    @property
+    def key_expression(self) -> str | None:
+        """What `_key` is of a decoded record, as SQL; None: there is no such column."""
+        return {"none": None, "binary": "key"}.get(self.key, "decoded_key.event")

@@ -21,10 +21,11 @@ from topiclake.formats.codec import (
     decode_status,
     identified,
     is_decoded,
+    is_decoded_key,
     is_known_schema,
     names_schema,
 )
-from topiclake.reasons import OK, REFUSED_BY_TABLE
+from topiclake.reasons import OK, REFUSED_BY_TABLE, UNDECODABLE
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 from topiclake.sources import constraints
 from topiclake.sources.constraints import REFUSED
@@ -54,6 +55,8 @@ def decode(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     decoded = codecs.value.decode(identified(records))
     if codecs.key is not None:
         decoded = codecs.key.decode(identified(decoded, "key"), "key")
+    elif codecs.declared_key is not None:
+        decoded = codecs.declared_key.decode_key(decoded)
     if not codecs.constraints:
         return decoded
 
@@ -70,9 +73,7 @@ def is_valid(codecs: Codecs) -> Column:
 
 def _is_decoded(codecs: Codecs) -> Column:
     right = is_decoded(F.col("decoded"))
-    if codecs.key is None:
-        return right
-    return right & (F.col("key").isNull() | is_decoded(F.col("decoded_key")))
+    return right if codecs.key is None and codecs.declared_key is None else right & is_decoded_key()
 
 
 def status(codecs: Codecs) -> Column:
@@ -165,7 +166,24 @@ def as_rows(decoded: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     rows = evolution.cast_to_table(
         _row(decoded.select(is_row.alias(IS_VALID), "*"), codecs, layout, IS_VALID), codecs.table
     )
+    rows = _commented(rows, codecs)
     return constraints.with_required(rows, codecs.table) if codecs.constraints else rows
+
+
+def _commented(rows: DataFrame, codecs: Codecs) -> DataFrame:
+    """Add to columns that the table lacks their comments."""
+    known = {name.lower() for name in codecs.table.names}
+    comments = {name: text for name, text in codecs.comments.items() if name.lower() not in known}
+    if not comments.keys() & set(rows.columns):
+        return rows
+    return rows.select(
+        *(
+            F.col(delta.quoted(name)).alias(name, metadata={"comment": comments[name]})
+            if name in comments
+            else F.col(delta.quoted(name))
+            for name in rows.columns
+        )
+    )
 
 
 def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> DataFrame:
@@ -173,8 +191,8 @@ def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> Da
     expressions = _event(codecs.value)
     if layout.kafka:
         expressions.append(f"struct({', '.join(layout.kafka)}) AS {KAFKA_COLUMN}")
-    if layout.key:
-        expressions.append(f"decoded_key.event AS {KEY_COLUMN}")
+    if layout.key_expression is not None:
+        expressions.append(f"{layout.key_expression} AS {KEY_COLUMN}")
     if layout.headers:
         expressions.append(f"headers AS {HEADERS_COLUMN}")
     return decoded.selectExpr(*expressions, *others).drop(END_FIELD)
@@ -210,6 +228,9 @@ def fail_on_bad_record(
     if codecs.key is not None:
         of_key = F.concat(F.lit("key "), decode_status(F.col("decoded_key"), codecs.key, "key"))
         reason = F.when(reason == OK, of_key).otherwise(reason)
+    elif codecs.declared_key is not None:
+        is_wrong = (reason == OK) & ~is_decoded_key()
+        reason = F.when(is_wrong, f"key {UNDECODABLE}").otherwise(reason)
     named = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none"))
     mismatch = codecs.value.mismatch(tries=is_static)
     broken = F.coalesce(F.concat(F.lit(": "), F.col(REFUSED)), F.lit("")) if codecs.constraints else F.lit("")

@@ -13,7 +13,8 @@ from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.formats.codec import OWN, Codec, Codecs, ImpossibleSchemaError, SchemaVersion
-from topiclake.formats.registered import AVRO, Format, format_of
+from topiclake.formats.declared import DeclaredFormat
+from topiclake.formats.registered import AVRO, Format, format_of, key_format_of
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources.layout import KEY_COLUMN, Layout
@@ -31,7 +32,9 @@ class TopicSchemas:
         layout: The rows' columns beside those of the schemas.
         needs_one_subject: Whether one of the value's subjects is enough: each topic has some of them.
         plain_versions: Versions that plain values may have, empty for all; None where values name theirs.
-        format: What the schemas of values are; those of keys are Avro.
+        format: What the schemas of values are.
+        key_format: What the schemas of keys are.
+        declared_key: What keys mean that name no schema; None where they are not decoded.
     """
 
     registry: SchemaRegistry
@@ -40,13 +43,15 @@ class TopicSchemas:
     needs_one_subject: bool = False
     plain_versions: tuple[int, ...] | None = None
     format: Format = AVRO
+    key_format: Format = AVRO
+    declared_key: DeclaredFormat | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> TopicSchemas:
         """Return what a configuration says."""
         pipeline = settings.pipeline
         name = TOPIC if pipeline.has_table_for_each else pipeline.topic
-        parts: list[Part] = ["value", "key"] if pipeline.decode_key else ["value"]
+        parts: list[Part] = ["value", "key"] if pipeline.has_registered_key else ["value"]
         return cls(
             SchemaRegistry.from_settings(settings.schema_registry),
             {part: pipeline.subjects(part, topic=name) for part in parts},
@@ -54,6 +59,8 @@ class TopicSchemas:
             needs_one_subject=pipeline.subject_strategy == "topic_record_name",
             plain_versions=pipeline.plain_versions if pipeline.avro_form == "plain" else None,
             format=format_of(pipeline),
+            key_format=key_format_of(pipeline),
+            declared_key=DeclaredFormat.of_key(pipeline),
         )
 
     def for_topic(self, topic: str) -> TopicSchemas:
@@ -69,7 +76,7 @@ class TopicSchemas:
 
     def format_of(self, part: Part) -> Format:
         """Return what the schemas of a part are."""
-        return self.format if part == "value" else AVRO
+        return self.format if part == "value" else self.key_format
 
     def listed(self, part: Part, *, refresh: bool) -> dict[SchemaKey, SchemaVersion]:
         """Return the versions of a part's subjects, oldest first, by id and, where they have one, by GUID.
@@ -103,7 +110,7 @@ class TopicSchemas:
         codecs: dict[Part, Codec] = {
             part: self.format_of(part).codec(schemas, accepts(part), None) for part, schemas in known.items()
         }
-        return Codecs(codecs["value"], codecs.get("key"))
+        return Codecs(codecs["value"], codecs.get("key"), declared_key=self.declared_key)
 
     def require_usable(self, codecs: Codecs) -> None:
         """Raise an IngestError where values' subjects have versions, and none of them can be used."""

@@ -67,7 +67,7 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
     if "Some data may have been lost" in text or "KAFKA_DATA_LOSS" in text:
         return OffsetsLostError(
             f"query {query} stopped: Kafka no longer holds offsets that its checkpoint asks for "
-            f"({_last_cause(text)})",
+            f"({last_cause(text)})",
             "a new checkpoint_path and table_path, or fail_on_data_loss=false, which goes on behind them",
             query=query,
         )
@@ -84,7 +84,7 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
             query=query,
         )
     return IngestError(
-        f"query {query} stopped: {_last_cause(text)}",
+        f"query {query} stopped: {last_cause(text)}",
         "python -m workbench logs spark, or the log of the driver",
         query=query,
     )
@@ -103,7 +103,8 @@ def _record_fields(text: str) -> dict[str, object]:
     return fields
 
 
-def _last_cause(text: str) -> str:
+def last_cause(text: str) -> str:
+    """Return the last cause that the text of an error names, in one line."""
     # Spark 4.1 hangs the trace of the thread that failed below the error as another one, which says nothing.
     text = re.sub(r"^\s*Suppressed: .*$", "", text, flags=re.MULTILINE)
     causes = re.findall(r"(?:Caused by|\w+(?:Exception|Error)): (.*)", text)

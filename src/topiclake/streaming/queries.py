@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +15,7 @@ from topiclake.storage import renewal
 from topiclake.storage.failures import storage_errors
 from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import checkpoint, progress
+from topiclake.streaming.sink import Sink, SinkBatch
 
 OUTPUT_MODES = ("append", "update", "complete")
 #: What the NullPointerException says.
@@ -25,28 +24,40 @@ KAFKA_METRICS_BUG = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuerySink:
-    """What writes the micro-batches of one query; can be pickled, for Spark Connect.
+def start_sink(
+    rows: DataFrame,
+    settings: Settings,
+    sink: Sink,
+    *,
+    name: str,
+    location: str,
+    output_mode: str = "append",
+) -> StreamingQuery:
+    """Start a query that hands each micro-batch to a sink; arguments and errors as of `start_batches`."""
+    start_id = uuid4().hex
+    return start_batches(
+        rows,
+        settings,
+        partial(write_to, sink, location, start_id),
+        name=name,
+        location=location,
+        output_mode=output_mode,
+        started_as=start_id,
+    )
 
-    Attributes:
-        checkpoint: That of the query, as Spark reads it.
-        start: Names one start of the query, set by it. None: there was none yet.
+
+def write_to(sink: Sink, location: str, start_id: str, rows: DataFrame, batch_id: int) -> None:
+    """Hand a micro-batch to a sink.
+
+    Args:
+        sink: The sink.
+        location: The checkpoint, as Spark reads it.
+        start_id: Names one start of the query, which reads the id of the query once.
+        rows: The batch.
+        batch_id: Spark's number of the batch.
     """
-
-    checkpoint: str
-    start: str | None = None
-
-    def query_id(self, spark: SparkSession) -> str:
-        """Return the id of the query; its file is read once a start."""
-        return checkpoint.query_id(spark, self.checkpoint, self.start)
-
-
-def with_start_id(write_batch: WriteBatch) -> WriteBatch:
-    """Return what writes the batches of a start: it knows nothing of an earlier one with the same sink."""
-    if isinstance(write_batch, QuerySink):
-        return cast(WriteBatch, replace(write_batch, start=uuid4().hex))
-    return write_batch
+    query_id = checkpoint.query_id(rows.sparkSession, location, start_id)
+    sink.write(rows, SinkBatch(query_id, batch_id, location))
 
 
 def start_batches(
@@ -69,15 +80,12 @@ def start_batches(
         name: Of the query.
         location: The checkpoint, as Spark reads it.
         output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
-        started_as: What `write_batch` calls this start, where it is no `QuerySink`.
+        started_as: What `write_batch` calls this start, where it asks for the id of the query.
 
     Raises:
         StorageError: The checkpoint cannot be written.
         TopiclakeError: The batch that was begun failed.
     """
-    write_batch = with_start_id(write_batch)
-    if isinstance(write_batch, QuerySink):
-        started_as = write_batch.start
     stream = (
         records.writeStream.queryName(name)
         .outputMode(output_mode)

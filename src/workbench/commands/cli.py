@@ -224,6 +224,18 @@ def _init(home: Home, request: Request) -> None:
 
 
 @cli.command()
+@click.argument("package")
+@click.option("--pipeline", required=True, help="The pipeline whose rows the package transforms.")
+def new(package: str, pipeline: str) -> None:
+    """Write a PACKAGE of your own: a transform of rows, a notebook, a job and a test."""
+    from workbench.commands.new import create_package
+
+    for file in create_package(Home.find(), package, pipeline):
+        click.echo(f"written    {file}")
+    click.echo(f"next       python -m workbench run notebooks/{package}.py")
+
+
+@cli.command()
 @click.argument("pipeline", default="")
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts and the audit as JSON.")
@@ -411,7 +423,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except click.Abort as abort:
         interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
-        click.echo("✗ interrupted" if interrupted else "✗ nothing was deleted", err=True)
+        click.echo("✗ interrupted" if interrupted else "✗ aborted: nothing was changed", err=True)
         return 130 if interrupted else 1
     except KeyboardInterrupt:
         click.echo("✗ interrupted", err=True)

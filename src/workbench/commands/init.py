@@ -18,7 +18,7 @@ import yaml
 from topiclake.config.load import load_settings, pipeline_names
 from topiclake.config.secret import SecretReader
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, StorageError, SubjectNotFoundError
+from topiclake.errors import ConfigError, SubjectNotFoundError
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage.mount import require_writable, resolve
 from workbench.commands.topic_options import Request
@@ -31,7 +31,7 @@ from workbench.commands.topic_sample import (
     read_sample,
 )
 from workbench.dbutils.secrets import Secrets
-from workbench.host.files import replace_bytes, replace_private
+from workbench.host.files import write_all
 from workbench.host.home import Home
 from workbench.host.redaction import Redactor
 from workbench.services import control as services
@@ -91,8 +91,10 @@ def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
     texts[pipeline] = _pipeline_text(request, env, root, proposal)
     _load(conf, texts, request.name, read)
     logins = {} if request.scope else request.logins
-    files = _write(texts, {conf / "secrets" / env / key: secret for key, secret in logins.items()})
-    return CreatedPipeline(tuple(files), sample, proposal)
+    secrets = {conf / "secrets" / env / key: secret for key, secret in logins.items()}
+    # The pipeline is written last, since it makes the other files count.
+    write_all(secrets | texts, private=secrets)
+    return CreatedPipeline((*secrets, *texts), sample, proposal)
 
 
 def require_same(home: Home, name: str, topic: str, into: str) -> None:
@@ -325,25 +327,3 @@ def _pipeline_text(request: Request, env: str, root: str, proposal: Proposal) ->
             lines.append(f"# {comment}")
         lines.append(yaml.safe_dump({key: value}, width=10_000, allow_unicode=True).strip())
     return "\n".join(lines) + "\n"
-
-
-def _write(texts: Mapping[Path, str], secrets: Mapping[Path, str]) -> list[Path]:
-    """Write the secrets, then the environment, then the pipeline, which makes the others count.
-
-    Raises:
-        StorageError: A file cannot be written; what this call has written is deleted.
-    """
-    written: list[Path] = []
-    try:
-        for file, content in {**secrets, **texts}.items():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            replace = replace_private if file in secrets else replace_bytes
-            replace(file, content.encode("utf-8"))
-            written.append(file)
-    except OSError as error:
-        for file in written:
-            file.unlink(missing_ok=True)
-        raise StorageError(
-            f"{file} cannot be written ({error.strerror})", "free space, or another folder", file=str(file)
-        ) from None
-    return written

@@ -6,7 +6,10 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Collection, Mapping
 from pathlib import Path
+
+from topiclake.errors import StorageError
 
 OWNER_ONLY = 0o600
 #: What the user's umask leaves of it.
@@ -31,6 +34,31 @@ def replace_bytes(file: Path, content: bytes) -> None:
     target = Path(os.path.realpath(file))
     mode_before = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     _replace(target, content, ANYBODY, mode_before)
+
+
+def write_all(texts: Mapping[Path, str], private: Collection[Path] = ()) -> None:
+    """Write files and the folders that they need, all of them or none.
+
+    Args:
+        texts: By file its text.
+        private: The files that their owner alone may read.
+
+    Raises:
+        StorageError: A file cannot be written; the files that were written before it are deleted.
+    """
+    written: list[Path] = []
+    try:
+        for file, text in texts.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace = replace_private if file in private else replace_bytes
+            replace(file, text.encode("utf-8"))
+            written.append(file)
+    except OSError as error:
+        for earlier in written:
+            earlier.unlink(missing_ok=True)
+        raise StorageError(
+            f"{file} cannot be written ({error.strerror})", "free space, or another folder", file=str(file)
+        ) from None
 
 
 def _replace(file: Path, content: bytes, mode: int, mode_before: int | None = None) -> None:

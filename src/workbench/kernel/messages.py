@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import threading
@@ -66,16 +67,19 @@ class Context:
         return cls(**json.loads(file.read_text(encoding="utf-8")))
 
 
-def kernel_environment(context: Path, ipython: Path) -> dict[str, str]:
-    """Return the variables of a kernel's process, beside those that it inherits.
+def kernel_environment(context: Path, ipython: Path, project: Path) -> dict[str, str]:
+    """Return the variables of a kernel's process, in addition to those that it inherits.
 
     Args:
         context: Where its `Context` was saved.
         ipython: A folder for IPython: the user's own start-up files and history stay out of it.
+        project: Its folder `src` has the packages of notebooks, for Spark's Python workers, too.
     """
+    inherited = os.environ.get("PYTHONPATH")
     return {
         CONTEXT_VARIABLE: str(context),
         "IPYTHONDIR": str(ipython),
+        "PYTHONPATH": os.pathsep.join([str(project / "src"), *([inherited] if inherited else [])]),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "PYTHONUNBUFFERED": "1",
     }

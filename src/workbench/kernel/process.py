@@ -48,7 +48,9 @@ class KernelProcess:
         """Start the process; whether it answers shows only with its first message."""
         context_file = self._state / "context.json"
         self._context.save(context_file)
-        variables = kernel_environment(context_file, self._state / "ipython")
+        variables = kernel_environment(
+            context_file, self._state / "ipython", Path(self._context.project_folder)
+        )
         environment = {**self._environment, **variables}
         # ipykernel shows no output of subprocesses and the JVM when it finds this.
         environment.pop("PYTEST_CURRENT_TEST", None)

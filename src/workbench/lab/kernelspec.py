@@ -24,7 +24,7 @@ def write_kernelspec(folder: Path, home: Home, parameters: Mapping[str, str]) ->
         "argv": list(KERNEL_COMMAND),
         "display_name": SHOWN_NAME,
         "language": "python",
-        "env": kernel_environment(context, home.lab / "ipython"),
+        "env": kernel_environment(context, home.lab / "ipython", home.project),
         "metadata": {"debugger": False, "supported_encryption": ["curve"]},
     }
     file = folder / "kernels" / KERNEL_NAME / "kernel.json"

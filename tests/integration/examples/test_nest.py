@@ -129,7 +129,6 @@ class Nest:
             self.settings(),
             self.spark,
             path=f"{self.folder}/notices",
-            checkpoint_path=f"{self.folder}/states",
             notices=camera_notices,
         )
 
@@ -141,7 +140,6 @@ class Nest:
             path=f"{self.folder}/states_table",
             mode="merge",
             keys=["device_id"],
-            **place,
         )
         sinks = {"states": states, "notices": self.notices()}
         rows, mode = camera_states(self.cameras()), {"output_mode": "update"}
@@ -238,7 +236,7 @@ def test_the_archive_holds_each_camera_of_each_log_once_by_day(nest):
         self_made = tl.start_files(dated, nest.settings(), partition_by=days, **archive)
         nest.ran(self_made)
         place = {"checkpoint_path": f"{nest.folder}/cameras"}
-        table = tl.delta_batches(nest.settings(), nest.spark, path=f"{nest.folder}/all", **place)
+        table = tl.delta_batches(nest.settings(), nest.spark, path=f"{nest.folder}/all")
         nest.ran(tl.start_sinks(dated, nest.settings(), {"table": table}, **place))
     told = sum(len(log["devices"]["cameras"]) for log in nest.read())
     files = nest.spark.read.parquet(f"{nest.folder}/archive")
@@ -285,19 +283,17 @@ def test_a_webhook_that_is_away_ends_the_query_and_gets_the_notice_at_the_next_s
 
 
 def test_what_was_sent_and_not_noted_is_sent_again_with_the_same_id(nest, chat, monkeypatch):
-    (nest.folder / "states").mkdir()
-    (nest.folder / "states" / "metadata").write_text(json.dumps({"id": uuid4().hex}))
     columns = "device_id STRING, name STRING, is_online BOOLEAN, since TIMESTAMP"
     since = datetime(2026, 1, 2, 3, tzinfo=timezone.utc)
     rows = nest.spark.createDataFrame([("c1", "Door", False, since), ("c2", None, None, None)], columns)
     sink = nest.notices()
+    first, second = (tl.SinkBatch("a query", number, f"{nest.folder}/states") for number in (0, 1))
     with monkeypatch.context() as patched:
         patched.setattr(delta, "append_once", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            sink(rows, 0)
-    sink(rows, 0)
-    sink(rows, 0)
-    sink(rows, 1)
+            sink.write(rows, first)
+    for batch in (first, first, second):
+        sink.write(rows, batch)
     messages = [message for _, _, message in chat.taken]
     assert len(messages) == 2
     assert messages[0] == messages[1]

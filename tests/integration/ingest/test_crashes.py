@@ -8,6 +8,7 @@ import pytest
 
 from tests.programs.crash_run import DIFFERENT_STEPS, Ingest
 from tests.programs.crash_traffic import Traffic, committed, settings_for, told_by_audit, wrong
+from topiclake.delta import table as delta
 
 RECORDS_A_KILL = 1_300
 SEED = 20261121
@@ -16,21 +17,30 @@ SEED = 20261121
 @pytest.mark.timeout(600)
 @pytest.mark.slow("each kill ends a cold driver")
 @pytest.mark.parametrize(
-    "moments",
+    ("moments", "is_transformed"),
     [
-        pytest.param(["after table"], id="once"),
+        pytest.param(["after table"], False, id="once"),
         pytest.param(
             [*DIFFERENT_STEPS, "random"],
+            False,
             id="at every step",
             marks=pytest.mark.thorough("six kills in place of one"),
         ),
+        pytest.param(
+            ["after table", "after late"],
+            True,
+            id="transformed",
+            marks=pytest.mark.thorough("a repeated batch with a transform is tested in test_transform"),
+        ),
     ],
 )
-def test_each_record_is_in_one_place_whatever_is_killed_when(embedded, spark, tmp_path, moments):
+def test_each_record_is_in_one_place_whatever_is_killed_when(
+    embedded, spark, tmp_path, moments, is_transformed
+):
     _, addresses = embedded
     servers, registry = addresses.kafka_bootstrap_servers, addresses.schema_registry_url
     settings = settings_for(servers, registry, f"crashes-{len(moments)}", tmp_path, batch=600)
-    traffic, ingest = Traffic(settings), Ingest(settings, tmp_path)
+    traffic, ingest = Traffic(settings), Ingest(settings, tmp_path, is_transformed)
     # In any order: a batch that was cut at one step is repeated, and cut again at the next.
     chance, records = random.Random(SEED), RECORDS_A_KILL * (len(moments) + 1)
     for moment in chance.sample(moments, len(moments)):
@@ -47,3 +57,6 @@ def test_each_record_is_in_one_place_whatever_is_killed_when(embedded, spark, tm
     assert wrong(spark, tmp_path, records) == []
     assert told_by_audit(spark, settings, tmp_path) == []
     assert sum(committed(tmp_path).values()) == records
+    if is_transformed:
+        rows = delta.read(spark, str(tmp_path / "table"))
+        assert rows.where("NOT (doubled <=> 2 * number)").isEmpty()

@@ -22,6 +22,7 @@ from topiclake.errors import ConfigError, DatabaseError, IngestError
 from topiclake.sinks.jdbc import connection as jdbc_connection
 from topiclake.sinks.jdbc import rows as jdbc_rows
 from topiclake.sinks.jdbc import upsert as jdbc_upsert
+from topiclake.streaming.sink import SinkBatch
 from topiclake_examples.isp.hits import hits_per_zip
 
 HITS = "zipcode STRING, hittime TIMESTAMP"
@@ -50,12 +51,10 @@ class Sink:
         self.server, self.spark, self.folder = server, spark, folder
         self.table = f"t_{uuid4().hex[:8]}"
         self.settings = jdbc_run.settings_for(folder, server)
-        self.checkpoint("checkpoint")
 
-    def checkpoint(self, name):
-        """Make a checkpoint's folder, as a query does at its start."""
-        (self.folder / name).mkdir()
-        (self.folder / name / "metadata").write_text(json.dumps({"id": str(uuid4())}))
+    def batch(self, number, query="one"):
+        """Return a batch of a query."""
+        return SinkBatch(f"{self.table}-{query}", number, f"{self.folder}/checkpoint")
 
     def with_(self, **database):
         return jdbc_run.settings_for(self.folder, self.server, **database)
@@ -63,18 +62,17 @@ class Sink:
     def frame(self, rows, schema):
         return self.spark.createDataFrame(rows, schema).coalesce(1)
 
-    def batches(self, rows, keys=("k",), name="checkpoint", settings=None, table=None, **given):
+    def batches(self, rows, keys=("k",), settings=None, table=None, **given):
         return jdbc_upsert.upsert_batches(
             rows,
             settings or self.settings,
             table=table or self.table,
             keys=keys,
-            checkpoint_path=f"{self.folder}/{name}",
             **given,
         )
 
-    def write(self, rows, batch_id=0, **given):
-        self.batches(rows, **given)(rows, batch_id)
+    def write(self, rows, batch_id=0, query="one", **given):
+        self.batches(rows, **given).write(rows, self.batch(batch_id, query))
 
     def rows(self, columns="*", table=None, order="1"):
         quoted = self.server.quoted(table or self.table)
@@ -140,17 +138,17 @@ def test_a_stream_of_counts_equals_a_batch_over_the_same_hits(sink, output_mode)
 @pytest.mark.parametrize("output_mode", ["update", "complete"])
 def test_a_batch_that_spark_did_not_hear_of_is_left_out_and_its_state_kept(sink, monkeypatch, output_mode):
     """The driver ends between the commit and Spark's own."""
-    write_batch = jdbc_upsert.UpsertBatches.__call__
+    write_batch = jdbc_upsert.UpsertBatches.write
 
     def dies(*given):
         write_batch(*given)
         raise OSError("killed")
 
     sink.hits(["94103", "none"], ["94103"])
-    monkeypatch.setattr(jdbc_upsert.UpsertBatches, "__call__", dies)
+    monkeypatch.setattr(jdbc_upsert.UpsertBatches, "write", dies)
     with pytest.raises(IngestError, match="killed"):
         sink.run(output_mode)
-    monkeypatch.setattr(jdbc_upsert.UpsertBatches, "__call__", write_batch)
+    monkeypatch.setattr(jdbc_upsert.UpsertBatches, "write", write_batch)
     assert sink.rows() == [("94103", 1)]
     once = len(sink.refused())
     sink.run(output_mode)
@@ -173,8 +171,7 @@ def test_a_batch_that_comes_again_is_left_out(sink):
     sink.write(sink.frame([("a", 99)], "k STRING, n INT"), 6)
     assert (sink.rows(), sink.refused()) == ([("a", 1)], [])
     sink.write(sink.frame([("a", 2)], "k STRING, n INT"), 8)
-    sink.checkpoint("another")
-    sink.write(sink.frame([("b", 3)], "k STRING, n INT"), 0, name="another")
+    sink.write(sink.frame([("b", 3)], "k STRING, n INT"), 0, query="another")
     assert sink.rows() == [("a", 2), ("b", 3)], "another checkpoint is another writer"
     written = sink.server.query(f"SELECT batch_id FROM topiclake_batches WHERE writer LIKE '%/{sink.table}'")
     assert sorted(written) == [(0,), (8,)]
@@ -183,9 +180,9 @@ def test_a_batch_that_comes_again_is_left_out(sink):
 def test_two_drivers_with_one_checkpoint_write_a_batch_once(sink, monkeypatch):
     """Both are within the batch at once: the second waits for the first, and finds it done."""
     nothing = sink.frame([], "k STRING, n INT")
-    write_batch = sink.batches(nothing)
+    target = sink.batches(nothing)
     # The row of a writer that is new is locked already by who inserts it.
-    write_batch(nothing, 0)
+    target.write(nothing, sink.batch(0))
     frames = [sink.frame([("a", number), ("x" * 300, number)], "k STRING, n INT") for number in (1, 2)]
     gate, write, entered = threading.Barrier(2), jdbc_upsert._write_once, []
 
@@ -201,7 +198,7 @@ def test_two_drivers_with_one_checkpoint_write_a_batch_once(sink, monkeypatch):
     original = jdbc_rows.UpsertTransaction.write
     monkeypatch.setattr(jdbc_upsert, "_write_once", together)
     monkeypatch.setattr(jdbc_rows.UpsertTransaction, "write", counted)
-    drivers = [threading.Thread(target=write_batch, args=(frame, 1)) for frame in frames]
+    drivers = [threading.Thread(target=target.write, args=(frame, sink.batch(1))) for frame in frames]
     for driver in drivers:
         driver.start()
     for driver in drivers:
@@ -339,11 +336,11 @@ def test_a_database_that_stays_away_ends_the_stream_and_loses_nothing(sink):
     settings = sink.with_(retry_seconds=1)
     sink.run(settings=settings)
     sink.hits(["94103", "10001"])
-    write_batch = sink.batches(sink.frame([], "k STRING, n INT"), settings=settings, table="other")
+    target = sink.batches(sink.frame([], "k STRING, n INT"), settings=settings, table="other")
     sink.server.stop()
     try:
         with pytest.raises(DatabaseError, match=r"gave up after 1 s") as raised:
-            write_batch(sink.frame([("a", 1)], "k STRING, n INT"), 0)
+            target.write(sink.frame([("a", 1)], "k STRING, n INT"), sink.batch(0))
         told = str(raised.value)
         assert f"pipeline counts, table other, {sink.server.kind} database stats on 127.0.0.1" in told
         with pytest.raises(DatabaseError):
@@ -547,10 +544,9 @@ def test_rows_with_the_same_keys_are_refused_as_a_whole(sink):
 
 def test_what_writes_can_be_pickled_and_shows_no_login(sink):
     rows = sink.frame([("a", 1)], "k STRING, n INT")
-    write_batch = sink.batches(rows)
-    again = pickle.loads(pickle.dumps(write_batch))
+    again = pickle.loads(pickle.dumps(sink.batches(rows)))
     assert databases.PASSWORD not in repr(again)
-    again(rows, 0)
+    again.write(rows, sink.batch(0))
     assert sink.rows() == [("a", 1)]
 
 

@@ -27,6 +27,16 @@ def one_hit(time, zipcode="00501"):
     return json.dumps({"ip": "192.0.2.9", "zipcode": zipcode, "hittime": time}).encode()
 
 
+class Called(tl.Sink):
+    """Calls a function with each batch."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def write(self, rows, batch):
+        self.function(batch)
+
+
 class Late:
     """A stream of counts in windows, with the table of its late rows."""
 
@@ -42,16 +52,16 @@ class Late:
         paths = {"checkpoint_path": self.checkpoint}
         table = {"update": {"mode": "merge", "keys": ["start", "end", "zip"]}}.get(self.output_mode, {})
         sinks = {
-            "counts": tl.delta_batches(settings, spark, path=self.paths["counts"], **table, **paths),
-            "before": lambda batch, batch_id: self.before and self.before(),
-            "late": tl.late_batches(settings, spark, self.windows, path=self.paths["late"], **paths),
-            "after": self.fail,
+            "counts": tl.delta_batches(settings, spark, path=self.paths["counts"], **table),
+            "before": Called(lambda batch: self.before and self.before()),
+            "late": tl.late_batches(settings, spark, self.windows, path=self.paths["late"]),
+            "after": Called(self.fail),
         }
         counts = tl.window_counts(tl.read_values(spark, settings), self.windows)
         return tl.start_sinks(counts, settings, sinks, **{"output_mode": self.output_mode, **paths, **given})
 
-    def fail(self, batch, batch_id):
-        if batch_id == self.fails_in:
+    def fail(self, batch):
+        if batch.number == self.fails_in:
             self.fails_in = None
             raise KeyError("as if the driver were killed")
 
@@ -196,8 +206,7 @@ def test_what_kafka_deletes_before_its_late_rows_are_kept_is_named_or_left_out(h
 
 def test_what_keeps_late_rows_can_be_pickled_and_shows_no_login(hits):
     late = Late(hits, hit_windows())
-    paths = {"path": late.paths["late"], "checkpoint_path": late.checkpoint}
-    sink = tl.late_batches(late.settings, hits.spark, late.windows, **paths)
+    sink = tl.late_batches(late.settings, hits.spark, late.windows, path=late.paths["late"])
     sink = replace(sink, options={"kafka.sasl.jaas.config": "a login"})
     assert cloudpickle.loads(cloudpickle.dumps(sink)) == sink
     assert "a login" not in repr(sink)
@@ -209,12 +218,10 @@ def test_sinks_refuse_an_output_mode_that_is_not_theirs_and_rows_that_do_not_fit
     with pytest.raises(ConfigError, match="in output mode complete each row is counted"):
         late.start(output_mode="complete")
     paths = {"checkpoint_path": late.checkpoint}
-    sent = tl.topic_batches(
-        late.settings, topic=hits.topic, id_columns=["zip"], records=count_records, **paths
-    )
+    sent = tl.topic_batches(late.settings, topic=hits.topic, id_columns=["zip"], records=count_records)
     counts = hits_per_zip(tl.read_values(hits.spark, late.settings))
     with pytest.raises(ConfigError, match="id_columns and output_mode update"):
         tl.start_sinks(counts, late.settings, {"a": sent}, output_mode="update", **paths)
     taken = Windows("hittime", counted=lambda rows: rows.withColumn("_late", rows.ip))
     with pytest.raises(ConfigError, match="the rows have a column _late"):
-        tl.late_batches(late.settings, hits.spark, taken, path=late.paths["late"], **paths)
+        tl.late_batches(late.settings, hits.spark, taken, path=late.paths["late"])

@@ -286,6 +286,18 @@ def test_a_topic_has_the_counts_of_a_batch_and_repeated_ones_can_be_told(hits, m
     assert Counter(records(hits, mode)) == Counter(whole)
 
 
+class Seen(tl.Sink):
+    """A sink of a test's own, that may fail."""
+
+    def __init__(self, sinks):
+        self.sinks = sinks
+
+    def write(self, rows, batch):
+        if self.sinks.fails:
+            raise self.sinks.fails
+        self.sinks.seen += [(batch.number, row["zip"], row["count"]) for row in rows.collect()]
+
+
 class Sinks:
     """Two sinks of one read, and a third that may fail."""
 
@@ -301,26 +313,18 @@ class Sinks:
             self.settings,
             self.hits.spark,
             path=f"{self.hits.folder}/counts",
-            **paths,
             **self.table,
         )
-        topic = tl.topic_batches(
-            self.settings, topic=f"{self.hits.topic}-several", records=count_records, **paths
-        )
+        topic = tl.topic_batches(self.settings, topic=f"{self.hits.topic}-several", records=count_records)
         query = tl.start_sinks(
             rows,
             self.settings,
-            {"table": table, "topic": topic, "seen": self.see},
+            {"table": table, "topic": topic, "seen": Seen(self)},
             output_mode=self.output_mode,
             **paths,
         )
         tl.await_caught_up(query, "availableNow")
         return query
-
-    def see(self, batch, batch_id):
-        if self.fails:
-            raise self.fails
-        self.seen += [(batch_id, row["zip"], row["count"]) for row in batch.collect()]
 
     def counts(self):
         table = delta.read(self.hits.spark, f"{self.hits.folder}/counts")
@@ -406,8 +410,7 @@ def test_sinks_that_would_mix_up_their_batches_are_refused(hits):
     rows = tl.read_values(hits.spark, settings)
 
     def table(name, **given):
-        paths = {"path": f"{hits.folder}/{name}", "checkpoint_path": f"{hits.folder}/several"}
-        return tl.delta_batches(settings, hits.spark, **{**paths, **given})
+        return tl.delta_batches(settings, hits.spark, path=f"{hits.folder}/{name}", **given)
 
     def refused(match, sinks, **given):
         with pytest.raises(ConfigError, match=match):
@@ -415,7 +418,7 @@ def test_sinks_that_would_mix_up_their_batches_are_refused(hits):
 
     refused("there is no sink", {})
     refused("the sinks a and b both write to .*/one", {"a": table("one"), "b": table("one")})
-    refused("sink a was made with another", {"a": table("one", checkpoint_path=f"{hits.folder}/x")})
+    refused("sink a is a function, where a topiclake.Sink is expected", {"a": lambda rows, batch: None})
     refused("output_mode is 'all'; allowed: append, update, complete", {"a": table("a")}, output_mode="all")
     with pytest.raises(ConfigError, match="mode is 'upsert'; allowed: append, merge, replace"):
         table("one", mode="upsert")

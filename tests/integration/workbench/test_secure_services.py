@@ -37,6 +37,8 @@ from topiclake.session import local_session
 from topiclake.storage.mount import mount
 from topiclake.streaming.progress import await_caught_up
 from topiclake_examples.gps import publish_tracks
+from workbench.commands.init import create_pipeline
+from workbench.commands.topic_options import Request
 from workbench.dbutils import DBUtils
 from workbench.host import processes
 from workbench.host.certificates import Certificate, make_certificate
@@ -574,3 +576,37 @@ def test_an_untrusted_certificate_of_the_registry_is_named(untrusting: Settings,
         RegistryClient.from_settings(untrusting.schema_registry).latest("gps-value")
     assert re.search(rf"{secure.registry} .*certificate", caught.value.cause)
     assert "ca_file" in caught.value.remedy
+
+
+def test_init_tries_both_logins_and_stores_them_for_their_owner(
+    secure: Secure, published: dict[str, Any], tmp_path: Path
+) -> None:
+    project = make_project(tmp_path / "p", secure).folder
+    home = Home(tmp_path / "home", project)
+    logins = {
+        f"{service}-{part}": str(SECRETS[f"{service}-{part}"])
+        for service in ("kafka", "registry")
+        for part in ("username", "password")
+    }
+    request = Request(
+        "orders",
+        published["topic"],
+        into=str(tmp_path / "lake"),
+        bootstrap=secure.kafka,
+        registry=secure.registry,
+        kafka={"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"},
+        ca_file=str(secure.certificate.authority),
+        logins=logins,
+    )
+    before = sorted(project.rglob("*"))
+    for login, error in (("kafka-password", KafkaError), ("registry-password", SchemaRegistryError)):
+        with pytest.raises(error, match="login") as raised:
+            create_pipeline(home, replace(request, logins=logins | {login: "wrong"}))
+        assert "wrong" not in str(raised.value)
+    assert sorted(project.rglob("*")) == before
+    created = create_pipeline(home, request)
+    private = [file for file in created.files if file.parent.parent.name == "secrets"]
+    assert {file.name: file.read_text("utf-8") for file in private} == logins
+    assert {stat.S_IMODE(file.stat().st_mode) for file in private} == {0o600}
+    public = [file.read_text("utf-8") for file in created.files if file not in private]
+    assert not any(secret in text for text in public for secret in logins.values())

@@ -369,7 +369,7 @@ def test_text_that_is_not_utf_8_keeps_its_bytes(kafka_records):
 def test_each_schema_is_decoded_once_in_the_plan(kafka_records, fails, with_key):
     value = codecs(VERSIONS).value
     known = Codecs(value, value if with_key else None)
-    layout = Layout(key=with_key)
+    layout = Layout(key="avro" if with_key else "none")
     records = decode(kafka_records([]), known, Layout())
     rows = valid_rows(
         as_rows(fail_on_bad_record(records, known, layout) if fails else records, known, layout)

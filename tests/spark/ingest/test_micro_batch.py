@@ -390,7 +390,7 @@ def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
     of_key = event(("device", "string"), name=f"K{topic}")
     late_key = event(("device", "string"), ("fleet", "string", "-"), name=f"K{topic}")
     key, later = register(f"{topic}-key", of_key), register(f"{topic}-other", late_key)
-    layout = Layout(key=True, headers=True, kafka=("partition", "offset", "topic", "timestamp"))
+    layout = Layout(key="avro", headers=True, kafka=("partition", "offset", "topic", "timestamp"))
     target = with_schemas(
         target, subjects=target.schemas.subjects | {"key": (f"{topic}-key",)}, layout=layout
     )
@@ -850,7 +850,7 @@ def test_a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and
 ):
     crashed(target, mixed, 0, 1)
     changed = with_schemas(
-        restarted(target), layout=Layout(key=True), subjects=dict.fromkeys(("value", "key"), ())
+        restarted(target), layout=Layout(key="avro"), subjects=dict.fromkeys(("value", "key"), ())
     )
     with pytest.raises(IngestError, match="key was False, and is True") as raised:
         registered_batch.write(changed, mixed, 0)

@@ -476,9 +476,7 @@ def test_a_quarantine_that_another_version_wrote_is_refused(spark, settings, wai
 def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     spark, settings, kafka_records, registry, topic, avro_bytes, replayed
 ):
-    keyed = settings.model_copy(
-        update={"pipeline": settings.pipeline.model_copy(update={"decode_key": True})}
-    )
+    keyed = settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update={"key": "avro"})})
     registry.register(f"{topic}-key", '"string"')
     later = registry.register(f"{topic}-probe", record_of({"name": "k", "type": "long", "doc": topic})) + 1
     key = frame(later, avro_bytes('"string"', "a key"))

@@ -63,17 +63,16 @@ def test_a_topic_that_is_read_twice_and_files_that_are_gone_are_named(spark, tmp
 
 def test_the_id_of_a_query_is_read_once_a_start_and_anew_by_the_next_one(spark, tmp_path):
     path = write(tmp_path / "checkpoint", {"metadata": ['{"id":"one"}']})
-    sink = DeltaBatches(f"{tmp_path}/table", "append", (), checkpoint=path)
-    first, rows = queries.with_start_id(sink), spark.range(1)
-    first(rows, 0)
+    sink, rows = DeltaBatches(f"{tmp_path}/table", "append", ()), spark.range(1)
+    queries.write_to(sink, path, "a start", rows, 0)
     write(tmp_path / "checkpoint", {"metadata": ['{"id":"two"}']})
-    first(rows, 0)
-    assert delta.read(spark, sink.destination).count() == 1, "batch 0 of the same start"
-    queries.with_start_id(sink)(rows, 0)
-    assert delta.read(spark, sink.destination).count() == 2, "batch 0 of another checkpoint"
-    assert sink.query_id(spark) == "two"
+    queries.write_to(sink, path, "a start", rows, 0)
+    assert delta.read(spark, sink.table).count() == 1, "batch 0 of the same start"
+    queries.write_to(sink, path, "another start", rows, 0)
+    assert delta.read(spark, sink.table).count() == 2, "batch 0 of another checkpoint"
+    assert checkpoint.query_id(spark, path, "another start") == "two"
     write(tmp_path / "checkpoint", {"metadata": ['{"id":"three"}']})
-    assert sink.query_id(spark) == "three", "outside a start nothing is remembered"
+    assert checkpoint.query_id(spark, path, None) == "three", "outside a start nothing is remembered"
 
 
 def test_ids_that_cannot_be_kept_are_right_where_a_start_beside_this_one_has_kept_them(spark, tmp_path):

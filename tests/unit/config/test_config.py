@@ -195,11 +195,32 @@ def test_values_with_schemas_of_the_registry_have_no_columns_in_the_configuratio
 
 def require_no_columns(load, registered):
     assert load(parameters=registered).pipeline.subjects("value", topic="a") == ("a-value",)
-    wrong = {"value_schema": "id INT", "timestamp_format": "yyyy", "decode_key": "true", "avro_form": "plain"}
+    wrong = {"value_schema": "id INT", "timestamp_format": "yyyy", "avro_form": "plain"}
     for key, value in wrong.items():
         error = refusal(load, parameters=registered | {key: value})
         assert error.fields["reason"] == "wrong"
         assert f"{key} " in error.cause
+
+
+def test_the_former_name_of_an_avro_key_is_accepted_and_named(load, caplog):
+    assert load(parameters={"decode_key": "true"}).pipeline.key == "avro"
+    assert "decode_key: true is read as key: avro" in caplog.text
+    assert load(parameters={"decode_key": "false"}).pipeline.key == load().pipeline.key == "none"
+    for wrong in ({"decode_key": "perhaps"}, {"decode_key": "true", "key": "binary"}):
+        assert "former name of key: avro" in refusal(load, parameters=wrong).cause
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ({"key": "text"}, "Input should be 'none', 'binary', 'string', 'avro', 'json'"),
+        ({"key": "json"}, "key_schema belongs to key json, which needs it"),
+        ({"key_schema": "id INT"}, "key_schema belongs to key json, which needs it"),
+        ({"key": "avro", "value_format": "text"}, "key avro belongs to value_format avro, json_schema or"),
+    ],
+)
+def test_a_key_that_does_not_fit_is_refused(load, given, cause):
+    assert cause in refusal(load, parameters=given).cause
 
 
 def test_the_state_has_a_section_of_its_own_and_no_other_keys(load):

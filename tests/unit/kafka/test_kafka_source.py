@@ -205,7 +205,7 @@ def test_limits_that_contradict_each_other_are_refused(refused):
     [
         ("group.id", "kafka.group_id_prefix"),
         ("auto.offset.reset", "starting_offsets"),
-        ("key.deserializer", "decode_key"),
+        ("key.deserializer", "set key of the pipeline"),
         ("value.deserializer", "avro_form"),
         ("enable.auto.commit", "the checkpoint keeps the offsets"),
         ("interceptor.classes", "loads a class"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from topiclake.formats.avro import diagnosis as avro_diagnosis
 from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.avro import reader_schema
 from topiclake.formats.avro.decoding import decoded, framed_payload
-from topiclake.formats.codec import Codec, SchemaVersion
+from topiclake.formats.codec import Codec, SchemaVersion, decoded_name
 from topiclake.reasons import INCOMPATIBLE_SCHEMA
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier
 
@@ -38,7 +39,8 @@ class AvroCodec(Codec):
         united = reader_schema.unite(texts, accepts, kept, references)
         incompatible = {key: (INCOMPATIBLE_SCHEMA, detail) for key, detail in united.incompatible.items()}
         refused = cls.of_other_types(schemas) | incompatible
-        return cls(united.reader, united.writers, refused, united.kept)
+        newest = texts[next(reversed(united.writers))] if united.writers else "{}"
+        return cls(united.reader, united.writers, refused, united.kept, *_comments(newest))
 
     @property
     def is_row(self) -> bool:
@@ -48,13 +50,22 @@ class AvroCodec(Codec):
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Decode `part` of records, as `Codec.decode` says; adds `<part>_framed BINARY`, too."""
         framed = records.withColumn(f"{part}_framed", framed_payload(part))
-        return framed.withColumn("decoded" if part == "value" else f"decoded_{part}", decoded(self, part))
+        return framed.withColumn(decoded_name(part), decoded(self, part))
 
-    def reason(self, payload: Column, schema: Column) -> Column:
-        """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
+    def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
+        """Say why `payload BINARY` of a part, of the schema named `schema BINARY`, is wrong; runs Python."""
         writers = {identifier(key): text for key, text in self.writers.items()}
         return avro_diagnosis.reason(payload, schema, writers)
 
     def mismatch(self, *, tries: bool = True) -> Column:
         """Say which form of Avro a value has, where it is the other one, as `Codec.mismatch` says."""
         return avro_plain.mismatch(self, tries=tries)
+
+
+def _comments(schema: str) -> tuple[str, dict[str, str]]:
+    """Return the `doc` of a record, and those of its fields by name."""
+    tree = json.loads(schema)
+    if not isinstance(tree, dict):
+        return "", {}
+    fields = tree.get("fields", ())
+    return str(tree.get("doc", "")), {each["name"]: str(each["doc"]) for each in fields if each.get("doc")}

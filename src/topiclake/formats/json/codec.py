@@ -20,6 +20,7 @@ from topiclake.formats.codec import (
     Codec,
     ImpossibleSchemaError,
     SchemaVersion,
+    decoded_name,
     decoded_row,
     nothing_decoded,
 )
@@ -52,7 +53,7 @@ class JsonSchemaCodec(Codec):
         return cls.unite(schemas, _extended, accepts)
 
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
-        """Add `decoded` to records that `identified` has seen, as `Codec.decode` says."""
+        """Decode `part` of records that `identified` has seen, as `Codec.decode` says."""
         value, named = F.col(part), F.col(f"{part}_schema")
         payload = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
         text = payload.cast("string")
@@ -64,23 +65,23 @@ class JsonSchemaCodec(Codec):
         }
         rows = records.withColumn(_TEXT, F.is_valid_utf8(text)).withColumns(parsed)
         # Not deterministic, so that no filter on `end` is pushed below it: it would parse each value twice.
-        decoded = F.when(F.spark_partition_id() >= 0, self._decoded(named))
-        return rows.withColumn("decoded", decoded).drop(_TEXT, *parsed)
+        decoded = F.when(F.spark_partition_id() >= 0, self._decoded(named, part))
+        return rows.withColumn(decoded_name(part), decoded).drop(_TEXT, *parsed)
 
-    def reason(self, payload: Column, schema: Column) -> Column:
-        """Say why `payload BINARY`, of the schema named `schema BINARY`, is not right; runs Python."""
+    def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
+        """Say why `payload BINARY` of a part, of the schema named `schema BINARY`, is wrong; runs Python."""
         shapes = [(schema == F.lit(identifier(key)), F.lit(shape)) for key, shape in self.writers.items()]
         return json_diagnosis.reason(payload, _first_of(shapes) if shapes else F.lit(None).cast("string"))
 
     def _shapes(self) -> list[tuple[SchemaKey, Any]]:
         return [(key, json.loads(shape)) for key, shape in self.writers.items()]
 
-    def _decoded(self, named: Column) -> Column:
+    def _decoded(self, named: Column, part: Part) -> Column:
         if self.reader is None:
             return nothing_decoded()
         reader = json.loads(self.reader)
         branches = [
-            (named == F.lit(identifier(key)), _row(F.col(f"{_PARSED}_{number}"), shape, reader))
+            (named == F.lit(identifier(key)), _row(F.col(f"{_PARSED}_{number}"), shape, reader, part))
             for number, (key, shape) in enumerate(self._shapes())
         ]
         return _first_of(branches)
@@ -106,9 +107,9 @@ def _first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
     return reduce(lambda case, branch: case.when(*branch), others, F.when(condition, value))
 
 
-def _row(parsed: Column, shape: Any, reader: Any) -> Column:  # noqa: ANN401
+def _row(parsed: Column, shape: Any, reader: Any, part: Part) -> Column:  # noqa: ANN401
     event = event_of(parsed)
     right = is_alone(parsed) & F.col(_TEXT) & json_columns.holds(shape, event)
     fields = json_columns.converted(shape, reader, event)
     names = [each["name"] for each in reader["fields"]]
-    return decoded_row([fields[name].alias(name) for name in names], right)
+    return decoded_row([fields[name].alias(name) for name in names], right, part)

@@ -18,6 +18,7 @@ from topiclake.formats.codec import (
     Codec,
     ImpossibleSchemaError,
     SchemaVersion,
+    decoded_name,
     decoded_row,
     nothing_decoded,
 )
@@ -79,7 +80,7 @@ class ProtobufCodec(Codec):
         return cls.unite(schemas, extended, accepts)
 
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
-        """Add `decoded` to records that `identified` has seen, as `Codec.decode` says.
+        """Decode `part` of records that `identified` has seen, as `Codec.decode` says.
 
         A header names the message behind the schema, which leaves its column `<part>_schema` here.
         """
@@ -89,19 +90,20 @@ class ProtobufCodec(Codec):
         schema = F.coalesce(F.substring(named, F.lit(1), length), F.col(f"{part}_schema"))
         records = records.withColumn(f"{part}_schema", schema)
         if self.reader is None:
-            return records.withColumn("decoded", F.when(F.spark_partition_id() >= 0, nothing_decoded()))
+            nothing = F.when(F.spark_partition_id() >= 0, nothing_decoded())
+            return records.withColumn(decoded_name(part), nothing)
         reader = event_type(records.sparkSession, self.reader)
         made = records.withColumn(_MADE, self._made(F.col(f"{part}_schema"), _message(part)))
         parsed = F.when(F.spark_partition_id() >= 0, _parsed(F.col(f"{_MADE}.text"), reader))
         right = F.col(f"{_MADE}.text").isNotNull() & F.col(f"{_PARSED}.{_CORRUPT}").isNull()
         fields = [F.col(_PARSED)[name].alias(name) for name in reader.names]
-        decoded = decoded_row(fields, right)
+        decoded = F.when(F.spark_partition_id() >= 0, decoded_row(fields, right, part))
         rows = made.withColumn(_PARSED, parsed)
-        return rows.withColumn("decoded", F.when(F.spark_partition_id() >= 0, decoded)).drop(_MADE, _PARSED)
+        return rows.withColumn(decoded_name(part), decoded).drop(_MADE, _PARSED)
 
-    def reason(self, payload: Column, schema: Column) -> Column:
-        """Say why a value that is not right is none; runs Python. `payload` tells which are asked for."""
-        made = self._made(schema, F.when(payload.isNotNull(), _message("value")))
+    def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
+        """Say why a part that is not right is none; runs Python. `payload` tells which are asked for."""
+        made = self._made(schema, F.when(payload.isNotNull(), _message(part)))
         return F.coalesce(made["error"], F.lit("a value does not fit the type of its column"))
 
     def _made(self, schema: Column, message: Column) -> Column:

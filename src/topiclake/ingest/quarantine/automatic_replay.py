@@ -21,6 +21,7 @@ from topiclake.errors import TopiclakeError
 from topiclake.ingest import targets
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.quarantine.replay import replay_quarantine
+from topiclake.ingest.row_transform import Function
 from topiclake.ingest.targets import Target
 from topiclake.reasons import UNKNOWN_SCHEMA_ID
 from topiclake.storage import mount
@@ -40,6 +41,7 @@ class _Waiting:
     Attributes:
         settings: The topic's.
         target: Where its records go.
+        transform: What is done to its rows.
         version: Of the quarantine when it was read last; None where it was not.
         ids: Schemas that its records wait for.
         replayed: Schemas whose records were replayed; those that wait on have another reason to.
@@ -47,6 +49,7 @@ class _Waiting:
 
     settings: Settings
     target: Target
+    transform: Function | None
     version: int | None = None
     ids: list[int] = field(default_factory=list)
     replayed: set[int] = field(default_factory=set)
@@ -78,16 +81,18 @@ class _Waiting:
         return set(schemas)
 
 
-def run_at_start(spark: SparkSession, settings: Settings) -> None:
+def run_at_start(spark: SparkSession, settings: Settings, transform: Function | None = None) -> None:
     """Replay what can be replayed, where the query that starts ends by itself."""
     if _is_wanted(settings.pipeline) and settings.pipeline.trigger == "availableNow":
-        _look(spark, settings, {})
+        _look(spark, settings, transform, {})
 
 
-def watch(query: StreamingQuery, spark: SparkSession, settings: Settings) -> None:
+def watch(
+    query: StreamingQuery, spark: SparkSession, settings: Settings, transform: Function | None = None
+) -> None:
     """Replay, while a query runs, what waits for a schema that has become known."""
     if _is_wanted(settings.pipeline) and settings.pipeline.trigger != "availableNow":
-        given = (query, spark, settings)
+        given = (query, spark, settings, transform)
         threading.Thread(target=_watch, args=given, name=f"replay of {query.name}", daemon=True).start()
 
 
@@ -95,20 +100,24 @@ def _is_wanted(pipeline: PipelineSettings) -> bool:
     return pipeline.automatic_replay and pipeline.is_registered and pipeline.mode == "PERMISSIVE"
 
 
-def _watch(query: StreamingQuery, spark: SparkSession, settings: Settings) -> None:
+def _watch(
+    query: StreamingQuery, spark: SparkSession, settings: Settings, transform: Function | None
+) -> None:
     seen: dict[str, _Waiting] = {}
     while not progress.has_ended(query, EVERY_SECONDS):
-        _look(spark, settings, seen)
+        _look(spark, settings, transform, seen)
 
 
-def _look(spark: SparkSession, settings: Settings, seen: dict[str, _Waiting]) -> None:
+def _look(
+    spark: SparkSession, settings: Settings, transform: Function | None, seen: dict[str, _Waiting]
+) -> None:
     """Look at each topic; `seen` holds what was there before. No problem costs the query anything."""
     with _problems_logged(f"pipeline {settings.name}"):
         for topic in _topics(spark, settings):
             with _problems_logged(f"topic {topic}"):
                 if topic not in seen:
                     of_topic = settings.for_topic(topic)
-                    seen[topic] = _Waiting(of_topic, targets.target(of_topic))
+                    seen[topic] = _Waiting(of_topic, targets.target(of_topic), transform)
                 _replay(spark, seen[topic])
 
 
@@ -132,7 +141,7 @@ def _topics(spark: SparkSession, settings: Settings) -> Iterable[str]:
 def _replay(spark: SparkSession, waiting: _Waiting) -> None:
     waiting.read(spark)
     if known := waiting.known():
-        report = replay_quarantine(spark, waiting.settings, [UNKNOWN_SCHEMA_ID])
+        report = replay_quarantine(spark, waiting.settings, [UNKNOWN_SCHEMA_ID], transform=waiting.transform)
         waiting.replayed |= known
         _LOG.warning(
             "topic %s: %d records left the quarantine, since the registry knows their schemas now (%s)",

@@ -22,17 +22,20 @@ from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from topiclake.config.settings import Settings
-from topiclake.delta import log_store
+from topiclake.delta import log_store, table_commits
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.quarantine.views import quarantine_reasons, quarantine_rows, require_reasons
 from topiclake.ingest.row_decoder import RowDecoder, decoder_for
+from topiclake.ingest.row_transform import Function
 from topiclake.ingest.targets import Target, target
 from topiclake.session import require_avro_limits
 from topiclake.storage.failures import storage_errors
 
 _ATTEMPTS = 10
+#: Commits in which the newest batch is looked for; between batches are OPTIMIZE and changes of the table.
+_NEWEST_COMMITS = 10
 
 _Result = TypeVar("_Result")
 
@@ -62,6 +65,8 @@ def replay_quarantine(
     spark: SparkSession,
     settings: Settings,
     reasons: Sequence[str] = (),
+    *,
+    transform: Function | None = None,
 ) -> ReplayReport:
     """Put quarantined records of the pipeline's topic into its table, each once, if they decode now.
 
@@ -71,12 +76,14 @@ def replay_quarantine(
         spark: The session.
         settings: The configuration.
         reasons: Only rows with these reasons are claimed; empty: all. Earlier claims are finished anyway.
+        transform: That of `start_ingest`.
 
     Raises:
         ConfigError: A reason that there is not.
         SchemaRegistryError, StorageError: A service cannot be used.
-        IngestError: Rows that an earlier replay claimed no longer decode; everything else is done. Or another
-            version of Topiclake wrote the quarantine.
+        IngestError: Rows that an earlier replay claimed no longer decode, or the transform fails; everything
+            else is done. Or the table has transformed rows, and there is no transform. Or another version of
+            Topiclake wrote the quarantine.
 
     Example:
         >>> tl.replay_quarantine(spark, settings).left
@@ -84,14 +91,30 @@ def replay_quarantine(
     """
     settings = settings.only_topic()
     require_reasons(reasons)
-    to = target(settings)
+    to = target(settings, transform)
     with storage_errors(settings.storage, to.quarantine):
         if not delta.is_table(spark, to.quarantine):
             return ReplayReport()
     require_avro_limits(spark)
     log_store.require_log_store(spark, to.quarantine)
+    _require_transform(spark, to)
     read = decoder_for(spark, to, settings.pipeline)
     return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), read).run()
+
+
+def _require_transform(spark: SparkSession, to: Target) -> None:
+    """Check that rows of a table that a transform has made get no others among them."""
+    if to.transform is not None or not delta.is_table(spark, to.table):
+        return
+    newest = next(iter(table_commits.read(spark, to.table, limit=_NEWEST_COMMITS).valid), None)
+    if newest is not None and (name := newest.kept.get("transform")):
+        raise IngestError(
+            f"the newest rows of {to.table} were made by transform {name}, and this replay has none",
+            f"replay_quarantine(spark, settings, transform={name})",
+            table=to.table,
+            transform=name,
+            reason="no_transform",
+        )
 
 
 @dataclass
@@ -165,8 +188,9 @@ class _Replay:
 
     def _append(self, claimed: DataFrame, writer: str) -> None:
         rows, how = self.decoder.rows(claimed)
-        commit = {"pipeline": self.target.pipeline, "run": self.target.run} | how
-        delta.append_once(rows, self.target.table, writer=writer, batch_id=0, commit=commit)
+        commit = self.target.origin | how
+        with self.target.table_rows(rows, self.decoder.table_columns(), writer) as table_rows:
+            delta.append_once(table_rows, self.target.table, writer=writer, batch_id=0, commit=commit)
 
     def _retried(self, step: Callable[[], _Result]) -> _Result:
         """Do a step again when another writer was faster: to read rows may change the table, too."""

@@ -25,12 +25,13 @@ from topiclake.sinks.jdbc.rows import UpsertTransaction
 from topiclake.sinks.jdbc.tables import TableSchema
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, queries
+from topiclake.streaming.sink import Sink, SinkBatch
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class UpsertBatches(queries.QuerySink):
+class UpsertBatches(Sink):
     """Writes micro-batches into a table of a database; can be pickled, for Spark Connect.
 
     Attributes:
@@ -50,24 +51,23 @@ class UpsertBatches(queries.QuerySink):
         """What errors call it."""
         return f"pipeline {self.pipeline}, table {self.shape.table}"
 
-    @property
     def destination(self) -> str:
-        """Where it writes to, told from other places."""
+        """Return the database and the table."""
         return f"{self.database.address}, table {self.shape.table}"
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+    def write(self, rows: DataFrame, batch: SinkBatch) -> None:
         """Write a batch, unless the database has it."""
-        writer = f"{self.query_id(rows.sparkSession)}/{self.shape.table}"
+        writer = f"{batch.query_id}/{self.shape.table}"
 
         def once() -> bool:
             with transaction(self.database) as connection:
                 return _write_once(
-                    connection, self, UpsertTransaction(connection, self.shape, writer, batch_id), rows
+                    connection, self, UpsertTransaction(connection, self.shape, writer, batch.number), rows
                 )
 
         patience = self.database.retry_seconds
         if not jdbc_errors.persist(self.database, self.what, once, patience=patience):
-            _LOG.info("%s: batch %d is there already", self.what, batch_id)
+            _LOG.info("%s: batch %d is there already", self.what, batch.number)
             # Spark commits the state of a count only where all of it was computed, and fails the query
             # otherwise.
             rows.write.format("noop").mode("overwrite").save()
@@ -117,20 +117,15 @@ def start_upsert(
         >>> tl.await_caught_up(query, "availableNow")
     """
     queries.require_output_mode(output_mode, usual="update")
-    write_batch = upsert_batches(
+    location = mount.resolve(settings.storage, checkpoint_path)
+    mount.require_writable(location)
+    sink = upsert_batches(rows, settings, table=table, keys=keys, replaces=output_mode == "complete")
+    return queries.start_sink(
         rows,
         settings,
-        table=table,
-        keys=keys,
-        checkpoint_path=checkpoint_path,
-        replaces=output_mode == "complete",
-    )
-    return queries.start_batches(
-        rows,
-        settings,
-        write_batch,
+        sink,
         name=f"{settings.name}_to_{table}",
-        location=write_batch.checkpoint,
+        location=location,
         output_mode=output_mode,
     )
 
@@ -141,7 +136,6 @@ def upsert_batches(
     *,
     table: str,
     keys: Sequence[str],
-    checkpoint_path: str,
     replaces: bool = False,
 ) -> UpsertBatches:
     """Return what writes one micro-batch, once its tables are there and checked.
@@ -151,26 +145,18 @@ def upsert_batches(
         settings: As for `start_upsert`.
         table: As for `start_upsert`.
         keys: As for `start_upsert`.
-        checkpoint_path: Of the query that calls it.
         replaces: Whether a batch replaces all rows of the table.
 
     Raises:
-        ConfigError, DatabaseError, StorageError: As `start_upsert`.
+        ConfigError, DatabaseError: As `start_upsert`.
 
     Example:
         >>> counts = tl.read_values(spark, settings).groupBy("sensor").count()
-        >>> place = "/mnt/datalake/checkpoints/counted"
-        >>> sinks = {
-        ...     "database": tl.upsert_batches(
-        ...         counts, settings, table="counted", keys=["sensor"], checkpoint_path=place
-        ...     )
-        ... }
+        >>> sinks = {"database": tl.upsert_batches(counts, settings, table="counted", keys=["sensor"])}
     """
     database = Database.from_settings(settings)
     shape = TableSchema.of(database.kind, table, rows.schema, keys)
-    destination = mount.resolve(settings.storage, checkpoint_path)
-    mount.require_writable(destination)
-    target = UpsertBatches(settings.name, database, shape, replaces, checkpoint=destination)
+    target = UpsertBatches(settings.name, database, shape, replaces)
 
     def prepare() -> None:
         for needed in (jdbc_tables.batches(shape.kind), jdbc_tables.quarantine(shape.kind, table)):

@@ -1,0 +1,180 @@
+"""A transform of the user's: rows between their decoding and the table, one row for each row.
+
+Spark counts the rows of a job only when the job is done, and Delta commits at the end of a write. So
+transformed rows are computed before they are written, and compared with the rows that they were made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from topiclake.delta import evolution
+from topiclake.delta import table as delta
+from topiclake.errors import IngestError
+from topiclake.sources import constraints
+from topiclake.sources.layout import KAFKA_COLUMN
+from topiclake.streaming import failure, observation
+
+#: Rows in, rows out: one row for each row, with its `_kafka`.
+Function = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True)
+class RowTransform:
+    """The transform of a pipeline; can be pickled, for Spark Connect, as its function can.
+
+    Attributes:
+        function: The user's function.
+        pipeline: The pipeline's name.
+    """
+
+    function: Function
+    pipeline: str
+
+    @property
+    def name(self) -> str:
+        """The name of its function."""
+        return str(getattr(self.function, "__qualname__", type(self.function).__name__))
+
+    def columns(self, spark: SparkSession, columns: StructType) -> StructType:
+        """Return the columns of the table, of rows with `columns`; each may be null.
+
+        Raises:
+            IngestError: The transform cannot be applied to such rows.
+        """
+        return delta.nullable(self.apply(spark.createDataFrame([], columns)))
+
+    def refusal(
+        self,
+        spark: SparkSession,
+        others: StructType,
+        of_columns: Callable[[StructType], str | None],
+        decoded: StructType,
+    ) -> str | None:
+        """Say why the table cannot take the transformed rows of a version; None: it can.
+
+        Args:
+            spark: The session.
+            others: The rows' columns beside those of values.
+            of_columns: Says why the table cannot take columns.
+            decoded: The columns of values.
+        """
+        try:
+            columns = self.columns(spark, StructType([*decoded.fields, *others.fields]))
+        except IngestError:
+            # A newer version may have the columns that the transform needs.
+            return None
+        return of_columns(columns)
+
+    def require_fit(self, refusal: str | None) -> None:
+        """Raise an IngestError where a table cannot take the transformed columns; `refusal` says why."""
+        if refusal is not None:
+            raise self._error(
+                f"makes columns that the table cannot take: {refusal}",
+                "cast the column in the transform, or choose another table_path",
+                reason="columns",
+            )
+
+    def apply(self, rows: DataFrame) -> DataFrame:
+        """Return the transformed rows; nothing is executed.
+
+        Raises:
+            IngestError: The transform cannot be applied, returns no DataFrame, or another `_kafka`.
+        """
+        try:
+            made = self.function(rows)
+        except Exception as error:
+            raise self._error(
+                f"cannot be applied to the columns {', '.join(rows.columns)}: "
+                f"{type(error).__name__}: {failure.last_cause(str(error))}",
+                "columns that the rows have",
+                reason="not_applicable",
+            ) from error
+        if not isinstance(made, DataFrame):
+            raise self._error(
+                f"returned {type(made).__name__}, where a DataFrame is expected",
+                "return the transformed rows",
+                reason="no_dataframe",
+            )
+        expected, found = _kafka_type(rows), _kafka_type(made)
+        if expected != found:
+            raise self._error(
+                f"returned {found} as {KAFKA_COLUMN}, where {expected} is expected",
+                f"keep the column {KAFKA_COLUMN} as it is, since an audit finds each record by it",
+                reason="kafka_column",
+            )
+        return made
+
+    @contextmanager
+    def computed(self, rows: DataFrame, table: StructType, unit: str) -> Iterator[DataFrame]:
+        """Compute the transformed rows, and keep them while they are written.
+
+        Args:
+            rows: Valid rows.
+            table: The columns that the table has.
+            unit: The rows in words, for errors: a batch or a claim.
+
+        Raises:
+            IngestError: The transform fails, or changed the number of rows or their `_kafka`.
+        """
+        read = Observation()
+        made = self.apply(rows.observe(read, *_content(rows)))
+        fitted = constraints.with_required(evolution.cast_to_table(made, table), table).persist()
+        try:
+            after = self._run(fitted, rows, unit)
+            before = observation.counts(f"transform {self.name} has computed {unit}", read) or _first(rows)
+            if before != after:
+                change = f"made {after['rows']} rows of {before['rows']}"
+                if before["rows"] == after["rows"]:
+                    change = f"changed {KAFKA_COLUMN} of rows"
+                raise self._error(
+                    f"{change} in {unit}, of which nothing is written",
+                    f"return one row for each row, with its {KAFKA_COLUMN}; filter in a view of the table",
+                    unit=unit,
+                    expected=before["rows"],
+                    found=after["rows"],
+                    reason="rows_changed",
+                )
+            yield fitted
+        finally:
+            fitted.unpersist()
+
+    def _run(self, fitted: DataFrame, rows: DataFrame, unit: str) -> dict[str, Any]:
+        try:
+            return _first(fitted)
+        except (PySparkException, Py4JError) as error:
+            # Kafka and a refused record fail without the transform, too.
+            _first(rows)
+            raise self._error(
+                f"failed in {unit}, of which nothing is written: {failure.last_cause(str(error))}",
+                "change the transform, and start again: the same rows come again",
+                unit=unit,
+                reason="failed",
+            ) from error
+
+    def _error(self, problem: str, remedy: str, **fields: object) -> IngestError:
+        cause = f"transform {self.name} of pipeline {self.pipeline} {problem}"
+        return IngestError(cause, remedy, pipeline=self.pipeline, transform=self.name, **fields)
+
+
+def _kafka_type(rows: DataFrame) -> str:
+    return rows.schema[KAFKA_COLUMN].dataType.simpleString() if KAFKA_COLUMN in rows.columns else "no column"
+
+
+def _content(rows: DataFrame) -> list[Column]:
+    """Count rows, and sum up which records they are; another order of rows is the same content."""
+    record = F.xxhash64(KAFKA_COLUMN) if KAFKA_COLUMN in rows.columns else F.lit(0)
+    return [F.count("*").alias("rows"), F.bit_xor(record).alias("kafka")]
+
+
+def _first(rows: DataFrame) -> dict[str, Any]:
+    return rows.agg(*_content(rows)).collect()[0].asDict()

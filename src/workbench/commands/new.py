@@ -1,0 +1,64 @@
+"""`topiclake new`: a package of the user's own, with a transform, a notebook, a job and a test."""
+
+from __future__ import annotations
+
+import keyword
+from importlib import resources, util
+from pathlib import Path
+from string import Template
+
+from topiclake.config.load import pipeline_names
+from topiclake.errors import ConfigError
+from workbench.host.files import write_all
+from workbench.host.home import Home
+
+#: By template the file that it becomes.
+_FILES = {
+    "package.txt": "src/{package}/__init__.py",
+    "rows.txt": "src/{package}/rows.py",
+    "notebook.txt": "notebooks/{package}.py",
+    "job.txt": "conf/jobs/{package}.job.yml",
+    "test.txt": "tests/test_{package}.py",
+}
+
+
+def create_package(home: Home, package: str, pipeline: str) -> list[Path]:
+    """Write the files of a package that transforms the rows of a pipeline; return them.
+
+    Raises:
+        ConfigError: The name is taken or not allowed, or the pipeline does not exist; nothing is written.
+        StorageError: A file cannot be written.
+    """
+    if not package.isidentifier() or keyword.iskeyword(package) or package != package.lower():
+        raise ConfigError(
+            f"{package!r} cannot be a package's name: lower-case letters, digits and '_' are allowed",
+            "topiclake new my_orders --pipeline orders",
+            package=package,
+            reason="name",
+        )
+    names = pipeline_names(home.project / "conf")
+    if pipeline not in names:
+        raise ConfigError(
+            f"pipeline {pipeline} does not exist; there are: {', '.join(names) or 'none'}",
+            f"topiclake init {pipeline} --topic <topic>",
+            pipeline=pipeline,
+            reason="missing",
+            allowed=tuple(names),
+        )
+    files = {name: home.project / path.format(package=package) for name, path in _FILES.items()}
+    existing = [file for file in files.values() if file.exists()]
+    if existing or util.find_spec(package) is not None:
+        raise ConfigError(
+            f"the name {package} is taken: {existing[0] if existing else 'a package of this Python has it'}",
+            "topiclake new with another name",
+            package=package,
+            reason="exists",
+        )
+    templates = resources.files("workbench") / "templates"
+    values = {"package": package, "pipeline": pipeline}
+    texts = {
+        file: Template((templates / name).read_text("utf-8")).substitute(values)
+        for name, file in files.items()
+    }
+    write_all(texts)
+    return list(texts)

@@ -1,0 +1,116 @@
+"""Keys of each format in the column `_key`, on the embedded broker."""
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+
+import topiclake as tl
+from tests.support.numbers_topic import Numbers, right
+from topiclake.delta import table as delta
+from topiclake.errors import DecodeError
+from topiclake.formats.avro.decoding import zigzag
+from topiclake.kafka import client as kafka_client
+from topiclake.schema_registry.wire_format import frame
+
+NO_TEXT = b"\xff\xfe"
+
+
+@pytest.fixture
+def numbers(connected, tmp_path):
+    numbers = Numbers(connected, tmp_path)
+    numbers.topic("a")
+    return numbers
+
+
+def send(numbers, *records):
+    """Send keys and values to partition 0."""
+    producer = Producer(kafka_client.client_settings(numbers.settings().kafka))
+    for key, value in records:
+        producer.produce(f"{numbers.name}-a", key=key, value=value, partition=0)
+    assert producer.flush(120) == 0
+
+
+def keys(numbers):
+    rows = delta.read(numbers.spark, f"{numbers.folder}/table").orderBy("_kafka.offset")
+    return [row["_key"] for row in rows.collect()]
+
+
+def quarantined(numbers, settings):
+    rows = tl.quarantine_rows(numbers.spark, settings).orderBy("offset").collect()
+    return [(row["offset"], row["reason"], row["detail"]) for row in rows]
+
+
+JSON_KEY = {"key": "json", "key_schema": "id INT NOT NULL"}
+REGISTERED = {"value_format": "avro"}
+DECLARED = {"value_format": "json", "value_schema": "n BIGINT"}
+
+
+@pytest.mark.parametrize("values", [REGISTERED, DECLARED], ids=["registered", "declared"])
+@pytest.mark.parametrize(
+    ("given", "sent", "expected", "detail"),
+    [
+        ({"key": "binary"}, b"\x00\x01", bytearray(b"\x00\x01"), None),
+        ({"key": "string"}, "schlüssel".encode(), "schlüssel", "key: its bytes are no UTF-8"),
+        (JSON_KEY, b'{"id": 7}', (7,), "key: byte 0 is no UTF-8 (invalid start byte)"),
+    ],
+    ids=["binary", "string", "json"],
+)
+def test_a_key_without_a_schema_is_a_column_and_a_wrong_one_is_in_quarantine(
+    numbers, values, given, sent, expected, detail
+):
+    settings = numbers.settings(**values, **given)
+    value = right(numbers.register("a"), 1) if values is REGISTERED else b'{"n": 1}'
+    send(numbers, (sent, value), (None, value), (NO_TEXT, value))
+    numbers.ingested(settings)
+    assert tl.audit_ingest(numbers.spark, settings).ok
+    assert keys(numbers)[:2] == [expected, None]
+    if detail is None:
+        assert keys(numbers)[2] == bytearray(NO_TEXT)
+    else:
+        assert quarantined(numbers, settings) == [(2, "undecodable", detail)]
+        send(numbers, (NO_TEXT, value))
+        with pytest.raises(DecodeError, match="offset 3"):
+            numbers.ingested(numbers.settings(**values, **given, mode="FAILFAST"))
+
+
+def test_a_wrong_key_is_replayed_when_the_configuration_reads_it(numbers):
+    value = right(numbers.register("a"), 1)
+    send(numbers, (b"seven", value))
+    numbers.ingested(numbers.settings(**JSON_KEY))
+    text = numbers.settings(key="string")
+    assert tl.replay_quarantine(numbers.spark, numbers.settings(**JSON_KEY)).replayed == 0
+    assert tl.replay_quarantine(numbers.spark, text).replayed == 1
+    assert keys(numbers) == ["seven"]
+
+
+SCHEMAS = {
+    "AVRO": json.dumps({"type": "record", "name": "K", "fields": [{"name": "id", "type": "long"}]}),
+    "JSON": json.dumps(
+        {"type": "object", "properties": {"id": {"type": "integer"}}, "additionalProperties": False}
+    ),
+    "PROTOBUF": 'syntax = "proto3"; message K { int64 id = 1; }',
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "schema_type", "payload"),
+    [
+        ("avro", "AVRO", zigzag(7)),
+        ("json_schema", "JSON", b'{"id": 7}'),
+        ("protobuf", "PROTOBUF", b"\x00\x08\x07"),
+    ],
+)
+def test_a_key_with_a_schema_is_a_column_whatever_values_are(numbers, key, schema_type, payload):
+    schema_id = numbers.registry.register(
+        f"{numbers.name}-a-key", SCHEMAS[schema_type], schema_type=schema_type
+    )
+    value = right(numbers.register("a"), 1)
+    send(numbers, (frame(schema_id, payload), value), (None, value), (frame(schema_id, b"\x00\xff"), value))
+    settings = numbers.settings(key=key)
+    numbers.ingested(settings)
+    assert keys(numbers) == [(7,), None]
+    ((offset, reason, detail),) = quarantined(numbers, settings)
+    assert (offset, reason) == (2, "undecodable")
+    assert detail.startswith("key: ")
+    assert tl.audit_ingest(numbers.spark, settings).ok

@@ -1,0 +1,81 @@
+"""`topiclake new` writes a package that works, or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from topiclake.errors import ConfigError, StorageError
+from workbench.commands.new import create_package
+from workbench.host.home import Home
+from workbench.jobs.bundle_model import Job
+from workbench.notebook.parameters import widget_names
+from workbench.notebook.source import read_notebook
+
+
+@pytest.fixture
+def home(tmp_path) -> Home:
+    (tmp_path / "conf" / "pipelines").mkdir(parents=True)
+    (tmp_path / "conf" / "base.yaml").write_text("")
+    (tmp_path / "conf" / "pipelines" / "orders.yaml").write_text("topic: orders\n")
+    return Home(tmp_path / "home", tmp_path)
+
+
+def files(home):
+    return sorted(
+        path.relative_to(home.project).as_posix() for path in home.project.rglob("*") if path.is_file()
+    )
+
+
+def test_a_package_has_a_transform_a_notebook_a_job_and_a_test(home):
+    before = files(home)
+    written = create_package(home, "my_orders", "orders")
+    assert sorted({*files(home)} - {*before}) == [
+        "conf/jobs/my_orders.job.yml",
+        "notebooks/my_orders.py",
+        "src/my_orders/__init__.py",
+        "src/my_orders/rows.py",
+        "tests/test_my_orders.py",
+    ]
+    texts = [path.read_text("utf-8") for path in written]
+    assert not any("$package" in text or "$pipeline" in text for text in texts)
+    for path in written:
+        if path.suffix == ".py":
+            compile(path.read_text("utf-8"), path.name, "exec")
+    notebook = read_notebook(home.project / "notebooks" / "my_orders.py")
+    assert widget_names(notebook) == {"env", "topic", "trigger", "storage", "table_path", "checkpoint_path"}
+    job = yaml.safe_load((home.project / "conf" / "jobs" / "my_orders.job.yml").read_text("utf-8"))
+    Job.model_validate(job["resources"]["jobs"]["my_orders"])
+
+
+@pytest.mark.parametrize(
+    ("package", "pipeline", "sentence"),
+    [
+        ("my-orders", "orders", "'my-orders' cannot be a package's name"),
+        ("class", "orders", "'class' cannot be a package's name"),
+        ("my_orders", "gps", "pipeline gps does not exist; there are: orders"),
+        ("pyspark", "orders", "the name pyspark is taken: a package of this Python has it"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused(home, package, pipeline, sentence):
+    before = files(home)
+    with pytest.raises(ConfigError, match=sentence):
+        create_package(home, package, pipeline)
+    assert files(home) == before
+
+
+def test_a_file_that_exists_stays(home):
+    create_package(home, "my_orders", "orders")
+    with pytest.raises(ConfigError, match=r"taken: .*src/my_orders/__init__\.py"):
+        create_package(home, "my_orders", "orders")
+    assert "def transform" in (home.project / "src" / "my_orders" / "rows.py").read_text("utf-8")
+
+
+def test_a_folder_that_cannot_be_written_has_nothing_afterwards(home):
+    Path(home.project / "tests").write_text("a file in the place of the folder")
+    before = files(home)
+    with pytest.raises(StorageError, match=r"test_my_orders\.py cannot be written"):
+        create_package(home, "my_orders", "orders")
+    assert files(home) == before
