@@ -20,7 +20,7 @@ from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import RegisteredSchema
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows
-from topiclake.sources.layout import KAFKA_COLUMN
+from topiclake.sources.layout import KAFKA_COLUMN, KEY_COLUMN
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
 from topiclake.sources.topic_schemas import TopicSchemas
 
@@ -236,6 +236,8 @@ class BatchSchemas:
             return
         if self.transform is not None:
             self.transform.require_fit(snapshot.refusal(wanted, may_widen=self.type_widening))
+        elif codecs.key is None and KEY_COLUMN in wanted.names:
+            snapshot.require_fit(StructType([wanted[KEY_COLUMN]]), self.table)
         changed = {
             name: text for name, text in _kept(codecs).items() if snapshot.properties.get(name) != text
         }

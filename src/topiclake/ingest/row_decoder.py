@@ -124,6 +124,9 @@ class DeclaredDecoder:
     def _snapshot(self) -> TableSnapshot:
         if self.snapshot is None:
             self.snapshot = read_snapshot(self.spark, self.target.table) or NO_TABLE
+            if self.target.transform is None:
+                columns = declared_rows.columns(self.spark, self.values, self.target.schemas.layout)
+                self.snapshot.require_fit(columns, self.target.table)
         return self.snapshot
 
 

@@ -187,8 +187,10 @@ def _writer(
                 columns = to.transform.columns(spark, columns)
             delta.ensure_table(spark, to.table, columns, to.properties)
             snapshot = read_snapshot(spark, to.table)
-            if to.transform is not None and snapshot is not None:
+            if snapshot is not None and to.transform is not None:
                 to.transform.require_fit(snapshot.refusal(columns, may_widen=False))
+            elif snapshot is not None:
+                snapshot.require_fit(columns, to.table)
             to = replace(to, snapshot=snapshot)
         return partial(declared_batch.write, to, values)
     # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.

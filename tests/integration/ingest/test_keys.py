@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
-from topiclake.errors import DecodeError
+from topiclake.errors import DecodeError, IngestError
 from topiclake.formats.avro.decoding import zigzag
 from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.wire_format import frame
@@ -46,15 +46,23 @@ REGISTERED = {"value_format": "avro"}
 DECLARED = {"value_format": "json", "value_schema": "n BIGINT"}
 
 
-@pytest.mark.parametrize("values", [REGISTERED, DECLARED], ids=["registered", "declared"])
+BINARY = ({"key": "binary"}, b"\x00\x01", bytearray(b"\x00\x01"), None)
+STRING = ({"key": "string"}, "schlüssel".encode(), "schlüssel", "key: its bytes are no UTF-8")
+JSON = (JSON_KEY, b'{"id": 7}', (7,), "key: byte 0 is no UTF-8 (invalid start byte)")
+FURTHER = pytest.mark.thorough("a further format of keys or values")
+
+
+@pytest.mark.slow("two runs, an audit and a replay's view")
 @pytest.mark.parametrize(
-    ("given", "sent", "expected", "detail"),
+    ("values", "given", "sent", "expected", "detail"),
     [
-        ({"key": "binary"}, b"\x00\x01", bytearray(b"\x00\x01"), None),
-        ({"key": "string"}, "schlüssel".encode(), "schlüssel", "key: its bytes are no UTF-8"),
-        (JSON_KEY, b'{"id": 7}', (7,), "key: byte 0 is no UTF-8 (invalid start byte)"),
+        pytest.param(REGISTERED, *BINARY, id="registered-binary", marks=FURTHER),
+        pytest.param(REGISTERED, *STRING, id="registered-string"),
+        pytest.param(REGISTERED, *JSON, id="registered-json", marks=FURTHER),
+        pytest.param(DECLARED, *BINARY, id="declared-binary", marks=FURTHER),
+        pytest.param(DECLARED, *STRING, id="declared-string", marks=FURTHER),
+        pytest.param(DECLARED, *JSON, id="declared-json"),
     ],
-    ids=["binary", "string", "json"],
 )
 def test_a_key_without_a_schema_is_a_column_and_a_wrong_one_is_in_quarantine(
     numbers, values, given, sent, expected, detail
@@ -74,14 +82,26 @@ def test_a_key_without_a_schema_is_a_column_and_a_wrong_one_is_in_quarantine(
             numbers.ingested(numbers.settings(**values, **given, mode="FAILFAST"))
 
 
-def test_a_wrong_key_is_replayed_when_the_configuration_reads_it(numbers):
-    value = right(numbers.register("a"), 1)
-    send(numbers, (b"seven", value))
-    numbers.ingested(numbers.settings(**JSON_KEY))
-    text = numbers.settings(key="string")
-    assert tl.replay_quarantine(numbers.spark, numbers.settings(**JSON_KEY)).replayed == 0
-    assert tl.replay_quarantine(numbers.spark, text).replayed == 1
-    assert keys(numbers) == ["seven"]
+@pytest.mark.slow("three runs and two replays")
+@pytest.mark.parametrize(
+    "values",
+    [pytest.param(REGISTERED, id="registered"), pytest.param(DECLARED, id="declared", marks=FURTHER)],
+)
+def test_a_wrong_key_is_replayed_when_the_configuration_reads_it(numbers, values):
+    value = right(numbers.register("a"), 1) if values is REGISTERED else b'{"n": 1}'
+    send(numbers, (b'{"name": "seven"}', value))
+    strict = numbers.settings(**values, key="json", key_schema="id INT NOT NULL, name STRING")
+    numbers.ingested(strict)
+    assert tl.replay_quarantine(numbers.spark, strict).replayed == 0
+    # The table has a struct as _key.
+    text = numbers.settings(**values, key="string")
+    with pytest.raises(IngestError, match="_key is struct<id:int,name:string> in the table and would become"):
+        tl.start_ingest(numbers.spark, text)
+    with pytest.raises(IngestError, match="set key, key_schema and value_schema to what the table has"):
+        tl.replay_quarantine(numbers.spark, text)
+    loose = numbers.settings(**values, key="json", key_schema="id INT, name STRING")
+    assert tl.replay_quarantine(numbers.spark, loose).replayed == 1
+    assert keys(numbers) == [(None, "seven")]
 
 
 SCHEMAS = {
@@ -96,9 +116,9 @@ SCHEMAS = {
 @pytest.mark.parametrize(
     ("key", "schema_type", "payload"),
     [
-        ("avro", "AVRO", zigzag(7)),
+        pytest.param("avro", "AVRO", zigzag(7), marks=FURTHER),
         ("json_schema", "JSON", b'{"id": 7}'),
-        ("protobuf", "PROTOBUF", b"\x00\x08\x07"),
+        pytest.param("protobuf", "PROTOBUF", b"\x00\x08\x07", marks=FURTHER),
     ],
 )
 def test_a_key_with_a_schema_is_a_column_whatever_values_are(numbers, key, schema_type, payload):

@@ -95,6 +95,7 @@ def test_a_transform_of_other_columns_is_refused_before_the_start(numbers, trans
     assert not delta.is_table(numbers.spark, f"{numbers.folder}/table")
 
 
+@pytest.mark.slow("two runs and an audit")
 @pytest.mark.parametrize(
     "transform",
     [
@@ -107,7 +108,9 @@ def test_a_transform_of_other_columns_is_refused_before_the_start(numbers, trans
             id="another record",
             marks=FURTHER,
         ),
-        pytest.param(lambda rows: rows.where("n <> 3").union(rows.where("n = 1")), id="one for another"),
+        pytest.param(
+            lambda rows: rows.where("n <> 3").union(rows.where("n = 1")), id="one for another", marks=FURTHER
+        ),
     ],
 )
 def test_a_transform_that_changes_the_number_of_rows_writes_nothing(numbers, transform):
@@ -145,7 +148,7 @@ def test_a_transform_that_no_longer_fits_the_table_is_refused_before_the_start(n
     ("transform", "cause"),
     [
         (lambda rows: rows.withColumn("label", F.expr("10 div (n - 3)")), "DIVIDE_BY_ZERO"),
-        (failing, "three is no number"),
+        pytest.param(failing, "three is no number", marks=pytest.mark.thorough("the same error, in Python")),
     ],
 )
 def test_an_error_of_the_transform_names_it_and_writes_nothing(numbers, transform, cause):
@@ -178,7 +181,7 @@ def test_a_batch_that_is_repeated_after_a_crash_is_transformed_and_written_once(
     assert tl.audit_ingest(numbers.spark, settings).ok
 
 
-@pytest.mark.slow("two runs of two topics")
+@pytest.mark.thorough("the same transform, for several topics")
 def test_each_of_several_topics_is_transformed_and_one_that_fails_is_paused(numbers):
     numbers.topic("b")
     for name, first in (("a", 1), ("b", 5)):
@@ -229,6 +232,7 @@ def test_rows_of_a_declared_format_are_transformed(numbers, given, sent, expecte
     assert values(numbers) == expected
 
 
+@pytest.mark.slow("a claim that two replays finish")
 def test_a_replay_transforms_rows_too(numbers):
     first, settings = numbers.register("a"), numbers.settings()
     probe = json.dumps(json.loads(SCHEMA) | {"doc": f"{numbers.name} probe"})
@@ -246,6 +250,7 @@ def test_a_replay_transforms_rows_too(numbers):
     assert tl.audit_ingest(numbers.spark, settings).ok
 
 
+@pytest.mark.thorough("Delta refuses the rows, as those of any writer")
 def test_rows_that_break_a_constraint_of_the_table_are_refused_by_name(numbers):
     first, settings = numbers.register("a"), numbers.settings()
     numbers.ingested(settings, labelled)
