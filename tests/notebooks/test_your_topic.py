@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,8 +22,12 @@ from topiclake.kafka.admin import ensure_topic
 from topiclake.kafka.client import client_settings
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from workbench.host.installation import cache_folder
+from workbench.host.program_cache import node, npm_program
+from workbench.services.service import Addresses
 
 PROJECT = Path(__file__).parents[2]
+KAFKAJS = PROJECT / "tests" / "programs" / "kafkajs"
 PAGE = (PROJECT / "docs" / "your-topic.md").read_text("utf-8")
 TOPIC = "shop.orders"
 ORDERS = [
@@ -38,28 +44,55 @@ ORDERS = [
 POISON = (b"", b"no Avro", None, frame(2**30, b"x"), b"\0\0")
 
 
-def send_orders(environment: pytest.MonkeyPatch, addresses) -> None:
+def send_by_confluent_kafka(addresses: Addresses, topic: str) -> None:
     """Send 20 orders of two versions, and five records that are none."""
-    for name, value in addresses.environment().items():
-        environment.setenv(name, value)
     settings = load_settings("gps", {}, conf=PROJECT / "conf")
-    ensure_topic(settings.kafka, TOPIC, 3)
+    ensure_topic(settings.kafka, topic, 3)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
-    ids = [registry.register(f"{TOPIC}-value", json.dumps(schema)) for schema in ORDERS]
+    ids = [registry.register(f"{topic}-value", json.dumps(schema)) for schema in ORDERS]
     producer = Producer(client_settings(settings.kafka))
     for number in range(20):
         written = io.BytesIO()
         fastavro.schemaless_writer(written, ORDERS[number % 2], {"id": number, "note": f"n{number}"})
-        producer.produce(TOPIC, frame(ids[number % 2], written.getvalue()), partition=number % 3)
+        producer.produce(topic, frame(ids[number % 2], written.getvalue()), partition=number % 3)
     for value in POISON:
-        producer.produce(TOPIC, value, partition=0)
+        producer.produce(topic, value, partition=0)
     assert producer.flush(120) == 0
+
+
+def send_by_kafkajs(addresses: Addresses, topic: str) -> None:
+    """Send the same by KafkaJS, with the encoder of its registry client."""
+    script = npm_program(cache_folder(), KAFKAJS, "index.js", print)
+    records = [(number % 2, {"id": number, "note": f"n{number}"}) for number in range(20)]
+    request = {
+        "broker": addresses.kafka_bootstrap_servers,
+        "registry": addresses.schema_registry_url,
+        "topic": topic,
+        "schemas": [json.dumps(schema) for schema in ORDERS],
+        "records": records,
+        "poison": [value and base64.b64encode(value).decode() for value in POISON],
+    }
+    subprocess.run(
+        [node(), KAFKAJS / "publish.js"],
+        env=os.environ | {"NODE_PATH": str(script.parents[1])},
+        input=json.dumps(request),
+        text=True,
+        check=True,
+        timeout=120,
+    )
 
 
 @pytest.mark.thorough("init, plan and the notebook ingest have tests in make test")
 @pytest.mark.slow("five notebooks")
-def test_the_commands_of_the_page_carry_a_topic_into_a_table(embedded, warm_jvm, tmp_path, monkeypatch):
-    send_orders(monkeypatch, embedded[1])
+@pytest.mark.parametrize(
+    ("send_orders", "topic"), [(send_by_confluent_kafka, TOPIC), (send_by_kafkajs, f"{TOPIC}.js")]
+)
+def test_the_commands_of_the_page_carry_a_topic_into_a_table(
+    send_orders, topic, embedded, warm_jvm, tmp_path, monkeypatch
+):
+    for name, value in embedded[1].environment().items():
+        monkeypatch.setenv(name, value)
+    send_orders(embedded[1], topic)
     for folder in ("conf", "notebooks"):
         shutil.copytree(PROJECT / folder, tmp_path / folder)
     (tmp_path / "jars").symlink_to(PROJECT / "jars")
@@ -72,10 +105,11 @@ def test_the_commands_of_the_page_carry_a_topic_into_a_table(embedded, warm_jvm,
         )
 
     (block,) = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    init, plan, ingest, audit, quarantine, show = (run(command) for command in block.splitlines())
+    commands = block.replace(TOPIC, topic).splitlines()
+    init, plan, ingest, audit, quarantine, show = (run(command) for command in commands)
     codes = [done.returncode for done in (init, plan, ingest, audit, quarantine, show)]
     assert codes == [0, 2, 0, 0, 0, 0], "\n".join(done.stderr for done in (init, plan, ingest, audit, show))
-    assert "shop.orders: 25 records in 3 partitions" in init.stderr
+    assert f"{topic}: 25 records in 3 partitions" in init.stderr
     assert "ok: 20" in plan.stdout
     assert "20 in this run" in ingest.stdout
     assert "each of the 25 records that Kafka holds is in exactly one place" in ingest.stdout
@@ -85,7 +119,7 @@ def test_the_commands_of_the_page_carry_a_topic_into_a_table(embedded, warm_jvm,
     assert (tmp_path / "lake" / "orders" / "_delta_log").is_dir()
     # The second run has nothing to do, by the short form, too.
     assert run("topiclake plan orders").returncode == 0
-    again = run("topiclake ingest orders --topic shop.orders --into ./lake --json")
+    again = run(f"topiclake ingest orders --topic {topic} --into ./lake --json")
     assert json.loads(again.stdout)["rows_written"] == 0
     grouped = run("topiclake show orders --sql SELECT/**/count(note)/**/AS/**/notes/**/FROM/**/orders --json")
     assert json.loads(grouped.stdout)["rows"] == [{"notes": 10}]
