@@ -1,0 +1,67 @@
+"""Texts follow the project's language: words, subjects and length of sentences."""
+
+import pytest
+
+from tests.support import words
+from tests.support.words import Sentence
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return words.sentences()
+
+
+def test_no_sentence_breaks_a_rule(sentences):
+    broken = [
+        f"{sentence.file}:{sentence.line}: {problem}: {sentence.text}"
+        for sentence in sentences
+        for problem in sentence.breaches()
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_few_sentences_are_long(sentences):
+    measured = [sentence for sentence in sentences if sentence.kind != "message"]
+    share = sum(sentence.is_long for sentence in measured) / len(measured)
+    assert share <= words.MOST_LONG, f"{share:.1%} of the sentences have more than {words.MOST_WORDS} words"
+
+
+def test_each_kind_of_text_is_read(sentences):
+    kinds = {sentence.kind for sentence in sentences}
+    assert kinds == {"page", "docstring", "comment", "message", "configuration"}
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("The log tells it.", "tell"),
+        ("It commits behind each batch.", "behind"),
+        ("What is no row goes to quarantine.", "no subject"),
+        ("A table of its own.", "of its own"),
+    ],
+)
+def test_a_breach_names_its_rule(text, rule):
+    assert [problem.partition(":")[0] for problem in Sentence("f", 1, "page", text).breaches()] == [rule]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["A registry behind a login answers.", "What changes?", "A LEFT JOIN keeps rows.", "It stands for X."],
+)
+def test_words_with_another_meaning_are_allowed(text):
+    assert Sentence("f", 1, "page", text).breaches() == []
+
+
+def test_code_is_no_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(words, "PROJECT", tmp_path)
+    page = "Text is read.\n\n```python\nIt tells nothing here.\n```\n\n| a cell tells it | `tell` |\n"
+    (tmp_path / "README.md").write_text(page)
+    (tmp_path / "src").mkdir()
+    code = '"""A module."""\n\n# A comment that\n# has two lines.\nx = "a message of five words"\n'
+    (tmp_path / "src" / "m.py").write_text(code)
+    read = [(one.line, one.kind, one.text) for one in words.sentences(["README.md", "src/m.py"])]
+    assert (1, "page", "Text is read.") in read
+    assert (7, "page", "a cell tells it") in read
+    assert (3, "comment", "A comment that has two lines.") in read
+    assert (5, "message", "a message of five words") in read
+    assert not [text for _, _, text in read if "nothing here" in text]
