@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: What the notebook tells: `topiclake.ingest.audit.report.AuditReport`.
+#: Keys of the notebook's exit value, a `topiclake.ingest.audit.report.AuditReport`.
 KEYS = frozenset({"ok", "partitions", "findings"})
-#: What must be 0 in each partition.
+#: Counts that must be 0 in each partition.
 FAULTS = ("missing", "doubled", "in_both", "aborted", "unknown")
-#: What is shown always, and what only where it is not 0.
+#: Columns that are always shown, then columns that are shown only where a count is not 0.
 _COLUMNS = (
     *("partition", "first", "committed", "held", "in_table", "quarantined"),
     *("missing", "doubled", "in_both", "unknown"),

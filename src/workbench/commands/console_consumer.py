@@ -70,7 +70,7 @@ def consume(
         *("--bootstrap-server", kafka.bootstrap_servers, "--topic", topic),
         *("--consumer.config", _handed_on(jvm_client_settings(kafka))),
     ]
-    # Kafka takes no group beside a partition, nor two of them.
+    # Kafka accepts neither a group together with a partition nor two groups.
     is_free = not any(option.startswith(("--partition", "--group")) for option in options)
     if kafka.group_id_prefix is not None and is_free:
         command += ["--group", f"{kafka.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]

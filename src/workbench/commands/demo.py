@@ -45,7 +45,7 @@ def run_demo(home: Home, activity: Activity) -> None:
     are stopped after it, however it ends.
 
     Raises:
-        IngestError: The counts do not add up, or a notebook did not tell them.
+        IngestError: The counts do not add up, or a notebook ended without them.
         StorageError: Another demo runs in this home.
         TopiclakeError: The services or a notebook failed.
     """
@@ -85,8 +85,8 @@ def verdict(
     Args:
         published: The exit value of gps_publish.
         ingested: The exit value of gps_ingest.
-        in_topic: Returns how many records the topic holds; asked only when more arrived than were published,
-            which is right when an earlier run was interrupted between publishing and ingesting.
+        in_topic: Returns the number of records in the topic. It is called only when more records arrived than
+            were published. That is right after a run that was interrupted between publishing and ingesting.
     """
     records = int(published["records"])
     arrived = int(ingested["rows_written"]) + sum(ingested["quarantined"].values())

@@ -1,4 +1,4 @@
-"""Check what a machine needs for the workbench, and name the command that mends what is missing."""
+"""Check what a machine needs for the workbench, and name the command that fixes each problem."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Check:
     Attributes:
         check: Its name.
         ok: Whether the workbench can run.
-        detail: What was found.
-        remedy: The command that mends it; empty when it is right.
+        detail: The value that the check measured, or the problem that it found.
+        remedy: The command that fixes it; empty if there is nothing to fix.
     """
 
     check: str

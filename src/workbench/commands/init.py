@@ -45,7 +45,7 @@ _PIPELINE_NAME = re.compile(r"\w[\w.-]*")
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the sample suggests: keys of the pipeline, each with the comment that explains it."""
+    """Keys of the pipeline that the sample suggests, each with the comment that explains it."""
 
     keys: Mapping[str, tuple[Any, str]]
     evidence: str

@@ -27,7 +27,7 @@ SAMPLE_RECORDS = 500
 #: By schema type of the registry the value format.
 FORMATS = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
 PLAIN_AVRO = "avro without schema id"
-#: What a sample counts that is no format.
+#: Values that a sample counts, but that have no format.
 NO_FORMATS = (TOMBSTONE, UNKNOWN_SCHEMA_ID, "binary")
 
 
