@@ -1,4 +1,4 @@
-"""A Delta table as its log tells it, read without Spark."""
+"""The size and the history of a Delta table, read from its log without Spark."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 VERSIONS = 20
 POINTS = 100
 #: Delta's auto compaction takes files of a partition below half of 128 MB, from 50 on
-#: (`spark.databricks.delta.autoCompact.maxFileSize` and `minNumFiles`). A table below a stream has that many
-#: after each few minutes: it is told of when there are twice as many, a quarter as large.
+#: (`spark.databricks.delta.autoCompact.maxFileSize` and `minNumFiles`). A table that a
+#: stream writes reaches that number every few minutes. The page reports twice the number of files, of a
+#: quarter of the size.
 MERGED_BELOW = 64 * 2**20
 SMALL_FILES = 100
 SMALL_BYTES = 16 * 2**20
 #: For stores that are elsewhere: the page waits no longer.
 _PATIENCE = {"timeout": "10s", "connect_timeout": "5s", "max_retries": "2", "retry_timeout": "10s"}
 _COLOUR = re.compile(r"\x1b\[\d*m")
-#: What addresses carry as a login: a query, such as a shared access signature, or user and password.
+#: A login in an address: a query, such as a shared access signature, or user and password.
 _LOGIN = re.compile(r"\?\S+|(?<=://)[^/@\s]*:[^/@\s]*@")
-#: What Delta's operations call the files that they add and remove, and what they write.
+#: Names in Delta's operation metrics for added files, removed files, written rows and written bytes.
 _ADDED = ("numFiles", "numAddedFiles", "numTargetFilesAdded", "numRestoredFiles")
 _REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
 _ROWS = ("numOutputRows", "numUpdatedRows")
@@ -42,9 +43,10 @@ def read_table(path: str) -> dict[str, Any]:
     """Read how large the table at `path` is, and its newest versions.
 
     Returns:
-        `version`, `files`, `bytes`, `rows` (None where statistics do not tell them all), `rows_at_most` (rows
-        were deleted that are still in files), `small` (files and bytes that `OPTIMIZE` would merge, or None),
-        `optimize` (the command), `versions` (the newest first) and `points` (of the chart, the oldest first).
+        `version`, `files`, `bytes`, `optimize` (the command), `versions` (the newest first) and `points` (of
+        the chart, the oldest first). The number `rows` is `None` if statistics of a file are missing. If
+        `rows_at_most` is true, the table may have deletion vectors. Then `rows` includes deleted rows. The
+        files and bytes that `OPTIMIZE` would merge are in `small`, which is `None` if there are too few.
 
     Raises:
         StorageError: It cannot be read from here.
@@ -174,7 +176,7 @@ def _who(commit: Mapping[str, Any]) -> str:
 
 
 def _points(files: int, versions: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """Return how many files each version had: counted back from the newest, as far as commits tell it."""
+    """Return the number of files of each version, counted back from the newest while commits have metrics."""
     points: list[tuple[int, int]] = []
     for commit in versions:
         points.append((commit["version"], files))

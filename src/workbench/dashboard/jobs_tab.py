@@ -23,7 +23,7 @@ REFRESH_SECONDS = 1.0
 
 
 def jobs_page(home: Home, readings: Readings) -> dict[str, Any]:
-    """Return the content of the tab; `read` is None until it is known."""
+    """Return the content of the tab; `read` is `None` until the first reading has ended."""
     read = readings.get(read_jobs, str(home.folder), str(home.project), seconds=REFRESH_SECONDS)
     return {"address": JOBS, "kind": "jobs", "read": read}
 

@@ -1,4 +1,4 @@
-"""Who may see a page: who brings its token, and asks for it by this machine's own name."""
+"""Access to a page: a request needs its token, and a `Host` header that names this machine."""
 
 from __future__ import annotations
 

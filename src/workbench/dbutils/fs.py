@@ -55,7 +55,7 @@ class FileSystem(Documented):
     Args:
         mounts: The mount table.
         root: The folder that `dbfs:/` names.
-        spark: Returns the live Spark session, or None while there is none.
+        spark: Returns the live Spark session, or None if no session is live.
     """
 
     def __init__(self, mounts: MountTable, root: Path, spark: Callable[[], SparkSession | None]) -> None:
@@ -153,7 +153,7 @@ class FileSystem(Documented):
         return True
 
     def rm(self, dir: str, recurse: bool = False) -> bool:
-        """Remove a file or folder; return False when there is none.
+        """Remove a file or folder; return False if it does not exist.
 
         Raises:
             StorageError: A folder is not empty and `recurse` is false, or it is a mount point or the root.
@@ -212,7 +212,7 @@ class FileSystem(Documented):
         spark = self._spark()
         if spark is not None:
             for mount in self._mounts.all():
-                # The setting's name would tell a credential, with which Hadoop opens nothing.
+                # The setting's name would show the credential. Hadoop does not open such an address anyway.
                 if has_login(mount.source):
                     continue
                 spark.conf.set(dbfs.link(mount.mount_point), mount.source)

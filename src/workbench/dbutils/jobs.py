@@ -39,7 +39,8 @@ class TaskValues(Documented):
     """Values of the current job run, by task and key.
 
     Args:
-        redactor: Knows the secrets; whoever reads a value that holds one is told them, to show none.
+        redactor: Holds the secrets. `get` adds those in the values of the other task, so that no output shows
+            them.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -122,7 +123,7 @@ class TaskValues(Documented):
 
 
 class Jobs(Documented):
-    """What a task of a job can do."""
+    """The functions for tasks of a job."""
 
     def __init__(self, redactor: Redactor) -> None:
         self.taskValues = TaskValues(redactor)
@@ -147,7 +148,7 @@ def secrets_file(folder: str, task: str) -> Path:
 
 
 def read_secrets(file: Path) -> list[str]:
-    """Return the secrets of such a file, or none when there is none."""
+    """Return the secrets of such a file; an absent file has no secrets."""
     secrets: list[str] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return secrets
 

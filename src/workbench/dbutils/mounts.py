@@ -30,7 +30,8 @@ _ALLOWED = (
 _LOGIN = re.compile(r"(?<=//)([^/@:]*):([^@]+)(?=@)")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 _CREDENTIAL = re.compile(r"(?i)sas|key|secret|password|token|credential")
-#: A setting's own name: of S3's, its last word, behind the bucket; of Azure's, all before the account.
+#: The part of a setting's name without the store: for S3 the word after the bucket, for Azure all before
+#: the account.
 _BUCKET = re.compile(r"fs\.s3a\.bucket\..*\.")
 _ACCOUNT = re.compile(r"\.[^.]+(?:\.z\d+)?\.(?:blob|dfs)\..*")
 
@@ -54,7 +55,7 @@ class Mount:
 
     @property
     def folder(self) -> Path | None:
-        """The local folder behind the mount, or None for a remote one."""
+        """The local folder that the mount names, or None for a remote store."""
         return local_folder(self.source)
 
 
@@ -63,7 +64,7 @@ class MountTable:
 
     Args:
         file: The table; created with the first mount.
-        redactor: Is told the credentials, also of mounts that earlier runs made.
+        redactor: Remembers the credentials, also of mounts that earlier runs made.
     """
 
     def __init__(self, file: Path, redactor: Redactor) -> None:
@@ -93,8 +94,8 @@ class MountTable:
         Its store's other mounts get its settings as well, which name the store and not the mount.
 
         Raises:
-            StorageError: The mount point is taken and `is_update` is false, it lies in another one, its store
-                is mounted with another credential, or the source cannot be used.
+            StorageError: The mount point exists and `is_update` is false, or it is inside another one. Or the
+                store is mounted with another credential, or the source cannot be used.
         """
         self._remember(mount)
         if login := _LOGIN.search(mount.source):
@@ -190,7 +191,7 @@ def require_inside(path: str) -> None:
 
 def _is_credential(setting: str) -> bool:
     name = _ACCOUNT.sub("", _BUCKET.sub("", setting))
-    # A class that provides one is none.
+    # The name of a class that provides a credential is not a credential.
     return not name.endswith(("provider", "provider.type")) and _CREDENTIAL.search(name) is not None
 
 
@@ -252,7 +253,7 @@ def _check_source(mount: Mount) -> None:
         )
     require_inside(mount.source)
     if mount.folder is None and not _REMOTE.fullmatch(mount.source):
-        problem = f"{source} cannot be mounted: it is none of {_ALLOWED}"
+        problem = f"{source} cannot be mounted: it is not one of {_ALLOWED}"
         raise StorageError(problem, "one of these", source=source, reason="form")
 
 

@@ -61,7 +61,7 @@ class Notebook(Documented):
         """Run another notebook on its own, with its own kernel, and return what its `exit` was given.
 
         Args:
-            path: Relative to this notebook; `.py` may be left out.
+            path: Relative to this notebook; `.py` is optional.
             timeout_seconds: After these the other run is stopped; 0 is never.
             arguments: Values for its widgets.
 

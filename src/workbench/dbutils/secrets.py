@@ -48,7 +48,7 @@ class Secrets(Documented):
     Args:
         conf: The folder with `secrets.yaml`, `scope: {key: value}`, and `secrets/`, a file
             `<scope>/<key>` for each; neither need exist.
-        redactor: Is told every value.
+        redactor: Remembers every value.
     """
 
     def __init__(self, conf: Path, redactor: Redactor) -> None:
