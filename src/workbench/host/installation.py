@@ -60,7 +60,7 @@ def _user_folder(variable: str, usual: str) -> Path:
 def _copied_project() -> Path:
     """Return the user's copy of the wheel's project; renew the files that the user has not edited."""
     folder = _user_folder("XDG_DATA_HOME", ".local/share") / "project"
-    # What was copied, by sum: another wheel renews it, and an interrupted copy continues.
+    # The checksums of the copied files: another wheel renews the copy, and an interrupted copy continues.
     record = folder.with_name("project.json")
     packaged = {name: _sum(PACKAGED / name) for name in _packaged_files()}
     try:

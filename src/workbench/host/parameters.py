@@ -1,4 +1,4 @@
-"""Parameters on a command line, and those that must not stand there."""
+"""Parameters of a run: on the command line, or in a private file if they hold secrets."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NotNegative = Annotated[int, Field(ge=0)]
 
 
 class Part(BaseModel):
-    """What every part of the format has in common: nothing unknown, nothing converted."""
+    """Base of every part of the format: it refuses unknown keys, and converts no values."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -33,7 +33,7 @@ class CronSchedule(Part):
 
 
 class PeriodicTrigger(Part):
-    """`trigger.periodic`: once in so many minutes, hours, days or weeks."""
+    """`trigger.periodic`: once in a number of minutes, hours, days or weeks."""
 
     interval: Annotated[int, Field(ge=1)]
     unit: Literal["MINUTES", "HOURS", "DAYS", "WEEKS"]

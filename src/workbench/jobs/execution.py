@@ -32,10 +32,10 @@ class Execution:
 
     Args:
         store: The jobs' database.
-        run: A run that is this process's own.
+        run: A run that this process owns.
         folder: Where logs and task values of all runs are.
         project: The working directory of the tasks.
-        command: What runs a task; the notebook by default.
+        command: Returns the command of a task; by default it runs the notebook.
         grace_seconds: How long a task has to end after each signal.
     """
 

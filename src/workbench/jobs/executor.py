@@ -23,7 +23,7 @@ def open_store(home: Home) -> Store:
 
 
 def carry_out(home: Home, store: Store, run: Run, command: Command = notebook_command) -> Run:
-    """Carry out a run that is this process's own, and tell of its begin and end."""
+    """Carry out a run that this process owns, and send notifications of its begin and end."""
     log, address = home.jobs / "notifications.log", secret_address(home.project)
     notify(run, "on_start", log, address)
     try:

@@ -1,4 +1,4 @@
-"""Runs, tasks and attempts: what a run writes while it goes on, and what is shown of it."""
+"""Runs, tasks and attempts: the records that a run writes while it is active, and their queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class History:
         """Return a run.
 
         Raises:
-            ConfigError: There is none with this number.
+            ConfigError: No run has this number.
         """
         with self._store.reading() as database:
             return run_row(database, run)
@@ -61,7 +61,7 @@ class History:
             return [Attempt(**row) for row in rows]
 
     def task_states(self, run: int) -> dict[str, str]:
-        """Return the state of each task that began or was left out."""
+        """Return the state of each task that began or was skipped."""
         with self._store.reading() as database:
             rows = database.execute("SELECT task, state FROM tasks WHERE run = ?", (run,))
             return {row["task"]: row["state"] for row in rows}

@@ -1,4 +1,4 @@
-"""Tells that a run began or ended: a line in a log, and the webhooks that the job names.
+"""Notifications that a run began or ended: a line in a log, and the webhooks that the job names.
 
 A webhook is named by the id of a notification destination. Its address is the secret with that key in the
 scope `webhooks` of conf/secrets.yaml, since such addresses often hold a token; it is never logged.
@@ -22,7 +22,7 @@ SCOPE = "webhooks"
 
 
 def notify(run: Run, event: str, log: Path, address: Callable[[str], str]) -> None:
-    """Tell of an event; what cannot be reached is written to the log, and the run goes on.
+    """Send notifications of an event; write failures to the log, without an effect on the run.
 
     Args:
         run: The run as it is now.

@@ -1,12 +1,14 @@
 """Quartz cron expressions in a time zone.
 
-croniter counts; this module translates what Quartz writes differently (days of the week count from SUN = 1,
-`6L`, `?`, `n/step` in a week) and adds what croniter lacks (`LW`, `L-3`, `L-3W`). The rules are those of
-https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html:
+croniter computes the times. This module translates the notation of Quartz where it differs from croniter's:
+days of the week, which count from SUN = 1, `6L`, `?`, and `n/step` in a week. It adds `LW`, `L-3` and `L-3W`.
+The rules are those of https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html.
 
-- one of day-of-month and day-of-week is `?`;
-- a local time that does not exist, since clocks went forward over it, is skipped;
-- a local time that exists twice, since clocks went back, counts the first time only.
+- One of day-of-month and day-of-week is `?`.
+
+- A local time that does not exist, since clocks went forward over it, is skipped.
+
+- A local time that exists twice, since clocks went back, counts the first time only.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ class QuartzCron:
         return parsed
 
     def after(self, instant: datetime) -> datetime | None:
-        """Return the first time after an instant, in UTC; None when there is none within fifty years."""
+        """Return the first time after an instant, in UTC; None if it does not come within fifty years."""
         local = instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
         while (moment := self._next_local(local)) is not None:
             exact = _instant(moment, self.zone)
@@ -169,7 +171,7 @@ def _day_of_week(field: str) -> str:
     numbered = _numbered(numbered, _DAYS, 0)
     if numbered.endswith("L"):
         return f"L{numbered[0]}"
-    # In Quartz, 2/3 goes on to the end of the week.
+    # In Quartz, 2/3 continues to the end of the week.
     return re.sub(r"(?<!-)\b([0-6])/", r"\1-6/", numbered)
 
 

@@ -1,9 +1,8 @@
-"""What the jobs did and do, in SQLite: the one place that several processes agree on.
+"""The jobs' runs in SQLite, the shared state of all processes.
 
-A slot is the instant at which a trigger is due. It is claimed, together with the run that stands for it, by
-one transaction and under a unique key, so that neither two schedulers nor one that was killed and started
-again run it twice. A run that was claimed and not begun is begun by whoever comes next, and by one process
-only.
+A slot is the scheduled time of a job. One transaction claims it under a unique key, together with its run. So
+neither two schedulers, nor a scheduler that was killed and started again, run it twice. If a run was claimed
+but not begun, the next scheduler or command begins it. Only one process can take a run.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class Store:
             return row
 
     def mark_interrupted(self) -> list[Run]:
-        """End the runs whose process is gone, with what is left of their tasks; return them."""
+        """End runs whose process is gone, and the remaining processes of their tasks; return the runs."""
         with self.transaction() as database:
             gone = _gone(database)
             orphans = [process for run in gone for process in _orphans(database, run.id)]
@@ -114,7 +113,7 @@ class Store:
     def since(self, job: str, trigger: str, now: float) -> tuple[float, float]:
         """Return when a trigger was first seen as it is, and the latest slot of its job (0 when it has none).
 
-        A trigger that is new, changed or was away begins now.
+        A trigger that is new, was changed or was removed meanwhile begins now.
         """
         with self.transaction() as database:
             latest = database.execute("SELECT max(due) FROM slots WHERE job = ?", (job,)).fetchone()[0] or 0.0
@@ -125,7 +124,7 @@ class Store:
             return float(row["since"]), float(latest)
 
     def keep_triggers(self, jobs: Collection[str]) -> None:
-        """Let the triggers of all other jobs begin anew when they come back, with no slots missed."""
+        """Forget the triggers of all other jobs: if they come back, they begin then, with no slots missed."""
         with self.transaction() as database:
             for row in database.execute("SELECT job FROM anchors").fetchall():
                 if row["job"] not in jobs:
@@ -203,7 +202,7 @@ def _gone(database: sqlite3.Connection) -> list[Run]:
 
 
 def _orphans(database: sqlite3.Connection, run: int) -> list[ProcessRecord]:
-    """Return the processes of a run's tasks that go on."""
+    """Return the processes of a run's tasks that still run."""
     rows = database.execute("SELECT * FROM attempts WHERE run = ? AND state = 'RUNNING'", (run,))
     processes = [Attempt(**row).process for row in rows]
     return [process for process in processes if process and is_running(process)]
@@ -226,7 +225,7 @@ def run_row(database: sqlite3.Connection, run: int) -> Run:
     """Return a run.
 
     Raises:
-        ConfigError: There is none with this number.
+        ConfigError: No run has this number.
     """
     row = database.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:

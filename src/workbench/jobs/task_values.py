@@ -37,7 +37,7 @@ def notebook_command(task: Task, parameters: dict[str, str]) -> list[str]:
 
 
 class RunContext:
-    """What the references of one run stand for.
+    """The values of the references of one run.
 
     Args:
         run: The run.

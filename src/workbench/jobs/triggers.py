@@ -9,9 +9,9 @@ from typing import Literal
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.quartz import QuartzCron
 
-#: Databricks keeps so many seconds between two runs of a schedule, whatever its expression says.
+#: Minimum of seconds between two runs of a schedule on Databricks, whatever its expression says.
 SHORTEST_SECONDS = 10.0
-#: Slots are counted up to this many; a scheduler that was away for longer missed at least as many.
+#: Maximum count of missed slots; a scheduler that did not run for longer missed at least this number.
 MOST_MISSED = 1000
 _SECONDS = {"MINUTES": 60, "HOURS": 3600, "DAYS": 86400, "WEEKS": 604800}
 #: After the first failure of a continuous job; doubled by each further one.
@@ -40,7 +40,7 @@ def kind_of(job: Job) -> Kind | None:
 
 
 def text_of(job: Job) -> str:
-    """Return a trigger as text: when it changes, its slots begin anew."""
+    """Return a trigger as text: when it changes, its slots begin again."""
     given = job.schedule or job.trigger or job.continuous
     return given.model_dump_json() if given else ""
 
@@ -98,5 +98,5 @@ def _last_slot(job: Job, anchor: float, first: float, now: float) -> float:
 
 
 def delay_after(failures: int) -> float:
-    """Return how long a continuous job waits after so many failures in a row."""
+    """Return how long a continuous job waits after this number of failures in a row."""
     return min(FIRST_DELAY_SECONDS * 2 ** (failures - 1), LONGEST_DELAY_SECONDS) if failures else 0.0
