@@ -96,7 +96,7 @@ class Display:
         self._streams.begin_cell(cell)
 
     def end_cells(self) -> None:
-        """Wait after the last cell of a run until every stream has shown something.
+        """Wait after the last cell of a run for the first output of every stream.
 
         Raises:
             DisplayError: A stream failed.

@@ -1,7 +1,7 @@
 """Quartz cron expressions in a time zone.
 
-croniter computes the times. This module translates the notation of Quartz where it differs from croniter's:
-days of the week, which count from SUN = 1, `6L`, `?`, and `n/step` in a week. It adds `LW`, `L-3` and `L-3W`.
+croniter computes the times. This module translates what Quartz writes differently: days of the week (from
+SUN = 1), `6L`, `?`, and `n/step` in a week. It adds `LW`, `L-3` and `L-3W`, which croniter lacks.
 The rules are those of https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html.
 
 - One of day-of-month and day-of-week is `?`.

@@ -2,8 +2,8 @@
 
 While no scheduler runs, no run starts by itself. The next scheduler runs the latest slot of each job at once.
 It counts the others as missed in the row of that slot. Databricks says that delayed jobs "run immediately
-upon service availability" (docs.databricks.com/jobs/schedule-jobs). Quartz by default fires once for all slots
-that it missed.
+upon service availability" (docs.databricks.com/jobs/schedule-jobs). Quartz by default fires once for all
+slots that it missed.
 """
 
 from __future__ import annotations

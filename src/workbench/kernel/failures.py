@@ -1,4 +1,4 @@
-"""What a failed cell tells the runner, in a form that a terminal can show."""
+"""The report of a failed cell to the runner, in a form that a terminal can show."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ PY4J_LOGGERS = ("py4j.java_gateway", "py4j.clientserver")
 
 
 class CellJobs:
-    """Puts each cell's jobs into a group of its own.
+    """Puts each cell's Spark jobs into a separate job group.
 
-    Spark gives the jobs of a streaming query, which run in the query's own thread, a group of their own: they
-    go on when a cell is interrupted.
+    The jobs of a streaming query run in the query's own thread, and Spark puts them into another group. They
+    continue when a cell is interrupted.
 
     Args:
-        live: Returns the session, or None while there is none.
+        live: Returns the session, or None if no session is live.
     """
 
     def __init__(self, live: Callable[[], SparkSession | None]) -> None:
@@ -49,8 +49,8 @@ class CellJobs:
 
     @retry(retry=retry_if_exception_type(Py4JNetworkError), stop=stop_after_attempt(5), reraise=True)
     def _cancel(self, spark: SparkSession) -> None:
-        # py4j has given up this thread's connection; what was asked for goes on at its other end, and may
-        # be about to start a job.
+        # py4j has given up this thread's connection. The request continues in the JVM, and may be about to
+        # start a job.
         context: Any = spark.sparkContext._jsc.sc()
         context.cancelJobGroupAndFutureJobs(self._name)
         _activate(spark)
@@ -61,10 +61,10 @@ class CellJobs:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Return whether a cell, or what it asked of the JVM, was interrupted.
+    """Return whether a cell, or its request to the JVM, was interrupted.
 
-    What PySpark clears up behind an interrupt goes over a new connection to the JVM. On a busy machine that
-    one may be refused, and then py4j's error stands in the interrupt's place.
+    After an interrupt PySpark cleans up over a new connection to the JVM. On a busy machine the JVM may
+    refuse this connection, and then py4j's error replaces the interrupt.
     """
     while isinstance(error, (Py4JError, OSError)):
         error = error.__context__

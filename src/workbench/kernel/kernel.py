@@ -43,12 +43,12 @@ Shell: TypeAlias = Any  # IPython carries only half of its types
 
 
 class NotebookShell(ZMQInteractiveShell):
-    """The shell, which also tells the runner about a failure in a form that a terminal can show."""
+    """The shell, which also reports a failure to the runner in a form that a terminal can show."""
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: Any) -> None:  # noqa: ANN401 - a list, though IPython says str
         hook: Any = self.displayhook
         hook.session.send(hook.pub_socket, FAILURE_MESSAGE, failure_report(self, evalue), hook.parent_header)
-        # Where py4j was waiting, or IPython reads a cell, tells nothing.
+        # The frames of a waiting py4j, or of IPython reading a cell, do not help the user.
         if is_interrupt(evalue):
             stb = ["KeyboardInterrupt: the cell was interrupted"]
         elif issubclass(etype, NotebookSourceError):
@@ -131,7 +131,7 @@ class Workspace:
         return self.start_spark().sql(sqlQuery, *args, **kwargs)
 
     def end_cells(self) -> None:
-        """Behind the last cell: let streams show something, and name the parameters that no widget took.
+        """Wait after the last cell for displayed streams, and name the parameters that no widget took.
 
         Raises:
             DisplayError: A stream failed.
@@ -172,8 +172,8 @@ class NotebookKernel(IPythonKernel):
     async def do_shutdown(self, restart: bool) -> dict[str, Any]:
         """Stop Spark and its JVM, then the kernel.
 
-        Here and not after the last cell: ipykernel ends its children itself, with growing pauses, and
-        takes a JVM that has ended but was not waited for as one that runs.
+        Spark is stopped here and not after the last cell, since ipykernel ends its children itself, with
+        growing pauses. For ipykernel, a JVM that has ended but was not waited for still runs.
         """
         if self.workspace is not None:
             await asyncio.to_thread(self.workspace.stop)

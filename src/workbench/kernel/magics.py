@@ -1,4 +1,4 @@
-"""What a notebook's magics do: `%run`, `%sql`, `%sh`, `%fs` and `%pip`."""
+"""The magics of a notebook: `%run`, `%sql`, `%sh`, `%fs` and `%pip`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Magics:
 
     Args:
         shell: The kernel's shell.
-        dbutils: What the notebook has.
+        dbutils: The `dbutils` of the notebook.
         display: Shows results.
         start_spark: Returns the notebook's session.
         chain: The notebook that is being executed, and below it those that include it; `%run` changes it.

@@ -1,4 +1,4 @@
-"""What runner and kernel say to each other: the kernel's context, and messages without secrets."""
+"""Communication of runner and kernel: the kernel's context, and messages without secrets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHOWN_MESSAGES = frozenset(
     | {"inspect_reply", "complete_reply", "history_reply", "debug_reply", "debug_event"}
 )
 
-#: What stands below these keys is the protocol's own, also in such messages.
+#: The values of these keys belong to the protocol, also in such messages.
 PROTOCOL_KEYS = ("status", "name", "type", "command", "event")
 
 #: The JVM writes it before any setting of ours counts, and nobody can act on it.
@@ -46,7 +46,7 @@ NOISE = re.compile(r"WARNING: Using incubator modules:.*\n?")
 
 @dataclass(frozen=True)
 class Context:
-    """What a kernel is told at its start; a lab's kernel is told its notebook by Jupyter."""
+    """The parameters of a kernel's start; a lab's kernel receives the name of its notebook from Jupyter."""
 
     notebook: str
     home_folder: str
@@ -103,8 +103,8 @@ class StartNoise:
 class RedactingSession(Session):
     """Sends the kernel's messages, without the secrets that the notebook fetched.
 
-    Text of a stream whose end may be the first half of a secret waits for the next piece, or for the end
-    of the cell.
+    The end of a stream's text may be the first half of a secret. Then it waits for the next text, or for the
+    end of the cell.
     """
 
     redactor = Redactor()

@@ -27,10 +27,10 @@ LAST_LOG_LINES = 5
 
 
 class KernelProcess:
-    """A fresh kernel in a session of its own, so that a terminal's Ctrl-C reaches the runner alone.
+    """A fresh kernel in a separate session, so that a terminal's Ctrl-C reaches only the runner.
 
     Args:
-        context: What the kernel is told.
+        context: The context of the kernel.
         folder: Its working directory.
         environment: Its environment variables, all of them.
     """
@@ -60,7 +60,7 @@ class KernelProcess:
         self._pid = provisioner.pid
 
     async def end_cause(self) -> str:
-        """Tell how the process ended: its exit code or signal, and its last words."""
+        """Return how the process ended: its exit code or signal, and the last lines of its log."""
         provisioner: Any = self.manager.provisioner
         status = await provisioner.poll()
         if status is None:

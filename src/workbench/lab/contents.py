@@ -1,4 +1,4 @@
-"""What JupyterLab sees as files: notebooks in Databricks source format are notebooks, and stay such files."""
+"""The files of JupyterLab: it opens and saves files in Databricks source format as notebooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE, JUPYTER = ".py", ".ipynb"
 
 
 class Checkpoints(AsyncGenericFileCheckpoints):
-    """Checkpoints in the workbench's own folder, not beside the notebooks where git would see them."""
+    """Checkpoints in the workbench's folder, not next to the notebooks where git would see them."""
 
     def checkpoint_path(self, checkpoint_id: str, path: str) -> str:
         """Return the file of a checkpoint."""
@@ -37,9 +37,9 @@ class Checkpoints(AsyncGenericFileCheckpoints):
 class Contents(AsyncLargeFileManager):
     """Jupyter's files, of which a `.py` in Databricks source format is a notebook.
 
-    A file that is saved as it was opened has the same bytes. Outputs don't stand in the source file; they are
-    kept in a folder of the workbench and come back when the notebook is opened again. Jupyter's own
-    notebooks (.ipynb) and plain modules (.py) are what they are elsewhere.
+    A file that is saved as it was opened has the same bytes. The source file holds no outputs. A folder of
+    the workbench keeps them, and they come back when the notebook is opened again. Jupyter's notebooks
+    (.ipynb) and plain modules (.py) behave as they do elsewhere.
     """
 
     outputs_folder = Unicode(help="Where the outputs of notebooks in source format are kept.", config=True)
@@ -90,7 +90,7 @@ class Contents(AsyncLargeFileManager):
         self._outputs.forget(path.strip("/"))
 
     def mark_trusted_cells(self, nb: nbformat.NotebookNode, path: str = "") -> None:
-        """Mark whether cells' outputs were made here; Jupyter would also warn where there are none."""
+        """Mark whether cells' outputs were made here; Jupyter would also warn about cells without outputs."""
         self.notary.mark_cells(nb, self.notary.check_signature(nb))
 
     async def _read_notebook(
@@ -124,7 +124,7 @@ class Contents(AsyncLargeFileManager):
         """Write a notebook; return it as it will be read."""
         content, file = to_source(notebook), Path(os_path)
         with self.perm_to_403(os_path):
-            # Its time of change stays too, by which editors and git tell what was changed.
+            # The modification time stays, too: editors and git recognize changes by it.
             if not file.exists() or file.read_bytes() != content:
                 replace_bytes(file, content)
         self._outputs.keep(self._path_of(os_path), notebook)

@@ -16,7 +16,7 @@ SHOWN_NAME = "Topiclake"
 def write_kernelspec(folder: Path, home: Home, parameters: Mapping[str, str]) -> None:
     """Write a kernelspec below `folder`, which is to be on Jupyter's path, and the context of its kernels.
 
-    The context names no notebook: each kernel is told by Jupyter which one it is for.
+    The context names no notebook: Jupyter passes its name to each kernel.
     """
     context = folder / "context.json"
     Context("", str(home.folder.absolute()), str(home.project), dict(parameters)).save(context)

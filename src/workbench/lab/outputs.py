@@ -14,15 +14,15 @@ import nbformat
 from workbench.host.files import replace_private
 from workbench.notebook.conversion import DATABRICKS_METADATA, WORKBENCH_METADATA
 
-#: What the source file itself tells of a cell.
+#: Metadata of a cell that come from the source file.
 FROM_SOURCE = frozenset({DATABRICKS_METADATA, WORKBENCH_METADATA})
 
 
 class KeptOutputs:
-    """What cells showed last, kept as one .ipynb for each notebook.
+    """The last outputs of cells, kept as one .ipynb for each notebook.
 
-    An output belongs to a cell's text: a cell that was changed elsewhere, in an editor or by git, comes back
-    without one, and one that was only moved keeps its own.
+    An output belongs to a cell's text. A cell that was changed elsewhere, in an editor or by git, comes back
+    without an output. A cell that was only moved keeps its output.
 
     Args:
         folder: Where they are kept, each below its notebook's path.

@@ -1,4 +1,4 @@
-"""JupyterLab's settings: everything it keeps in the workbench's folder, nobody asked but this machine."""
+"""JupyterLab's settings: its files are in the workbench's folder, and it sends no requests elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def set_environment(home: Home, folder: Path) -> None:
 
     Args:
         home: The workbench.
-        folder: What is this lab's alone.
+        folder: A folder that only this lab uses.
     """
     for name in [name for name in os.environ if name.startswith("JUPYTER")]:
         del os.environ[name]

@@ -1,4 +1,4 @@
-"""Cells as Databricks' editor has them, typed into Jupyter: `%sql` on a line of its own, `%md`, `%python`."""
+"""Cells of Databricks' editor, typed into Jupyter: `%sql` on a separate line, `%md`, `%python`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class CellLanguages:
     """An input transformation for IPython, which gives a cell the meaning that it has in a source file.
 
     Args:
-        is_magic: Tells whether IPython knows a magic; those that Databricks does not have are left to it.
+        is_magic: Returns whether IPython knows a magic; IPython runs magics that Databricks does not have.
     """
 
     # For IPython: not to be tried on a cell that is still being typed, where an error is no answer.

@@ -30,8 +30,8 @@ CELL_MAGIC = re.compile(r"%%(?P<name>[\w-]+)(?:\s.*)?")
 def to_notebook(source: NotebookSource) -> nbformat.NotebookNode:
     """Turn a parsed notebook into a Jupyter notebook, one cell for one cell.
 
-    Cell number, line and language stay in the cell's `workbench` metadata, with the lines of the file where
-    `to_source` would write others; the title where Databricks keeps it.
+    The cell's `workbench` metadata hold its number, line and language. They also hold the lines of the file
+    if `to_source` would write others. The title is in Databricks' own metadata.
     """
     metadata: dict[str, object] = {"notebook": source.path.name}
     if source.newline != "\n":

@@ -74,7 +74,7 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
 
 
 def find_notebook(path: str, folder: Path, where: str = "") -> Path:
-    """Return the file of a notebook that another one names; `.py` may be left out.
+    """Return the file of a notebook that another one names; `.py` is optional.
 
     Args:
         path: As it is written, relative to `folder`.
@@ -82,7 +82,7 @@ def find_notebook(path: str, folder: Path, where: str = "") -> Path:
         where: The place that names it, for the error.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The file does not exist.
     """
     named = Path(os.path.normpath(folder / path))
     for file in (named, named.with_name(f"{named.name}.py")):

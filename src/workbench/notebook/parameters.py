@@ -14,7 +14,7 @@ from workbench.notebook.source import NotebookSource
 
 WIDGET_KINDS = frozenset({"text", "dropdown", "combobox", "multiselect"})
 LIBRARY = "topiclake"
-#: What defines widgets for a notebook, and its keywords that name none.
+#: The function that defines widgets for a notebook, and its keywords that name no widget.
 SETTINGS = f"{LIBRARY}.notebook_settings"
 OPTIONS = frozenset({"pipeline", "env", "conf"})
 
@@ -23,8 +23,8 @@ def widget_names(source: NotebookSource) -> set[str] | None:
     """Return the names of the widgets of a notebook and of those that it includes.
 
     Where the pipeline is a parameter of `topiclake.notebook_settings`, all keys of a pipeline are among them.
-    None when the text does not tell them all: a name is no literal, a cell is no Python, or `dbutils` is
-    handed on.
+    The result is `None` if the text does not show all names. Then a name is no literal, a cell is no Python,
+    or `dbutils` is passed to other code.
     """
     sources = (source, *(included.source for included in inclusions(source)))
     cells = [cell for part in sources for cell in part.runnable if cell.language in ("python", "pip")]

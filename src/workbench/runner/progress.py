@@ -22,8 +22,8 @@ class Progress:
     """Prints each cell with its seconds, and what the notebook prints.
 
     Args:
-        console: Where to; on a terminal the running cell has a spinner, and streams that `display` shows are
-            drawn anew below all else.
+        console: The output. On a terminal the running cell has a spinner, and streams of `display` are drawn
+            again and again below the other output.
         cells: How many cells the notebook has.
     """
 

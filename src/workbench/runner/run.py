@@ -1,4 +1,4 @@
-"""Running a notebook beside the services of this folder, for the commands that do so."""
+"""Runs of a notebook with the services of this folder, for the commands that need one."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class NotebookRun:
     """A run that succeeded.
 
     Attributes:
-        exit_value: What `dbutils.notebook.exit` was given, or "".
+        exit_value: The argument of `dbutils.notebook.exit`, or "".
         ipynb: The executed notebook.
         html: The same as a page.
         seconds: How long it took.
@@ -80,7 +80,7 @@ def run_notebook(
         failure = error
     seconds = time.monotonic() - clock
     facts = RunFacts(notebook.name, shown, started, seconds, _result(failure, execution.exit_value))
-    # Whoever stops a run asks again after a while: the page is saved all the same.
+    # The sender of a stop signal may repeat it: the page is saved all the same.
     with signals_held():
         ipynb, page = save_run(execution.notebook, facts, run_folder)
     if failure is not None:

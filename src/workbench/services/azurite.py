@@ -1,4 +1,4 @@
-"""Azure's blob store on this machine: Azurite, over TLS, under an account of its own."""
+"""Azure's blob store on this machine: Azurite, over TLS, with a separate account."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Azurite(Service):
 
     @property
     def certificate(self) -> Certificate:
-        """What the store shows, and the authority to trust."""
+        """The certificate of the store, and the authority to trust."""
         return Certificate(*(self.folder / name for name in ("authority.pem", "server.pem", "server.key")))
 
     def program(self, on_progress: OnProgress = lambda _: None) -> Path:

@@ -25,7 +25,7 @@ from workbench.services.spark_cluster import cluster
 
 START_SECONDS = 120.0
 _TELL_EVERY_SECONDS = 5.0
-#: What `up --with` may name.
+#: The services that `up --with` accepts.
 EXTRAS: Mapping[str, Callable[[Home], Sequence[Service]]] = {
     "azure": lambda home: [Azurite(home)],
     "s3": lambda home: [S3Gateway(home)],
@@ -48,11 +48,11 @@ def up(
     on_progress: OnProgress = lambda _: None,
     extras: Sequence[str] = (),
 ) -> Addresses:
-    """Start what does not run yet, wait until it answers, and return the addresses.
+    """Start the services that do not run yet, wait until they answer, and return the addresses.
 
     Args:
         home: The home.
-        on_progress: Is told each step.
+        on_progress: Is called with a line for each step.
         extras: Names of `EXTRAS` to start as well.
 
     Raises:

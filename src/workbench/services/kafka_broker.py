@@ -37,7 +37,7 @@ class KafkaBroker(Service):
 
     @property
     def properties_file(self) -> Path:
-        """The broker's configuration, written anew at each start."""
+        """The broker's configuration, which each start writes again."""
         return self.home.data / "server.properties"
 
     def address(self, ports: Mapping[str, int]) -> str:

@@ -40,8 +40,8 @@ class SchemaRegistry(Service):
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the registry."""
-        # WRITE_DELAY: otherwise a schema is on the disk half a second after its id was given out, and a
-        # crash in between gives the same id to another schema.
+        # WRITE_DELAY: otherwise a schema is on the disk half a second after its id was returned. After a
+        # crash in between, another schema would get the same id.
         url = f"jdbc:h2:file:{self.folder / 'registry'};WRITE_DELAY=0"
         settings = {
             "quarkus.http.host": HOST,

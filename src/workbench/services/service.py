@@ -1,4 +1,4 @@
-"""What an embedded service is, where it is, and how it is."""
+"""Embedded services: their commands, addresses and status."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Addresses:
     """Where the running services are.
 
     Attributes:
-        extras: The variables of what runs beside them; they hold credentials.
+        extras: The variables of additional services; they hold credentials.
     """
 
     home: Path

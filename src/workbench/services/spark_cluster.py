@@ -1,4 +1,4 @@
-"""A real Spark cluster on loopback: a master, and workers whose executors are processes of their own."""
+"""A real Spark cluster on loopback: a master, and workers whose executors are separate processes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from workbench.services.service import Service
 MASTER_VARIABLE = "WORKBENCH_SPARK_MASTER"
 #: Names a file with settings that a driver of the cluster needs; they hold its secret.
 PROPERTIES_VARIABLE = "WORKBENCH_SPARK_PROPERTIES"
-#: By this variable PySpark takes arguments of spark-submit.
+#: PySpark takes arguments of spark-submit from this variable.
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-#: Who may use the cluster: it runs programs as this user.
+#: Requires the secret from every client, since the cluster runs programs as this user.
 _AUTHENTICATE = "spark.authenticate"
-#: Each application has a folder with its jars and what its executors said; they go an hour after its end.
+#: Each application has a folder with its jars and the logs of its executors; it is deleted an hour after
+#: the end of the application.
 _CLEANUP = {"enabled": "true", "interval": "600", "appDataTtl": "3600"}
 
 
@@ -131,7 +132,7 @@ def cluster(home: Home) -> tuple[SparkMaster, SparkWorker, SparkWorker]:
 def submit_arguments(properties: str) -> str:
     """Return the value of `SUBMIT_ARGUMENTS` for a driver whose settings are in the file `properties`.
 
-    Settings of a session stand on the command line of its JVM, which is for everybody to read.
+    Settings of a session would be on the command line of its JVM, which everybody can read.
     """
     return shlex.join(["--properties-file", properties, "pyspark-shell"])
 
@@ -172,7 +173,7 @@ def _properties_file(home: Home) -> Path:
 
 
 def _page(port: int, seconds: float) -> dict[str, Any] | str:
-    """Return what the master's page tells as JSON, or why it tells nothing."""
+    """Return the JSON of the master's page, or the cause of the failure."""
     answer = ask(port, "GET", f"http://{HOST}:{port}/json/", seconds)
     if isinstance(answer, str):
         return answer

@@ -155,7 +155,7 @@ MISTAKES = {
         "task_key: b",
         "task_key: b\n          task_key: c",
         11,
-        "'task_key' stands here a second",
+        "'task_key' is defined here a second",
     ),
     "an unknown key": ("depends_on:", "depend_on:", 11, "unknown key 'depend_on'"),
     "a wrong type": (
