@@ -174,7 +174,7 @@ def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], 
 def audit(
     context: click.Context, pipeline: str, given: tuple[str, ...], notebook: Path | None, as_json: bool
 ) -> None:
-    """Compare what Kafka holds with table and quarantine; exit 1 when a record is not in one place only.
+    """Compare what Kafka holds with table and quarantine; exit 1 unless each record is in exactly one place.
 
     PIPELINE is gps by default.
     """
@@ -379,7 +379,7 @@ def logs(service: str | None, lines: int, follow: bool) -> None:
 
 @cli.command()
 def down() -> None:
-    """Stop the services; what they hold stays."""
+    """Stop the services; their data stays."""
     stopped = services.down(Home.find(), Activity().tell)
     click.echo(f"stopped: {', '.join(stopped)}" if stopped else "no service was running")
 

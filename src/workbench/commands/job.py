@@ -209,9 +209,9 @@ def _mark_interrupted(home: Home, store: Store) -> None:
 
 
 def _begin_pending(home: Home, store: Store) -> None:
-    """Begin what a scheduler claimed and, being gone, cannot begin: it would keep its job from running.
+    """Begin runs that a scheduler claimed before it ended: they would keep their jobs from running.
 
-    A scheduler that comes up at this moment begins it too; only one process can take a run.
+    A scheduler that starts at this moment begins them, too; only one process can take a run.
     """
     if find_scheduler(home):
         return

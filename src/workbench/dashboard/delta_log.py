@@ -27,7 +27,7 @@ POINTS = 100
 MERGED_BELOW = 64 * 2**20
 SMALL_FILES = 100
 SMALL_BYTES = 16 * 2**20
-#: For stores that are elsewhere: the page waits no longer.
+#: For remote stores: the page waits no longer.
 _PATIENCE = {"timeout": "10s", "connect_timeout": "5s", "max_retries": "2", "retry_timeout": "10s"}
 _COLOUR = re.compile(r"\x1b\[\d*m")
 #: A login in an address: a query, such as a shared access signature, or user and password.
@@ -40,7 +40,7 @@ _BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 
 
 def read_table(path: str) -> dict[str, Any]:
-    """Read how large the table at `path` is, and its newest versions.
+    """Read the size of the table at `path`, and its newest versions.
 
     Returns:
         `version`, `files`, `bytes`, `optimize` (the command), `versions` (the newest first) and `points` (of
@@ -79,7 +79,7 @@ def open_table(path: str) -> DeltaTable:
     if folder is None:
         return DeltaTable(path, storage_options=_PATIENCE)
     if unquote(folder) != folder:
-        # deltalake would look into the folder that this one's name means in an address.
+        # deltalake would decode the name, and open another folder.
         raise _refused(path, "its name has a % before two digits, which deltalake does not read", "name")
     return DeltaTable(folder)
 
@@ -104,7 +104,7 @@ def small_files(files: Any) -> dict[str, int] | None:  # noqa: ANN401
 
 @contextmanager
 def named_refusals(path: str) -> Iterator[None]:
-    """Turn what deltalake raises into one line without secrets, and what to do."""
+    """Turn errors of deltalake into one line without secrets, and a remedy."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
@@ -128,7 +128,7 @@ def _refused(path: str, problem: str, reason: str) -> StorageError:
 
 
 def _told(error: Exception) -> str:
-    """Return what went wrong: the error's lines up to where a stack begins."""
+    """Return the cause: the error's lines before its stack."""
     lines = _COLOUR.sub("", str(error)).split("\n   0: ")[0].splitlines()
     words = ": ".join(line.strip(" ↳") for line in lines if line.strip())
     return _LOGIN.sub("…", words)[:300]
@@ -148,7 +148,7 @@ def _sql_name(path: str) -> str:
 def _version(commit: Mapping[str, Any]) -> dict[str, Any]:
     metrics = commit.get("operationMetrics")
     numbers = metrics or {}
-    # Metrics may be turned off; what changes no file has none of them.
+    # Metrics may be turned off. A commit that changes no file has none of these metrics.
     known = {"added": 0, "removed": 0} if metrics is not None else {"added": None, "removed": None}
     return {
         "version": commit["version"],
@@ -167,7 +167,7 @@ def _number(metrics: Mapping[str, Any], names: tuple[str, ...], otherwise: int |
 
 
 def _who(commit: Mapping[str, Any]) -> str:
-    """Return the batch that Topiclake wrote into the commit, or who else made it."""
+    """Return the batch that Topiclake wrote into the commit, else the user or the engine of the commit."""
     try:
         metadata = json.loads(commit["userMetadata"])
         return f"{metadata.get('pipeline') or metadata['writer']}, batch {metadata['batch_id']}"

@@ -51,9 +51,9 @@ def small_tables(store: Store, readings: Readings, query_id: str) -> dict[str, d
 
 
 def page(store: Store, readings: Readings, address: str) -> dict[str, Any] | None:
-    """Return what the page at `table/<query id>/<table_id>` or `reason/<query id>/<reason>` shows.
+    """Return the content of the page at `table/<query id>/<table_id>` or `reason/<query id>/<reason>`.
 
-    Only what `store` names is read; None where there is no such page.
+    It reads only tables that `store` names. The result is `None` if the page does not exist.
     """
     kind, query_id, name = [*map(unquote, address.split("/")), "", ""][:3]
     shown = {"table": _table, "reason": _reason}.get(kind)

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from topiclake.monitoring.store import Store
 from workbench.dashboard.snapshot import overview
 
-#: Of longer names Prometheus gets the beginning.
+#: Longer names are cut.
 NAME = 100
 #: Series of partitions; of a query with more, its most lagging ones.
 PARTITIONS = 500

@@ -20,7 +20,7 @@ RECORDS = 20
 PARTITIONS = 50
 #: Of key and value; as many of the value as `workbench quarantine show` prints.
 FIRST_BYTES = 37
-#: How much of the newest files is looked into: first a little, then what a page may cost.
+#: Bytes of the newest files to search: first a few, then as many as a page may read.
 SEARCHED = (16 * 2**20, 256 * 2**20)
 _WHEN = "quarantined_at"
 #: Columns that identify a row of a quarantine, as in `topiclake.ingest.quarantine.replay_claims`, which
@@ -144,7 +144,7 @@ def _seconds(at: datetime | None) -> float | None:
 
 
 def _bytes(row: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Return the first bytes as hex and as text, and how many there are."""
+    """Return the first bytes as hex and as text, and the length of all bytes."""
     if row[name] is None:
         return None
     text = bytes.fromhex(row[name]).decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from typing import Any
 
 from topiclake.errors import TopiclakeError
 
-#: Storage that does not answer holds up this many looks, and not the page.
+#: Reads at once at most: storage that does not answer blocks these reads, and not the page.
 AT_ONCE = 4
 HANGING_SECONDS = 60.0
 KEPT = 200
@@ -33,7 +33,7 @@ class _Known:
 
 
 class Readings:
-    """The newest results by what was read; of one table never two reads at once."""
+    """The newest results by read and arguments; a table is never read twice at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -52,7 +52,7 @@ def application(store: Store, access: PageAccess, home: Home) -> Application:
 
 
 class _Guarded(RequestHandler):
-    """Answers those who bring the token, and who asked for this host."""
+    """Answers requests that have the token, and whose `Host` header names this host."""
 
     def initialize(self, store: Store, access: PageAccess, home: Home, readings: Readings) -> None:
         self._store, self._access, self._home, self._readings = store, access, home, readings

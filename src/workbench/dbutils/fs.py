@@ -97,7 +97,7 @@ class FileSystem(Documented):
         return self._mount(source, mount_point, encryption_type, extra_configs, replace=True)
 
     def mounts(self) -> list[MountInfo]:
-        """List what is mounted."""
+        """List the mounts."""
         return [
             MountInfo(mount.mount_point, shown(mount.source), mount.encryption_type)
             for mount in self._mounts.all()
@@ -167,7 +167,7 @@ class FileSystem(Documented):
             )
         if not target.exists() and not target.is_symlink():
             return False
-        # Of a link the link itself, never what it leads to.
+        # A link itself is removed, never its target.
         if target.is_symlink() or target.is_file():
             target.unlink()
         elif recurse:
@@ -198,7 +198,7 @@ class FileSystem(Documented):
     def _mount(
         self, source: str, mount_point: str, kind: str, configs: Mapping[str, str] | None, *, replace: bool
     ) -> bool:
-        # An address may hold what a resolved folder has no more.
+        # An address may hold parts such as `..`, which a resolved folder does not show.
         require_inside(source)
         folder = local_folder(source)
         uri = folder.resolve().as_uri() if folder else source

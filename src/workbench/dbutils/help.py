@@ -1,4 +1,4 @@
-"""`help()` on each level of `dbutils`: what is there, in the words of the docstrings."""
+"""`help()` on each level of `dbutils`: lists of methods, with their docstrings."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _ACCOUNT = re.compile(r"\.[^.]+(?:\.z\d+)?\.(?:blob|dfs)\..*")
 
 
 class MountInfo(NamedTuple):
-    """A mount point and what it stands for."""
+    """A mount point and its source."""
 
     mountPoint: str  # noqa: N815
     source: str
@@ -122,7 +122,7 @@ class MountTable:
             self._write([*(_with_settings_of(mount, known) for known in others), mount])
 
     def remove(self, mount_point: str) -> None:
-        """Remove a mount; what it stands for stays as it is.
+        """Remove a mount; the files of its source stay.
 
         Raises:
             StorageError: Nothing is mounted there.
@@ -147,7 +147,7 @@ class MountTable:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        # The folder itself is locked: the table is replaced by each write, and its lock would be with it.
+        # The folder itself is locked: each write replaces the file of the table, and its lock with it.
         folder = os.open(self._file.parent, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -200,7 +200,7 @@ def _is_of_one_store(first: Mount, second: Mount) -> bool:
 
 
 def _check_credential(mount: Mount, others: list[Mount]) -> None:
-    # Settings name the store: the last mount's would open all, and take turns with the first one's.
+    # Settings name the store: those of the last mount would replace those of the first one.
     for other in others:
         if mount.configs and other.configs and _with_settings_of(mount, other) != other:
             raise StorageError(
@@ -219,7 +219,7 @@ def _with_settings_of(mount: Mount, other: Mount) -> Mount:
         return other
     if _is_of_one_store(mount, other):
         return replace(other, configs=mount.configs)
-    # Of two containers, their account's.
+    # For two containers, these are the settings of their account.
     shared = {key: value for key, value in mount.configs.items() if key in other.configs}
     return replace(other, configs={**other.configs, **shared})
 
@@ -260,7 +260,7 @@ def _check_source(mount: Mount) -> None:
 def _check_account_key(mount: Mount) -> None:
     for setting, value in mount.configs.items():
         if setting.startswith("fs.azure.account.key.") and not _BASE64.fullmatch(value):
-            # Hadoop shows one that it cannot read, in its error and in Spark's log.
+            # Hadoop shows a key that it cannot decode in its error and in Spark's log.
             raise StorageError(
                 f"{setting} of {mount.mount_point} is not base64",
                 "the key as Azure shows it, in a secret",

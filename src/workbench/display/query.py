@@ -114,7 +114,7 @@ def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
     plain = path.removeprefix("dbfs:")
     for mount_point, source, _ in mounts:
         if lies_in(plain, mount_point):
-            # Spark takes a path's %20 for three characters, where a mount's source has it for a space.
+            # In a path, Spark reads %20 as three characters; in the URI of a mount's source it is a space.
             folder = local_folder(source)
             return (f"file://{folder}" if folder else source.rstrip("/")) + plain[len(mount_point) :]
     if plain.startswith("/mnt/"):
@@ -175,7 +175,7 @@ def _stop_new(frame: DataFrame, name: str, before: Set[str]) -> None:
 
 
 def batch_point(progress: Mapping[str, Any]) -> BatchPoint:
-    """Return what is shown of Spark's report on a micro-batch."""
+    """Return the displayed part of Spark's progress report on a micro-batch."""
     return BatchPoint(
         batch=int(progress["batchId"]),
         time=datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")),
@@ -187,12 +187,12 @@ def batch_point(progress: Mapping[str, Any]) -> BatchPoint:
 
 
 def _finite(number: float | None) -> float:
-    # The rates of the first batch have nothing before them, so Spark divides by zero.
+    # The first batch has no predecessor, so Spark divides by zero for its rates.
     return float(number) if number is not None and math.isfinite(number) else 0.0
 
 
 def failure_cause(text: str) -> str:
-    """Return what caused a query's failure, in one line, from the text of its exception."""
+    """Return the cause of a query's failure, in one line, from the text of its exception."""
     message = text.partition("JVM stacktrace:")[0]
     causes = re.findall(r"\w+(?:Exception|Error): (.*)", message)
     cause = causes[-1] if causes else message.partition("terminated with exception: ")[2] or message

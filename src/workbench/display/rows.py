@@ -1,4 +1,4 @@
-"""The rows that a display fetches: few, and cut in Spark, so that none is too big for the driver."""
+"""The rows that a display fetches: few, and cut in Spark, so that no row is too big for the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A streaming DataFrame on show: its newest rows, its rates, and how it ends."""
+"""A displayed streaming DataFrame: its newest rows, its rates, and its end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Surface(Protocol):
     """Where a stream is shown."""
 
     def show(self, state: StreamState) -> None:
-        """Show this instead of what was shown before."""
+        """Replace the displayed state by this one."""
 
 
 class StreamDisplay:
@@ -113,7 +113,7 @@ class StreamDisplay:
         return self._state.name
 
     def watch(self) -> None:
-        """Show what comes, from a thread, until the query is over."""
+        """Show rows and progress from a thread, until the query ends."""
         self._publish()
         threading.Thread(target=self._watch, name=f"display {self.name}", daemon=True).start()
 
@@ -122,7 +122,7 @@ class StreamDisplay:
 
         Nothing is asked of Spark here: Ctrl-C may interrupt it, and would cut a call to the JVM in two.
         """
-        # Ctrl-C during a thread's `join` makes Python take the thread for ended.
+        # After Ctrl-C during a thread's `join`, Python regards the thread as ended.
         while not self._ended.wait(REFRESH_SECONDS):
             pass
 
@@ -138,13 +138,13 @@ class StreamDisplay:
             self._end(None)
 
     def stop(self) -> None:
-        """Stop the query; the output says so soon after."""
+        """Stop the query; the output shows its end soon after."""
         # The JVM may have ended first.
         with contextlib.suppress(Exception):
             self._query.stop()
 
     def settle(self, seconds: float) -> None:
-        """Wait until the end is shown, and show it once more; after `seconds` without waiting any longer."""
+        """Wait until the end is shown, and show it once more; wait at most `seconds`."""
         self._ended.wait(seconds)
         if not self.over:
             self._change(status="stopped", cause="")

@@ -29,7 +29,7 @@ Rows = Sequence[Sequence[str | None]]
 
 @dataclass(frozen=True)
 class Redaction:
-    """How secrets leave what is shown.
+    """The removal of secrets from displayed text.
 
     Attributes:
         redact: Replaces secrets in a text.
@@ -122,7 +122,7 @@ def text_cell(value: str | None) -> str:
 
 
 def printable(line: str) -> str:
-    """Return a line without what a terminal would obey."""
+    """Return a line without the control characters of a terminal."""
     return "".join(character if character.isprintable() else " " for character in line)
 
 
@@ -132,7 +132,7 @@ def is_number(kind: str) -> bool:
 
 
 def counted(count: int, more: bool) -> str:
-    """Say how many rows are shown, and whether there are more."""
+    """Return the number of displayed rows as text, and whether there are more."""
     if more:
         return f"first {count} rows"
     return "1 row" if count == 1 else f"{count} rows"

@@ -19,7 +19,7 @@ ANYBODY = 0o666
 def replace_json(file: Path, value: object) -> None:
     """Write JSON, so that a reader sees the old content or the new one, never half.
 
-    No moment exists in which others than the owner can read it.
+    At no time can another user than the owner read it.
     """
     _replace(file, json.dumps(value, indent=2).encode("utf-8"), OWNER_ONLY)
 

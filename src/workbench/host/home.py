@@ -20,7 +20,7 @@ from workbench.host.installation import find_project
 
 HOME_VARIABLE = "WORKBENCH_HOME"
 LOCK_SECONDS = 180.0
-#: Says that a folder is a workbench's home. A folder of somebody else may hold `data` or `logs`, too.
+#: Marks a folder as a workbench's home. A folder of somebody else may hold `data` or `logs`, too.
 MARKER = ".topiclake-workbench"
 #: Entries of a home that `reset` deletes, the marker last: an interrupted `reset` can be repeated. Other
 #: entries of the folder do not belong to the workbench.
@@ -197,7 +197,7 @@ class Home:
 
     @contextmanager
     def lock(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-        """Keep other commands on this home out; the lock falls when its process ends, however it ends.
+        """Keep other commands on this home out; the lock is released when its process ends, however it ends.
 
         Raises:
             StorageError: Another command holds it for longer than `seconds`.
@@ -219,7 +219,7 @@ class Home:
 
     @contextmanager
     def sole(self, command: str) -> Iterator[None]:
-        """Keep a second run of `command` out of this home; falls like `lock`.
+        """Keep a second run of `command` out of this home; it is released like `lock`.
 
         Raises:
             StorageError: It runs already.
@@ -237,7 +237,7 @@ class Home:
             yield
 
     def own_entries(self) -> list[Path]:
-        """Return what `clear` would delete; nothing of a folder that the workbench has not made."""
+        """Return the entries that `clear` would delete; none if the workbench has not made the folder."""
         if not self.is_marked:
             return []
         return [path for name in OWN_ENTRIES if (path := self.folder / name).exists()]

@@ -37,7 +37,7 @@ def find_project(start: Path | None = None) -> Path:
 
 
 def jars_folder() -> Path:
-    """Return the folder of the jars by module. That of a wheel exists once they are fetched (`host.jars`)."""
+    """Return the folder of the jars by module. That of a wheel exists after `host.jars` has fetched them."""
     if folder := clone():
         return folder / "jars"
     digest = hashlib.sha256()
@@ -47,7 +47,7 @@ def jars_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what is fetched once."""
+    """Return the cache folder for downloads."""
     if folder := clone():
         return folder / ".cache"
     return _user_folder("XDG_CACHE_HOME", ".cache")

@@ -108,7 +108,7 @@ def _fetch(folder: Path, ivy_folder: Path, on_progress: OnProgress) -> None:
             _unpack(archive, building, f"{module}/target/registry", sums)
             archive.unlink()
     if wrong := wrong_jars(building, sums):
-        # The next fetch must not find them there.
+        # The next fetch must not find these files there.
         shutil.rmtree(ivy_folder)
         path = wrong[0]
         raise PlatformError(

@@ -1,4 +1,4 @@
-"""Which Java the services and Spark will run on."""
+"""The Java of the services and of Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topiclake.errors import PlatformError
 MINIMUM = 17
 #: Holds more options for each JVM that the workbench starts.
 OPTIONS_VARIABLE = "WORKBENCH_JAVA_OPTIONS"
-#: For a JVM that ends before the second compiler's work would pay.
+#: For a JVM with a short life, in which the second compiler's work would not pay.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 REMEDY = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
 

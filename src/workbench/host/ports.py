@@ -19,7 +19,7 @@ _PORTS = range(10_000, 32_768)
 def is_free(port: int) -> bool:
     """Return whether a service could listen on the port now."""
     with socket.socket() as probe:
-        # As Java does: a connection of the service before, which still lingers, is no obstacle.
+        # As Java does: a lingering connection of the previous service does not occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -151,13 +151,13 @@ def last_error_line(log: Path) -> str:
 
 
 def take_sigterm_as_ctrl_c() -> None:
-    """Raise KeyboardInterrupt where SIGTERM comes, so that what Ctrl-C ends well, it ends well too."""
+    """Raise KeyboardInterrupt for SIGTERM, so that it ends everything as cleanly as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Let SIGINT and SIGTERM wait until the block ends; a mask would be inherited by the child."""
+    """Delay SIGINT and SIGTERM until the block ends; a child would inherit a signal mask."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Programs that come neither with Python nor as a jar: fetched once into a cache."""
+"""Programs that are neither Python packages nor jars: fetched once into a cache."""
 
 from __future__ import annotations
 

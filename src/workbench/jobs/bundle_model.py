@@ -1,7 +1,7 @@
 """The part of the bundle format that the workbench understands, as strict models.
 
-The names are those of the format (github.com/databricks/cli, bundle/schema/jsonschema.json). A key that is
-not here is an error, also when Databricks would take it, since here it would do nothing.
+The names are those of the format (github.com/databricks/cli, bundle/schema/jsonschema.json). Any other
+key is an error, also if Databricks accepts it, since it would have no effect here.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _check_dependencies(file: YamlFile, where: KeyPath, job: Job) -> None:
 
 
 def _found(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] | None]:
-    """Return a task with the absolute path of its notebook, and the widgets that are there (None: any)."""
+    """Return a task with the absolute path of its notebook, and the names of its widgets (None: any)."""
     given = task.notebook_task
     notebook = (file.path.parent / given.notebook_path).resolve()
     here = (*where, "notebook_task", "notebook_path")

@@ -52,7 +52,7 @@ def end_event(state: str) -> str:
 
 
 def secret_address(project: Path) -> Callable[[str], str]:
-    """Return what reads addresses from the project's secrets."""
+    """Return a function that reads addresses from the project's secrets."""
 
     def address(destination: str) -> str:
         from workbench.dbutils.secrets import Secrets
@@ -64,9 +64,9 @@ def secret_address(project: Path) -> Callable[[str], str]:
 
 
 def _post(destination: str, message: Mapping[str, object], address: Callable[[str], str]) -> str:
-    """Return why a message did not arrive; "" when it did. Never with the address, which may be secret."""
+    """Return why a message did not arrive; "" if it arrived. Never with the address, which may be secret."""
     try:
-        # Another place that it is sent on to would get the message, too.
+        # The target of a redirect would receive the message, too.
         answer = requests.post(
             address(destination), json=message, timeout=TIMEOUT_SECONDS, allow_redirects=False
         )

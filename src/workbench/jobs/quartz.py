@@ -46,7 +46,7 @@ _FIELDS = {
     "day of week": rf"\?|{_list_of(_DAY)}|L|(?:{_DAY})L|(?:{_DAY})#[1-5]",
     "year": _list_of(r"\d{4}"),
 }
-#: Quartz refuses larger steps, which would be none.
+#: Quartz refuses larger steps, which would have no effect.
 _LARGEST_STEPS = {
     "seconds": 59,
     "minutes": 59,
@@ -63,7 +63,7 @@ class QuartzCron:
 
     Attributes:
         expression: In croniter's form.
-        zone: Where its times are local.
+        zone: The time zone of its times.
         before_last: With `L-n` or `LW`: n, else None.
         on_weekday: With `W` after `L`: the nearest weekday within the month counts.
     """
@@ -155,7 +155,7 @@ def _numbered(field: str, names: Sequence[str], first: int) -> str:
 
 
 def _without_equal_ends(field: str) -> str:
-    """Write 5-5 as 5, which it is in Quartz; croniter takes it for every value."""
+    """Write 5-5 as 5, which it means in Quartz; croniter reads it as every value."""
     return re.sub(
         r"(\d+)-(\d+)(?:/\d+)?", lambda match: match[1] if int(match[1]) == int(match[2]) else match[0], field
     )

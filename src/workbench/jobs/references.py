@@ -50,7 +50,7 @@ def references(text: str) -> Iterator[Name]:
 
 
 def problem(name: Name, parameters: Collection[str], upstream: Collection[str]) -> str:
-    """Say what is wrong with a reference; "" when it can be resolved.
+    """Return the problem of a reference; "" if it can be resolved.
 
     Args:
         name: The reference's parts.

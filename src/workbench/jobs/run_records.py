@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS attempts (
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that is asked for."""
+    """A requested run."""
 
     job: str
     definition: str
@@ -88,7 +88,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a task.
+    """One attempt at a task.
 
     Attributes:
         page: The saved notebook, or "".

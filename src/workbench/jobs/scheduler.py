@@ -32,7 +32,7 @@ class Scheduler:
 
     Args:
         store: The jobs' database.
-        load: Reads the jobs; asked again every ten seconds.
+        load: Reads the jobs; called again every ten seconds.
         launch: Starts the process that carries out a pending run.
         tell: Is called with a line for each event.
         ended: Is called with each run that ends without a process: skipped, or found interrupted.

@@ -48,7 +48,7 @@ class TaskProcess:
 
     @property
     def record(self) -> ProcessRecord:
-        """The process, as others can find it."""
+        """The record by which other processes find the process."""
         return record_of(self._process.pid)
 
     @property
@@ -72,7 +72,7 @@ class TaskProcess:
         return None
 
     def output(self) -> str:
-        """Return what it wrote."""
+        """Return its output."""
         with self._log.open("rb") as file:
             file.seek(self._begin)
             return file.read().decode("utf-8", errors="replace")
@@ -83,6 +83,6 @@ class TaskProcess:
         return pages[-1] if pages else ""
 
     def last_line(self) -> str:
-        """Return the last line of its output that says something."""
+        """Return the last line of its output that is not blank."""
         lines = [line.strip() for line in self.output().splitlines() if line.strip()]
         return lines[-1][:400] if lines else "it wrote nothing"

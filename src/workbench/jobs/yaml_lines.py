@@ -34,7 +34,7 @@ class YamlFile:
 
 
 class _Loader(yaml.SafeLoader):
-    """Names the place of a value that is not what its form or tag says."""
+    """Names the place of a value that does not fit its form or tag."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         try:

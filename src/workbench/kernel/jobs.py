@@ -1,4 +1,4 @@
-"""The Spark jobs of the cell that is being executed, so that an interrupt ends them and nothing else."""
+"""The Spark jobs of the cell that is being executed, so that an interrupt ends only these jobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CellJobs:
 
     def group(self, spark: SparkSession) -> None:
         """Put the jobs that this thread starts from now on into the running cell's group."""
-        # A session that was stopped, or whose JVM has died: the cell that needs it will say so.
+        # If the session was stopped, or its JVM has died, the cell that needs it shows the error.
         with contextlib.suppress(Py4JError, OSError, AttributeError):
             spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
 
@@ -78,9 +78,9 @@ def _activate(spark: SparkSession) -> None:
 
 
 def _keep_interrupts_out_of_logs() -> None:
-    """Drop what py4j logs of an interrupt, with its own stack and into the cell, which shows it anyway.
+    """Drop py4j's log records of an interrupt, which show its stack in the cell: the cell shows it anyway.
 
-    It takes the root logger for that, by the function that sets up logging for the whole notebook.
+    py4j logs them by a function of the root logger, which would set up logging for the whole notebook.
     """
     module: Any = py4j.java_gateway
     module.logging = module.logger

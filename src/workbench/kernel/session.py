@@ -130,7 +130,7 @@ class NotebookSession:
             self._spark.stop()
         finally:
             self._spark = None
-            # A JVM that was there before belongs to who has started it.
+            # A JVM that ran before the session belongs to the process that started it.
             if gateway is not None and not self._submitted:
                 gateway.shutdown()
                 _end_jvm(gateway.proc, seconds)
@@ -203,7 +203,7 @@ def _interrupts_kept() -> Iterator[None]:
 
 
 def needs_spark(tree: ast.AST) -> bool:
-    """Return whether code reads `spark`, so that notebooks which never do start no JVM."""
+    """Return whether code reads `spark`, so that notebooks without Spark start no JVM."""
     return any(
         isinstance(node, ast.Name) and node.id in SPARK_NAMES and isinstance(node.ctx, ast.Load)
         for node in ast.walk(tree)
@@ -211,7 +211,7 @@ def needs_spark(tree: ast.AST) -> bool:
 
 
 def _end_jvm(process: subprocess.Popen[bytes] | None, seconds: float) -> None:
-    """End the JVM: it exits when its standard input closes; make sure that it does."""
+    """End the JVM: close its standard input, and kill it if it does not exit."""
     if process is None:
         return
     if process.stdin is not None:

@@ -85,7 +85,7 @@ class Contents(AsyncLargeFileManager):
             self._outputs.move(old, new)
 
     async def delete_file(self, path: str) -> None:
-        """Delete a file or folder, and what was kept for it."""
+        """Delete a file or folder, and its kept outputs."""
         await super().delete_file(path)
         self._outputs.forget(path.strip("/"))
 
@@ -115,7 +115,7 @@ class Contents(AsyncLargeFileManager):
         if os_path.endswith(SOURCE):
             saved = await run_sync(self._save_source, os_path, nb)
             if self.notary.check_signature(nb):
-                # Jupyter signed what came from the browser; what is read again differs a little.
+                # Jupyter signed the notebook of the browser; the notebook from the file differs a little.
                 self.notary.sign(saved)
         else:
             await super()._save_notebook(os_path, nb, capture_validation_error)
@@ -135,7 +135,7 @@ class Contents(AsyncLargeFileManager):
             notebook = to_notebook(parse_notebook(Path(os_path), content, lenient=True))
         except TopiclakeError as error:
             raise HTTPError(400, str(error)) from None
-        # As the browser writes it once the kernel answers: else each notebook would seem to be edited.
+        # As the browser writes it once the kernel answers: else each notebook would appear as edited.
         spec = {"name": KERNEL_NAME, "display_name": SHOWN_NAME, "language": "python"}
         notebook.metadata |= {"kernelspec": spec, "language_info": IPythonKernel.language_info}
         self._outputs.put_back(self._path_of(os_path), notebook)

@@ -1,4 +1,4 @@
-"""The kernel that JupyterLab offers, written for one lab and gone with it."""
+"""The kernel that JupyterLab offers, written for one lab and deleted with it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ VALUE = re.compile(
 
 @dataclass(frozen=True)
 class Inclusion:
-    """A notebook that another one includes, what it gives to the widgets, and the place that says so."""
+    """An included notebook, the values for its widgets, and the place of its `%run`."""
 
     source: NotebookSource
     values: Mapping[str, str]
@@ -55,7 +55,7 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
     """Return path and values of `%run <path> $name="value" …`.
 
     Raises:
-        NotebookSourceError: It is written otherwise.
+        NotebookSourceError: The line has another form.
     """
     match, values = PATH.match(text), {}
     at = match.end() if match else 0

@@ -41,7 +41,7 @@ def check_parameters(source: NotebookSource, parameters: Mapping[str, str]) -> N
     """Refuse a value that no widget takes, of the run or of a `%run`, before anything is started.
 
     Raises:
-        ConfigError: There is one, or an included notebook does not exist.
+        ConfigError: No widget takes a value, or an included notebook does not exist.
         NotebookSourceError: An included notebook cannot run here, or includes itself.
     """
     _check_names(source, parameters, "-p ")
@@ -106,7 +106,7 @@ def _settings_parameters(call: ast.Call) -> Iterator[str | None]:
 
 
 def _library_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
-    """Return what a notebook imports of the library, as pairs of the notebook's name and the full name."""
+    """Return a notebook's imports of the library, as pairs of the notebook's name and the full name."""
     for node in nodes:
         match node:
             case ast.Import(names=names):

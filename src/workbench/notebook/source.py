@@ -71,7 +71,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The title, or the first line that says something."""
+        """The title, or the first line that is not blank."""
         if self.title:
             return self.title
         return next((line.strip() for line in self.source.splitlines() if line.strip()), "")
@@ -127,7 +127,7 @@ def parse_notebook(path: Path, content: bytes, *, lenient: bool = False) -> Note
     Args:
         path: The file, for errors.
         content: Its bytes.
-        lenient: Take a cell that cannot run here as a cell of its text, for those who only want to edit it.
+        lenient: Accept a cell that cannot run here as a cell of text, for callers that only edit it.
 
     Raises:
         NotebookSourceError: It is not in Databricks source format, or a cell is not supported.
@@ -208,7 +208,7 @@ def _runs_here(line: int, lines: list[str]) -> bool:
 
 
 def _without_magic(lines: list[str]) -> list[str]:
-    """Return a magic cell's text, or the lines as they are where one of them has no `# MAGIC`."""
+    """Return a magic cell's text, or the unchanged lines if one of them has no `# MAGIC`."""
     if all(MAGIC.match(text) for text in lines):
         return [MAGIC.sub("", text, count=1) for text in lines]
     return lines

@@ -1,4 +1,4 @@
-"""The runner's side of a kernel: nbclient, and what it leaves out."""
+"""The runner's side of a kernel: nbclient, with live streams and a report of failures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Client(NotebookClient):
     async def take_last_updates(self) -> None:
         """Take what the kernel shows after all cells, until it reports its end.
 
-        Such messages belong to no cell; only changes of what is shown already count.
+        Such messages belong to no cell; only updates of existing outputs count.
         """
         iopub: Any = self.kc.iopub_channel if self.kc else None
         kind = "" if iopub else "shutdown_reply"

@@ -23,7 +23,7 @@ from workbench.runner.client import Client
 from workbench.runner.progress import Progress
 
 STARTUP_SECONDS = 120
-#: A Java exception carries hundreds of lines of the JVM's stack; the first ones say what is wrong.
+#: A Java exception carries hundreds of lines of the JVM's stack; the first ones name the cause.
 MESSAGE_LINES = 8
 #: How long the kernel's last messages may be on their way when its process has ended.
 LAST_OUTPUT_SECONDS = 1.0
@@ -59,10 +59,10 @@ class NotebookExecution:
         context: The context of its kernel.
         environment: Variables for the kernel, over those of this process.
         console: Where progress is shown.
-        cell_seconds: After these a cell is stopped, and the run with it; 0 is never.
+        cell_seconds: Seconds after which a cell, and the run with it, is stopped; 0 means no limit.
 
     Attributes:
-        notebook: With the outputs of the cells executed so far.
+        notebook: The notebook with the outputs of the cells executed so far.
         exit_value: The argument of `dbutils.notebook.exit`, or "".
     """
 

@@ -61,7 +61,7 @@ class SchemaRegistry(Service):
         return [str(java.path), *options, "-jar", str(self._jar())]
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Ask the registry for its subjects; return None when it answers, else why it does not."""
+        """Ask the registry for its subjects; return None if it answers, else the cause."""
         return refusal(ports["schema-registry"], "GET", f"{self.address(ports)}/subjects", seconds)
 
     def _jar(self) -> Path:

@@ -39,7 +39,7 @@ class SparkMaster(Service):
     port_names = ("spark-master", "spark-master-page")
 
     def address(self, ports: Mapping[str, int]) -> str:
-        """Return what `spark.master` is to be."""
+        """Return the value of `spark.master`."""
         return f"spark://{HOST}:{ports['spark-master']}"
 
     def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
@@ -70,7 +70,7 @@ class SparkMaster(Service):
         }
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Ask the master for its state; return None when it takes applications, else why not."""
+        """Ask the master for its state; return None if it accepts applications, else the cause."""
         page = _page(ports["spark-master-page"], seconds)
         if isinstance(page, str):
             return page
@@ -116,7 +116,7 @@ class SparkWorker(Service):
         return _environment(self.home)
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Ask the master for its workers; return None when this one is alive, else why it takes no work."""
+        """Ask the master for its workers; return None if this worker is alive, else the cause."""
         page = _page(ports["spark-master-page"], seconds)
         if isinstance(page, str):
             return f"the master does not answer: {page}"
@@ -163,7 +163,7 @@ def _environment(home: Home) -> dict[str, str]:
         # By these a worker finds the jars of its executors.
         "SPARK_HOME": str(spark_home()),
         "SPARK_SCALA_VERSION": _scala(),
-        # So Spark itself hands it to executors: a command line is for everybody to read.
+        # So Spark itself hands it to executors: all users can read a command line.
         "_SPARK_AUTH_SECRET": settings[f"{_AUTHENTICATE}.secret"],
     }
 
