@@ -1,1 +1,1 @@
-"""What a laptop lacks and Databricks has: dbutils, display, a notebook runner and embedded services."""
+"""The local runtime of notebooks: dbutils, display, a runner, jobs and embedded services."""

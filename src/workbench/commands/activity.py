@@ -1,4 +1,4 @@
-"""What a command reports while it works: a spinner on a terminal, plain lines elsewhere."""
+"""The progress of a command: a spinner on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m workbench audit`: the report of the notebook that audits, as a table."""
+"""`python -m workbench audit`: the report of the notebook `audit`, as a table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: What the notebook tells: `topiclake.ingest.audit.report.AuditReport`.
+#: Keys of the notebook's exit value, a `topiclake.ingest.audit.report.AuditReport`.
 KEYS = frozenset({"ok", "partitions", "findings"})
-#: What must be 0 in each partition.
+#: Counts that must be 0 in each partition.
 FAULTS = ("missing", "doubled", "in_both", "aborted", "unknown")
-#: What is shown always, and what only where it is not 0.
+#: Columns that are always shown, then columns that are shown only where a count is not 0.
 _COLUMNS = (
     *("partition", "first", "committed", "held", "in_table", "quarantined"),
     *("missing", "doubled", "in_both", "unknown"),
@@ -22,7 +22,7 @@ _RARE_COLUMNS = ("aborted", "skipped", "paused", "compacted", "aged_out", "in_fl
 
 
 def print_report(console: Console, report: Mapping[str, Any]) -> None:
-    """Print the partitions as a table, then what is wrong."""
+    """Print the partitions as a table, then the findings."""
     console.print(partitions_table(report["partitions"]))
     for finding in report["findings"]:
         place = f"topic {finding['topic']}, partition {finding['partition']}, offset {finding['offset']}"
@@ -36,7 +36,7 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def partitions_table(partitions: list[dict[str, Any]]) -> Table:
-    """Return one row a partition; columns that rarely count only where one does."""
+    """Return a table with a row for each partition; rare columns are shown only if a count is not 0."""
     rare = [name for name in _RARE_COLUMNS if any(partition[name] for partition in partitions)]
     names = [*_COLUMNS, *rare]
     topics = sorted({str(partition["topic"]) for partition in partitions})

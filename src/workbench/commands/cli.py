@@ -34,7 +34,7 @@ _SIGNS = {"running": "✓", "stopped": "·", "silent": "✗", "crashed": "✗"}
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    """What a laptop lacks and Databricks has: a broker, a schema registry, and a runner for notebooks."""
+    """Run notebooks and jobs on this machine, with a Kafka broker and a schema registry."""
 
 
 @cli.command()
@@ -63,7 +63,7 @@ def up(extras: tuple[str, ...]) -> None:
 @cli.command()
 @click.pass_context
 def status(context: click.Context) -> None:
-    """Tell how each service is; exit 1 when one has crashed or does not answer."""
+    """Show the status of each service; exit 1 if one has crashed or does not answer."""
     statuses = services.status(Home.find())
     for service in statuses:
         where = f"  {service.address}  (process {service.pid})" if service.state == "running" else ""
@@ -140,7 +140,7 @@ def lab(given: tuple[str, ...], port: int | None, no_browser: bool) -> None:
 @click.option("--reason", default="", help="Only records with this reason, such as unknown_schema_id.")
 @click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print what the notebook told: {path, reasons, rows, replay}."
+    "--json", "as_json", is_flag=True, help="Print the notebook's exit value: {path, reasons, rows, replay}."
 )
 def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], as_json: bool) -> None:
     """List the reasons of records in quarantine, show the records, or replay those that decode now.
@@ -167,14 +167,14 @@ def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], 
 @click.option(
     "--notebook",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What audits, in place of notebooks/audit.py.",
+    help="The notebook to run in place of notebooks/audit.py.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def audit(
     context: click.Context, pipeline: str, given: tuple[str, ...], notebook: Path | None, as_json: bool
 ) -> None:
-    """Compare what Kafka holds with table and quarantine; exit 1 when a record is not in one place only.
+    """Compare what Kafka holds with table and quarantine; exit 1 unless each record is in exactly one place.
 
     PIPELINE is gps by default.
     """
@@ -368,7 +368,7 @@ def jars() -> None:
 @cli.command()
 @click.argument("service", type=click.Choice((*SERVICE_NAMES, *MORE_LOGS, "spark")), required=False)
 @click.option("-n", "--lines", default=50, show_default=True, type=click.IntRange(min=0), help="Last lines.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until Ctrl-C.")
 def logs(service: str | None, lines: int, follow: bool) -> None:
     """Print the last lines of the services' logs, or of the notebooks' Spark."""
     home = Home.find()
@@ -379,7 +379,7 @@ def logs(service: str | None, lines: int, follow: bool) -> None:
 
 @cli.command()
 def down() -> None:
-    """Stop the services; what they hold stays."""
+    """Stop the services; their data stays."""
     stopped = services.down(Home.find(), Activity().tell)
     click.echo(f"stopped: {', '.join(stopped)}" if stopped else "no service was running")
 
@@ -408,7 +408,7 @@ cli.add_command(job)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 1 for an error that is told in one line, 130 for Ctrl-C."""
+    """Run a command; return its exit code: 1 for an error that is printed as one line, 130 for Ctrl-C."""
     processes.take_sigterm_as_ctrl_c()
     # A browser that the demo's dashboard opens is no service, which `down` would stop.
     os.environ.pop(processes.HOME_MARK, None)

@@ -37,10 +37,10 @@ def consume(
     avro: bool,
     avro_keys: bool,
 ) -> NoReturn:
-    """Become Kafka's console consumer: this process ends as that one does.
+    """Replace this process by Kafka's console consumer.
 
     Args:
-        home: Where the services are that `env=local` reads.
+        home: The home of the services that `env=local` reads.
         topic: Its name.
         options: More options of `kafka-console-consumer`, as they are.
         parameters: `env`, and keys of a pipeline, as for notebooks.
@@ -50,7 +50,7 @@ def consume(
     Raises:
         ConfigError: A parameter or a file of conf/ is wrong.
         PlatformError: Java is missing, or the jars are.
-        TopicNotFoundError, KafkaError: The topic is not there, or the broker cannot be asked.
+        TopicNotFoundError, KafkaError: The topic does not exist, or the broker cannot be reached.
     """
     java = require_java()
     home.prepare()
@@ -70,7 +70,7 @@ def consume(
         *("--bootstrap-server", kafka.bootstrap_servers, "--topic", topic),
         *("--consumer.config", _handed_on(jvm_client_settings(kafka))),
     ]
-    # Kafka takes no group beside a partition, nor two of them.
+    # Kafka accepts neither a group together with a partition nor two groups.
     is_free = not any(option.startswith(("--partition", "--group")) for option in options)
     if kafka.group_id_prefix is not None and is_free:
         command += ["--group", f"{kafka.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]
@@ -109,7 +109,7 @@ def _java_options(home: Home, jars: Sequence[Path]) -> list[str]:
 def _handed_on(properties: Mapping[str, str]) -> str:
     """Return a path from which the next program reads these properties, once: they never reach a disk."""
     read, write = os.pipe()
-    # Far less than what a pipe holds, so nobody needs to read yet.
+    # Far less than the buffer of a pipe, so that the write does not wait for a reader.
     os.write(write, properties_text(properties).encode("ascii"))
     os.close(write)
     os.set_inheritable(read, True)

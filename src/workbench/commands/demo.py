@@ -1,4 +1,4 @@
-"""`python -m workbench demo`: the main job on real input, and what came of it."""
+"""`python -m workbench demo`: the main job on real input, and a check of its result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_demo(home: Home, activity: Activity) -> None:
     are stopped after it, however it ends.
 
     Raises:
-        IngestError: The counts do not add up, or a notebook did not tell them.
+        IngestError: The counts do not add up, or a notebook ended without them.
         StorageError: Another demo runs in this home.
         TopiclakeError: The services or a notebook failed.
     """
@@ -85,8 +85,8 @@ def verdict(
     Args:
         published: The exit value of gps_publish.
         ingested: The exit value of gps_ingest.
-        in_topic: Returns how many records the topic holds; asked only when more arrived than were published,
-            which is right when an earlier run was interrupted between publishing and ingesting.
+        in_topic: Returns the number of records in the topic. It is called only when more records arrived than
+            were published. That is right after a run that was interrupted between publishing and ingesting.
     """
     records = int(published["records"])
     arrived = int(ingested["rows_written"]) + sum(ingested["quarantined"].values())
@@ -100,7 +100,7 @@ def verdict(
 
 
 def topic_records(addresses: Addresses, topic: str) -> int:
-    """Return how many records the topic holds."""
+    """Return the number of records in the topic."""
     kafka = KafkaSettings(bootstrap_servers=addresses.kafka_bootstrap_servers)
     return sum(end - first for first, end in topic_offsets(kafka, topic).values())
 
@@ -131,7 +131,7 @@ def print_summary(
 
 
 def preview_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the first rows of the table, one column a column."""
+    """Return the first rows of the table, with the columns of the table."""
     table = Table(title="SELECT * FROM gps", title_justify="left")
     for name in rows[0]:
         table.add_column(escape(name))
@@ -159,7 +159,8 @@ def _run(
     try:
         done = run_notebook(notebook, parameters, home, addresses.environment())
     finally:
-        # The runner's event loop leaves SIGTERM at its default, which would end us without stopping anything.
+        # The runner's event loop leaves SIGTERM at its default, which would end this process at once. The
+        # services would keep running.
         signal.signal(signal.SIGTERM, terminate)
     activity.tell(f"{step} notebooks/{name}.py took {done.seconds:.1f} s")
     return value_of(done, notebook, keys), str(done.html)

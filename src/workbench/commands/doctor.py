@@ -1,4 +1,4 @@
-"""Check what a machine needs for the workbench, and name the command that mends what is missing."""
+"""Check what a machine needs for the workbench, and name the command that fixes each problem."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Check:
     Attributes:
         check: Its name.
         ok: Whether the workbench can run.
-        detail: What was found.
-        remedy: The command that mends it; empty when it is right.
+        detail: The value that the check measured, or the problem that it found.
+        remedy: The command that fixes it; empty if there is nothing to fix.
     """
 
     check: str
@@ -62,7 +62,7 @@ def diagnose(home: Home) -> list[Check]:
 
 
 def check_java() -> Check:
-    """Check that Java 17 or newer is there."""
+    """Check that Java 17 or newer is installed."""
     try:
         java = require_java()
     except TopiclakeError as error:
@@ -96,7 +96,7 @@ def check_disk(home: Home) -> Check:
 
 
 def check_ports(home: Home) -> Check:
-    """Check that a loopback port can be had, and that the ports of running services answer."""
+    """Check that a loopback port is free, and that the ports of running services answer."""
     try:
         ports.choose(["probe"], {})
     except OSError as error:
@@ -120,7 +120,7 @@ def check_ports(home: Home) -> Check:
 
 
 def check_jars(folder: Path) -> Check:
-    """Check that every jar of the lock has been fetched, and that our own have been built."""
+    """Check that every jar of the lock has been fetched, and that those of this project have been built."""
     remedy = "make jars" if clone() else "python -m workbench jars"
     if not folder.is_dir():
         return Check("jars", False, "not fetched yet", remedy)
@@ -153,7 +153,7 @@ def check_packages(needed: Sequence[Requirement], remedy: str) -> Check:
 
 
 def needed_packages() -> tuple[list[Requirement], str]:
-    """Return what a clone pins, else what the wheel needs with all its extras; and what installs it."""
+    """Return the packages that a clone pins, else the needs of the wheel; and the command to install them."""
     folder = clone()
     if folder and (lock := folder / "requirements.txt").is_file():
         return locked_packages(lock), "make setup"
@@ -163,7 +163,7 @@ def needed_packages() -> tuple[list[Requirement], str]:
 
 
 def locked_packages(requirements: Path) -> list[Requirement]:
-    """Return what a requirements file pins for this Python."""
+    """Return the packages that a requirements file pins for this Python."""
     lines = re.findall(r"^\w[^\n\\]+", requirements.read_text("utf-8"), re.MULTILINE)
     return _for_this_python(lines, ("",))
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: What the notebook returns: `topiclake.ingest.tables.RunSummary`, and the audit.
+#: Keys of the notebook's exit value: a `topiclake.ingest.tables.RunSummary`, and the audit.
 KEYS = frozenset({"rows_written", "quarantined", "table", "quarantine", "audit"})
 
 

@@ -45,7 +45,7 @@ _PIPELINE_NAME = re.compile(r"\w[\w.-]*")
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the sample suggests: keys of the pipeline, each with the comment that explains it."""
+    """Keys of the pipeline that the sample suggests, each with the comment that explains it."""
 
     keys: Mapping[str, tuple[Any, str]]
     evidence: str
@@ -81,7 +81,7 @@ def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
         return request.logins[key] if key in request.logins else stored.get(scope, key)
 
     pipeline = conf / "pipelines" / f"{request.name}.yaml"
-    # The pipeline's own keys are not known yet: what is read here is how to reach broker and registry.
+    # The pipeline's keys are not known yet: only the settings of broker, registry and storage are used.
     texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, ""))
     settings = _load(conf, texts, request.name, read)
     require_writable(resolve(settings.storage, settings.pipeline.table_path))
@@ -101,7 +101,7 @@ def require_same(home: Home, name: str, topic: str, into: str) -> None:
     """Check that an existing pipeline reads `topic`, and writes into `into`.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: It reads or writes elsewhere.
     """
     file = home.project / "conf" / "pipelines" / f"{name}.yaml"
     keys = yaml.safe_load(file.read_text("utf-8")) if file.exists() else {}

@@ -84,7 +84,7 @@ def run_job(context: click.Context, key: str, given: tuple[str, ...], target: st
 
 
 @job.command()
-@click.option("--background", is_flag=True, help="Go on when this terminal is closed.")
+@click.option("--background", is_flag=True, help="Continue after this terminal is closed.")
 @_target
 def start(background: bool, target: str | None) -> None:
     """Start the scheduler: runs begin when they are due, until it is stopped.
@@ -203,15 +203,15 @@ def check_given(key: str, job: Job, parameters: Mapping[str, str]) -> None:
 
 
 def _mark_interrupted(home: Home, store: Store) -> None:
-    """End the runs whose process is gone, and tell of each: nobody else is given it."""
+    """End the runs whose process is gone, and send their notifications: no other process does so."""
     for run in store.mark_interrupted():
         _failure_notice(home)(History(store).run(run.id))
 
 
 def _begin_pending(home: Home, store: Store) -> None:
-    """Begin what a scheduler claimed and, being gone, cannot begin: it would keep its job from running.
+    """Begin runs that a scheduler claimed before it ended: they would keep their jobs from running.
 
-    A scheduler that comes up at this moment begins it too; only one process can take a run.
+    A scheduler that starts at this moment begins them, too; only one process can take a run.
     """
     if find_scheduler(home):
         return

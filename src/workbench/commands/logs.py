@@ -18,7 +18,7 @@ def read(paths: Sequence[Path], lines: int, follow: bool = False) -> Iterator[st
     Args:
         paths: The logs; with more than one, each line starts with the name of its log.
         lines: How many of each.
-        follow: Go on; a log that a restart replaced is read from its beginning.
+        follow: Also yield new lines; a log that a restart replaced is read from its beginning.
 
     Raises:
         PlatformError: None of the logs exists.

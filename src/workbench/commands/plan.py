@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: What the notebook returns: `topiclake.ingest.plan.IngestPlan`.
+#: Keys of the notebook's exit value, a `topiclake.ingest.plan.IngestPlan`.
 KEYS = frozenset({"pipeline", "records", "has_changes", "ranges", "tables"})
 #: The exit code of a plan with changes, as in `terraform plan -detailed-exitcode`.
 CHANGES = 2

@@ -1,4 +1,4 @@
-"""`python -m workbench quarantine`: what the notebook for quarantined records tells, as tables."""
+"""`python -m workbench quarantine`: the exit value of the quarantine notebook, printed as tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: What the notebook tells: `topiclake.ingest.quarantine.replay.quarantine_summary`.
+#: Keys of the exit value, a `topiclake.ingest.quarantine.replay.quarantine_summary`.
 KEYS = frozenset({"path", "reasons", "rows", "replay"})
 _REASONS = ("reason", "schema_id", "waiting", "replayed", "first", "last", "example")
 _ROWS = ("partition", "offset", "key", "reason", "schema_id", "length", "first_bytes", "detail")
@@ -18,7 +18,7 @@ _NUMBERS = ("partition", "offset", "schema_id", *_COUNTS)
 
 
 def print_summary(console: Console, action: str, summary: Mapping[str, Any]) -> None:
-    """Print what an action of `quarantine` told: reasons, after `show` rows, after `replay` what it did."""
+    """Print the reasons, or the rows if the action is `show`; after `replay` print its counts first."""
     if replay := summary["replay"]:
         waiting = sum(replay["left"].values())
         console.print(f"✓ {replay['replayed']:,} replayed, {waiting:,} wait on", markup=False)
@@ -34,7 +34,7 @@ def print_summary(console: Console, action: str, summary: Mapping[str, Any]) -> 
 
 
 def as_table(title: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return one row a row; whatever came from a record stands there as it is."""
+    """Return a table with one line for each row; text of a record is shown as it is, not as markup."""
     table = Table(title=escape(title), title_justify="left")
     for name in names:
         justify: Literal["left", "right"] = "right" if name in _NUMBERS else "left"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: What the notebook `query` returns.
+#: Keys of the exit value of the notebook `query`.
 KEYS = frozenset({"table", "records", "rows"})
 
 

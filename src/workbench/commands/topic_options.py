@@ -14,7 +14,7 @@ _INTO = "Folder or store for table and checkpoint: ./lake, s3a://â€¦, abfss://â€
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for; an empty text means that it is proposed.
+    """The options that the user gives; for an empty one, `init` proposes a value.
 
     Attributes:
         name: Name of the pipeline.
@@ -109,7 +109,7 @@ def make_request(name: str, options: Mapping[str, Any]) -> Request:
 
 
 def _store_logins(into: str) -> dict[str, str]:
-    """Ask for what grants access to a store; an S3 store may do without: the machine's own role."""
+    """Ask for the credentials of a store; an S3 store may need none: the machine's role grants access."""
     if re.match(r"(wasb|abfs)s?:", into):
         return {"storage-sas-token": _ask("SAS token of the container")}
     if into.startswith("s3a:"):

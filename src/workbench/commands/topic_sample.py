@@ -27,7 +27,7 @@ SAMPLE_RECORDS = 500
 #: By schema type of the registry the value format.
 FORMATS = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
 PLAIN_AVRO = "avro without schema id"
-#: What a sample counts that is no format.
+#: Values that a sample counts, but that have no format.
 NO_FORMATS = (TOMBSTONE, UNKNOWN_SCHEMA_ID, "binary")
 
 
@@ -81,7 +81,7 @@ def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> T
 
 
 def _newest(kafka: KafkaSettings, topic: str, held: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
-    """Yield the newest records; none comes for offsets that compaction or a transaction has left empty."""
+    """Yield the newest records; offsets without a record, after compaction or a transaction, are skipped."""
     each = max(1, SAMPLE_RECORDS // max(1, len(held)))
     partitions = [
         TopicPartition(topic, partition, max(first, end - each))

@@ -1,4 +1,4 @@
-"""A Delta table as its log tells it, read without Spark."""
+"""The size and the history of a Delta table, read from its log without Spark."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 VERSIONS = 20
 POINTS = 100
 #: Delta's auto compaction takes files of a partition below half of 128 MB, from 50 on
-#: (`spark.databricks.delta.autoCompact.maxFileSize` and `minNumFiles`). A table below a stream has that many
-#: after each few minutes: it is told of when there are twice as many, a quarter as large.
+#: (`spark.databricks.delta.autoCompact.maxFileSize` and `minNumFiles`). A table that a
+#: stream writes reaches that number every few minutes. The page reports twice the number of files, of a
+#: quarter of the size.
 MERGED_BELOW = 64 * 2**20
 SMALL_FILES = 100
 SMALL_BYTES = 16 * 2**20
-#: For stores that are elsewhere: the page waits no longer.
+#: For remote stores: the page waits no longer.
 _PATIENCE = {"timeout": "10s", "connect_timeout": "5s", "max_retries": "2", "retry_timeout": "10s"}
 _COLOUR = re.compile(r"\x1b\[\d*m")
-#: What addresses carry as a login: a query, such as a shared access signature, or user and password.
+#: A login in an address: a query, such as a shared access signature, or user and password.
 _LOGIN = re.compile(r"\?\S+|(?<=://)[^/@\s]*:[^/@\s]*@")
-#: What Delta's operations call the files that they add and remove, and what they write.
+#: Names in Delta's operation metrics for added files, removed files, written rows and written bytes.
 _ADDED = ("numFiles", "numAddedFiles", "numTargetFilesAdded", "numRestoredFiles")
 _REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
 _ROWS = ("numOutputRows", "numUpdatedRows")
@@ -39,12 +40,13 @@ _BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 
 
 def read_table(path: str) -> dict[str, Any]:
-    """Read how large the table at `path` is, and its newest versions.
+    """Read the size of the table at `path`, and its newest versions.
 
     Returns:
-        `version`, `files`, `bytes`, `rows` (None where statistics do not tell them all), `rows_at_most` (rows
-        were deleted that are still in files), `small` (files and bytes that `OPTIMIZE` would merge, or None),
-        `optimize` (the command), `versions` (the newest first) and `points` (of the chart, the oldest first).
+        `version`, `files`, `bytes`, `optimize` (the command), `versions` (the newest first) and `points` (of
+        the chart, the oldest first). The number `rows` is `None` if statistics of a file are missing. If
+        `rows_at_most` is true, the table may have deletion vectors. Then `rows` includes deleted rows. The
+        files and bytes that `OPTIMIZE` would merge are in `small`, which is `None` if there are too few.
 
     Raises:
         StorageError: It cannot be read from here.
@@ -77,7 +79,7 @@ def open_table(path: str) -> DeltaTable:
     if folder is None:
         return DeltaTable(path, storage_options=_PATIENCE)
     if unquote(folder) != folder:
-        # deltalake would look into the folder that this one's name means in an address.
+        # deltalake would decode the name, and open another folder.
         raise _refused(path, "its name has a % before two digits, which deltalake does not read", "name")
     return DeltaTable(folder)
 
@@ -102,7 +104,7 @@ def small_files(files: Any) -> dict[str, int] | None:  # noqa: ANN401
 
 @contextmanager
 def named_refusals(path: str) -> Iterator[None]:
-    """Turn what deltalake raises into one line without secrets, and what to do."""
+    """Turn errors of deltalake into one line without secrets, and a remedy."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
@@ -126,7 +128,7 @@ def _refused(path: str, problem: str, reason: str) -> StorageError:
 
 
 def _told(error: Exception) -> str:
-    """Return what went wrong: the error's lines up to where a stack begins."""
+    """Return the cause: the error's lines before its stack."""
     lines = _COLOUR.sub("", str(error)).split("\n   0: ")[0].splitlines()
     words = ": ".join(line.strip(" ↳") for line in lines if line.strip())
     return _LOGIN.sub("…", words)[:300]
@@ -146,7 +148,7 @@ def _sql_name(path: str) -> str:
 def _version(commit: Mapping[str, Any]) -> dict[str, Any]:
     metrics = commit.get("operationMetrics")
     numbers = metrics or {}
-    # Metrics may be turned off; what changes no file has none of them.
+    # Metrics may be turned off. A commit that changes no file has none of these metrics.
     known = {"added": 0, "removed": 0} if metrics is not None else {"added": None, "removed": None}
     return {
         "version": commit["version"],
@@ -165,7 +167,7 @@ def _number(metrics: Mapping[str, Any], names: tuple[str, ...], otherwise: int |
 
 
 def _who(commit: Mapping[str, Any]) -> str:
-    """Return the batch that Topiclake wrote into the commit, or who else made it."""
+    """Return the batch that Topiclake wrote into the commit, else the user or the engine of the commit."""
     try:
         metadata = json.loads(commit["userMetadata"])
         return f"{metadata.get('pipeline') or metadata['writer']}, batch {metadata['batch_id']}"
@@ -174,7 +176,7 @@ def _who(commit: Mapping[str, Any]) -> str:
 
 
 def _points(files: int, versions: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """Return how many files each version had: counted back from the newest, as far as commits tell it."""
+    """Return the number of files of each version, counted back from the newest while commits have metrics."""
     points: list[tuple[int, int]] = []
     for commit in versions:
         points.append((commit["version"], files))

@@ -18,7 +18,7 @@ from workbench.dashboard.snapshot import POINTS, table_id
 #: Quarantines of one query whose records are shown, and tables that are looked at for small files.
 QUARANTINES = 3
 LOOKED_AT = 10
-#: A query's page only tells that there are many small files.
+#: Age of a reading that a query's page accepts: it shows only whether there are many small files.
 SMALL_SECONDS = 60.0
 _TABLES = "SELECT * FROM tables WHERE query_id = ? ORDER BY committed DESC, path"
 _NAME = "SELECT name FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 1"
@@ -30,7 +30,7 @@ _SEEN = (
     "SELECT min(at) AS first, max(at) AS last, sum(rows) AS rows FROM reason_batches"
     " WHERE query_id = ? AND reason = ?"
 )
-#: Batches without such a record are 0; one that has no report of its own is a point all the same.
+#: A batch without such a record counts 0. A batch that only `reason_batches` has is a point, too.
 _COURSE = (
     "SELECT min(at) AS at, sum(rows) AS rows FROM ("
     " SELECT batch_id, at, 0 AS rows FROM batches WHERE query_id = ?1"
@@ -51,9 +51,9 @@ def small_tables(store: Store, readings: Readings, query_id: str) -> dict[str, d
 
 
 def page(store: Store, readings: Readings, address: str) -> dict[str, Any] | None:
-    """Return what the page at `table/<query id>/<table_id>` or `reason/<query id>/<reason>` shows.
+    """Return the content of the page at `table/<query id>/<table_id>` or `reason/<query id>/<reason>`.
 
-    Only what `store` names is read; None where there is no such page.
+    It reads only tables that `store` names. The result is `None` if the page does not exist.
     """
     kind, query_id, name = [*map(unquote, address.split("/")), "", ""][:3]
     shown = {"table": _table, "reason": _reason}.get(kind)
@@ -86,7 +86,7 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
         "rows": rows,
         "first": seen["first"],
         "last": seen["last"],
-        # What was counted before is forgotten, or was not counted by batch then.
+        # Older counts by batch were deleted, or did not exist yet.
         "is_older": rows > (seen["rows"] or 0),
         "points": {name: [point[name] for point in course] for name in ("at", "rows")},
         "tables": [

@@ -23,7 +23,7 @@ REFRESH_SECONDS = 1.0
 
 
 def jobs_page(home: Home, readings: Readings) -> dict[str, Any]:
-    """Return the content of the tab; `read` is None until it is known."""
+    """Return the content of the tab; `read` is `None` until the first reading has ended."""
     read = readings.get(read_jobs, str(home.folder), str(home.project), seconds=REFRESH_SECONDS)
     return {"address": JOBS, "kind": "jobs", "read": read}
 
@@ -32,8 +32,8 @@ def read_jobs(folder: str, project: str) -> dict[str, Any]:
     """Return the jobs of the files, and the newest runs with their attempts.
 
     Args:
-        folder: That of the home.
-        project: The folder of `databricks.yml`; what is wrong in its files is in `problem` and `remedy`.
+        folder: The folder of the home.
+        project: The folder of `databricks.yml`; errors in its files are returned as `problem` and `remedy`.
     """
     home = Home(Path(folder), Path(project))
     history = History(open_store(home))

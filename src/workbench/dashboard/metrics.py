@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from topiclake.monitoring.store import Store
 from workbench.dashboard.snapshot import overview
 
-#: Of longer names Prometheus gets the beginning.
+#: Longer names are cut.
 NAME = 100
 #: Series of partitions; of a query with more, its most lagging ones.
 PARTITIONS = 500
@@ -29,7 +29,7 @@ _GAUGES = (
     ),
     ("batch_duration_seconds", "Duration of the newest batch.", "milliseconds", 1000),
     ("batch_timestamp_seconds", "When the newest batch began.", "at", 1),
-    ("heard_timestamp_seconds", "When it last told that a batch is done, or that nothing comes.", "heard", 1),
+    ("heard_timestamp_seconds", "When it last reported a batch, or that no data arrives.", "heard", 1),
     ("lag_records", "Records that Kafka held and that were not read yet.", "lag_records", 1),
     ("lag_seconds", "Since the first of these records came.", "lag_seconds", 1),
     ("state_rows", "Rows of the state.", "state_rows", 1),

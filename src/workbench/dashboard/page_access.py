@@ -1,4 +1,4 @@
-"""Who may see a page: who brings its token, and asks for it by this machine's own name."""
+"""Access to a page: a request needs its token, and a `Host` header that names this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.host.ports import HOST
 
 @dataclass(frozen=True)
 class PageAccess:
-    """The port and the token of a page, and the address that it is asked for by."""
+    """The port and the token of a page, and the address in the requests for it."""
 
     port: int
     token: str = field(repr=False)
@@ -24,7 +24,7 @@ class PageAccess:
     def is_own(self, host: str) -> bool:
         """Whether a request's `Host` is this page's.
 
-        A page elsewhere whose name was bound to 127.0.0.1 would ask with that name.
+        It refuses DNS rebinding: a page elsewhere, whose name was bound to 127.0.0.1, sends that name.
         """
         return host in {f"{name}:{self.port}" for name in (self.address, HOST, "localhost")}
 

@@ -20,10 +20,11 @@ RECORDS = 20
 PARTITIONS = 50
 #: Of key and value; as many of the value as `workbench quarantine show` prints.
 FIRST_BYTES = 37
-#: How much of the newest files is looked into: first a little, then what a page may cost.
+#: Bytes of the newest files to search: first a few, then as many as a page may read.
 SEARCHED = (16 * 2**20, 256 * 2**20)
 _WHEN = "quarantined_at"
-#: What names a row of a quarantine, as in `topiclake.ingest.quarantine.replay_claims`, which needs Spark.
+#: Columns that identify a row of a quarantine, as in `topiclake.ingest.quarantine.replay_claims`, which
+#: needs Spark.
 CLAIM_KEY = 'topic, "partition", "offset", quarantined_at'
 _NEWEST_FIRST = f'{_WHEN} DESC, topic, "partition", "offset" DESC'
 #: One batch of rows at a time: a value may have a megabyte.
@@ -34,8 +35,8 @@ def read_records(path: str, reason: str) -> dict[str, Any]:
     """Read the newest records of a reason from the quarantine at `path`.
 
     Returns:
-        `records` (the newest first), `is_all` (whether older files were looked into as well), `partitions`
-        (`topic`, `partition`, `records`; None where the table is too large to count).
+        `records` (the newest first), `is_all` (whether older files were searched as well) and `partitions`
+        (`topic`, `partition`, `records`). The last is `None` if the table is too large to count.
 
     Raises:
         StorageError: It cannot be read from here.
@@ -54,7 +55,7 @@ def read_records(path: str, reason: str) -> dict[str, Any]:
 
 
 def _since(files: Any, budget: int) -> tuple[datetime | None, bool]:  # noqa: ANN401
-    """Return the time behind which all records are in the newest `budget` bytes; and if that is all."""
+    """Return the time after which all records are in the newest `budget` bytes, and whether that is all."""
     if (pc.sum(files["size_bytes"]).as_py() or 0) <= budget:
         return None, True
     if f"max.{_WHEN}" not in files.column_names or files[f"max.{_WHEN}"].null_count:
@@ -143,7 +144,7 @@ def _seconds(at: datetime | None) -> float | None:
 
 
 def _bytes(row: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Return the first bytes as hex and as text, and how many there are."""
+    """Return the first bytes as hex and as text, and the length of all bytes."""
     if row[name] is None:
         return None
     text = bytes.fromhex(row[name]).decode("utf-8", "replace")

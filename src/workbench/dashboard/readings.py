@@ -1,4 +1,4 @@
-"""What takes long to read, read beside the page: it shows what is known, and the rest when it comes."""
+"""Slow reads, in threads apart from the page: it shows the last results until new ones arrive."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from topiclake.errors import TopiclakeError
 
-#: Storage that does not answer holds up this many looks, and not the page.
+#: Reads at once at most: storage that does not answer blocks these reads, and not the page.
 AT_ONCE = 4
 HANGING_SECONDS = 60.0
 KEPT = 200
-#: What took long is read again only after this many times as long.
+#: A read is repeated only after this many times its duration.
 REST = 10
 
 Read = Callable[..., dict[str, Any]]
@@ -33,7 +33,7 @@ class _Known:
 
 
 class Readings:
-    """The newest results by what was read; of one table never two reads at once."""
+    """The newest results by read and arguments; a table is never read twice at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,16 +41,16 @@ class Readings:
         self._running: dict[str, float] = {}
 
     def get(self, read: Read, path: str, *given: str, seconds: float = 5.0) -> dict[str, Any] | None:
-        """Return what is known, at once, and have it read again when it is older than `seconds`.
+        """Return the last result at once, and start a new read if it is older than `seconds`.
 
         Args:
-            read: Called with `path` and `given` on a thread of its own.
-            path: Of the table.
-            given: More of what `read` asks for.
+            read: Called with `path` and `given` in a separate thread.
+            path: The path of the table.
+            given: Further arguments of `read`.
             seconds: How old a result may be.
 
         Returns:
-            What `read` returned, or `problem` and `remedy` where it could not; None until then.
+            The result of `read`, or `problem` and `remedy` if it failed; None before its first end.
         """
         key = (read, path, *given)
         with self._lock:

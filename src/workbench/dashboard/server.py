@@ -35,8 +35,8 @@ def application(store: Store, access: PageAccess, home: Home) -> Application:
 
     Args:
         store: The reports of the queries.
-        access: Who may see it, and under which port it is asked for.
-        home: Whose jobs are shown.
+        access: The page's token, and the hosts and the port that requests may name.
+        home: The home whose jobs are shown.
     """
     given: dict[str, Any] = {"store": store, "access": access, "home": home, "readings": Readings()}
     return Application(
@@ -52,7 +52,7 @@ def application(store: Store, access: PageAccess, home: Home) -> Application:
 
 
 class _Guarded(RequestHandler):
-    """Answers those who bring the token, and who asked for this host."""
+    """Answers requests that have the token, and whose `Host` header names this host."""
 
     def initialize(self, store: Store, access: PageAccess, home: Home, readings: Readings) -> None:
         self._store, self._access, self._home, self._readings = store, access, home, readings

@@ -40,7 +40,7 @@ def serve(home: Home, *, port: int, listen: IPv4Address, browser: bool) -> None:
         home: Whose queries are shown.
         port: Where to listen; 0 for that of the last time, or a free one.
         listen: The address for it.
-        browser: Whether the page is opened.
+        browser: Whether the page is opened in a browser.
 
     Raises:
         ConfigError: The port is taken, or the address is not this machine's.

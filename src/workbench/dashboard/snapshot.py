@@ -1,4 +1,4 @@
-"""What the page shows, read from the reports of `topiclake.monitoring`."""
+"""The content of the page, read from the reports of `topiclake.monitoring`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _POINTS = (
 )
 _RUNS = "SELECT began, ended, error FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 20"
 GONE = "its driver is gone without a word (process {}): killed, or out of memory"
-GO_ON = "start it again: it goes on from its checkpoint"
+GO_ON = "start it again: it resumes from its checkpoint"
 
 IsAlive = Callable[[int, float], bool]
 
 
 def table_id(path: str) -> str:
-    """Return what stands for a table in addresses: a browser never names a path."""
+    """Return the id of a table in addresses: a browser never names a path."""
     return hashlib.sha256(path.encode()).hexdigest()[:16]
 
 
@@ -52,15 +52,15 @@ def overview(store: Store, alive: IsAlive = is_alive) -> list[dict[str, Any]]:
     """Return the queries by their newest starts: those that run first, at most `QUERIES`.
 
     Returns:
-        For each: `id`, `name`, `source`, `state` (running, ended, failed or killed), `began`, `ended`,
-        `error`, `remedy`, and of its newest micro-batch and all of them what the page has a column for; times
-        are seconds since 1970.
+        For each query: `id`, `name`, `source`, `state` (running, ended, failed or killed), `began`, `ended`,
+        `error` and `remedy`. The further keys are the page's columns: values of the newest micro-batch, and
+        totals of all micro-batches. Times are seconds since 1970.
     """
     return [_query(store, run, alive) for run in store.rows(_LATEST, QUERIES)]
 
 
 def details(store: Store, query_id: str) -> dict[str, Any]:
-    """Return what the page of one query shows beside its line: points of the charts, partitions, starts."""
+    """Return the details of one query: points of the charts, phases, partitions and starts."""
     points = store.rows(_POINTS, query_id, POINTS)[::-1]
     return {
         "id": query_id,

@@ -36,14 +36,14 @@ __all__ = [
 
 
 class DBUtils(Documented):
-    """What a notebook knows as `dbutils`.
+    """The `dbutils` of a notebook.
 
     Args:
         home_folder: The workbench's state folder; holds the mount table.
         project_folder: The project; `conf/secrets.yaml` and `conf/secrets/` are read there.
         parameters: Values of the run that win over the widgets' defaults.
-        spark: Returns the live Spark session, or None while there is none; never starts one.
-        redactor: Is told every secret that is handed out.
+        spark: Returns the live Spark session, or None if no session is live; never starts one.
+        redactor: Remembers every secret that a notebook fetches.
         folder: Returns the folder of the notebook that is being executed.
     """
 

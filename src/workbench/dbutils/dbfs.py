@@ -25,15 +25,15 @@ def root(home_folder: Path) -> Path:
 
 
 def spark_settings(home_folder: Path) -> dict[str, str]:
-    """Return what Spark must be started with, so that it reads and writes `dbfs:` paths."""
+    """Return the settings with which Spark must start, so that it reads and writes `dbfs:` paths."""
     hadoop = {
         "fs.dbfs.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
-        # One that is kept would not see a mount that comes later.
+        # A cached file system would not see later mounts.
         "fs.dbfs.impl.disable.cache": "true",
         "fs.viewfs.mounttable.default.linkFallback": root(home_folder).absolute().as_uri(),
         **{f"fs.viewfs.overload.scheme.target.{scheme}.impl": name for scheme, name in _TARGETS.items()},
     }
-    # Delta's own choice for a scheme that it does not know needs another interface of Hadoop's.
+    # Delta's default for an unknown scheme needs another interface of Hadoop.
     log_store = {"spark.delta.logStore.dbfs.impl": "io.delta.storage.LocalLogStore"}
     return {f"spark.hadoop.{key}": value for key, value in hadoop.items()} | log_store
 

@@ -55,7 +55,7 @@ class FileSystem(Documented):
     Args:
         mounts: The mount table.
         root: The folder that `dbfs:/` names.
-        spark: Returns the live Spark session, or None while there is none.
+        spark: Returns the live Spark session, or None if no session is live.
     """
 
     def __init__(self, mounts: MountTable, root: Path, spark: Callable[[], SparkSession | None]) -> None:
@@ -97,7 +97,7 @@ class FileSystem(Documented):
         return self._mount(source, mount_point, encryption_type, extra_configs, replace=True)
 
     def mounts(self) -> list[MountInfo]:
-        """List what is mounted."""
+        """List the mounts."""
         return [
             MountInfo(mount.mount_point, shown(mount.source), mount.encryption_type)
             for mount in self._mounts.all()
@@ -153,7 +153,7 @@ class FileSystem(Documented):
         return True
 
     def rm(self, dir: str, recurse: bool = False) -> bool:
-        """Remove a file or folder; return False when there is none.
+        """Remove a file or folder; return False if it does not exist.
 
         Raises:
             StorageError: A folder is not empty and `recurse` is false, or it is a mount point or the root.
@@ -167,7 +167,7 @@ class FileSystem(Documented):
             )
         if not target.exists() and not target.is_symlink():
             return False
-        # Of a link the link itself, never what it leads to.
+        # A link itself is removed, never its target.
         if target.is_symlink() or target.is_file():
             target.unlink()
         elif recurse:
@@ -198,7 +198,7 @@ class FileSystem(Documented):
     def _mount(
         self, source: str, mount_point: str, kind: str, configs: Mapping[str, str] | None, *, replace: bool
     ) -> bool:
-        # An address may hold what a resolved folder has no more.
+        # An address may hold parts such as `..`, which a resolved folder does not show.
         require_inside(source)
         folder = local_folder(source)
         uri = folder.resolve().as_uri() if folder else source
@@ -212,7 +212,7 @@ class FileSystem(Documented):
         spark = self._spark()
         if spark is not None:
             for mount in self._mounts.all():
-                # The setting's name would tell a credential, with which Hadoop opens nothing.
+                # The setting's name would show the credential. Hadoop does not open such an address anyway.
                 if has_login(mount.source):
                     continue
                 spark.conf.set(dbfs.link(mount.mount_point), mount.source)

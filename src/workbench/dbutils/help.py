@@ -1,4 +1,4 @@
-"""`help()` on each level of `dbutils`: what is there, in the words of the docstrings."""
+"""`help()` on each level of `dbutils`: lists of methods, with their docstrings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Documented:
         """Describe one method or part, or list all.
 
         Raises:
-            ConfigError: There is none of that name.
+            ConfigError: No method or part has that name.
         """
         if method:
             part = vars(self).get(method)
@@ -43,7 +43,7 @@ def method_of(part: Documented, name: str) -> Callable[..., object]:
     """Return a part's method by its name.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The part has no method of that name.
     """
     known = [found for found in _public(type(part)) if callable(getattr(part, found))]
     if name not in known:

@@ -1,4 +1,4 @@
-"""`dbutils.jobs.taskValues`: small values that one task of a job leaves for those after it."""
+"""`dbutils.jobs.taskValues`: small values that one task of a job passes to later tasks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class TaskValues(Documented):
     """Values of the current job run, by task and key.
 
     Args:
-        redactor: Knows the secrets; whoever reads a value that holds one is told them, to show none.
+        redactor: Holds the secrets. `get` adds those in the values of the other task, so that no output shows
+            them.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -49,7 +50,7 @@ class TaskValues(Documented):
         """Keep a value for the tasks after this one; outside a job run, do nothing.
 
         Raises:
-            TaskValueError: The key is no string, or the value is too large or nothing that JSON can express.
+            TaskValueError: The key is no string, or the value is too large or not expressible as JSON.
         """
         if not isinstance(key, str):
             raise TaskValueError(
@@ -83,7 +84,7 @@ class TaskValues(Documented):
         default: Any = None,  # noqa: ANN401
         debugValue: Any = None,  # noqa: ANN401, N803
     ) -> Any:  # noqa: ANN401
-        """Return what a task has set.
+        """Return a value that a task has set.
 
         Args:
             taskKey: The task.
@@ -122,7 +123,7 @@ class TaskValues(Documented):
 
 
 class Jobs(Documented):
-    """What a task of a job can do."""
+    """The functions for tasks of a job."""
 
     def __init__(self, redactor: Redactor) -> None:
         self.taskValues = TaskValues(redactor)
@@ -132,7 +133,7 @@ def values_file(folder: str, task: str) -> Path:
     """Return where a task's values are kept.
 
     Raises:
-        TaskValueError: No task can be called so.
+        TaskValueError: The name cannot be the name of a task.
     """
     if not TASK_KEY.fullmatch(task):
         raise TaskValueError(
@@ -142,12 +143,12 @@ def values_file(folder: str, task: str) -> Path:
 
 
 def secrets_file(folder: str, task: str) -> Path:
-    """Return where the secrets are kept that a task's values may hold."""
+    """Return the file with the secrets that a task's values hold."""
     return values_file(folder, task).with_suffix(SECRETS_SUFFIX)
 
 
 def read_secrets(file: Path) -> list[str]:
-    """Return the secrets of such a file, or none when there is none."""
+    """Return the secrets of such a file; an absent file has no secrets."""
     secrets: list[str] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return secrets
 

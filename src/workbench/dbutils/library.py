@@ -11,8 +11,8 @@ class Library(Documented):
     """The notebook's Python."""
 
     def restartPython(self) -> None:  # noqa: N802 - Databricks' name
-        """Go on with the same Python: `%pip` here replaces no package that is installed already.
+        """Keep the same Python process: `%pip` here replaces no package that is installed already.
 
         On Databricks the notebook's variables are gone afterwards; here they are not.
         """
-        sys.stdout.write("Python goes on: what %pip installed can be imported without a restart\n")
+        sys.stdout.write("Python keeps running: what %pip installed can be imported without a restart\n")

@@ -30,13 +30,14 @@ _ALLOWED = (
 _LOGIN = re.compile(r"(?<=//)([^/@:]*):([^@]+)(?=@)")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 _CREDENTIAL = re.compile(r"(?i)sas|key|secret|password|token|credential")
-#: A setting's own name: of S3's, its last word, behind the bucket; of Azure's, all before the account.
+#: The part of a setting's name without the store: for S3 the word after the bucket, for Azure all before
+#: the account.
 _BUCKET = re.compile(r"fs\.s3a\.bucket\..*\.")
 _ACCOUNT = re.compile(r"\.[^.]+(?:\.z\d+)?\.(?:blob|dfs)\..*")
 
 
 class MountInfo(NamedTuple):
-    """A mount point and what it stands for."""
+    """A mount point and its source."""
 
     mountPoint: str  # noqa: N815
     source: str
@@ -54,7 +55,7 @@ class Mount:
 
     @property
     def folder(self) -> Path | None:
-        """The local folder behind the mount, or None for a remote one."""
+        """The local folder that the mount names, or None for a remote store."""
         return local_folder(self.source)
 
 
@@ -63,7 +64,7 @@ class MountTable:
 
     Args:
         file: The table; created with the first mount.
-        redactor: Is told the credentials, also of mounts that earlier runs made.
+        redactor: Remembers the credentials, also of mounts that earlier runs made.
     """
 
     def __init__(self, file: Path, redactor: Redactor) -> None:
@@ -93,8 +94,8 @@ class MountTable:
         Its store's other mounts get its settings as well, which name the store and not the mount.
 
         Raises:
-            StorageError: The mount point is taken and `is_update` is false, it lies in another one, its store
-                is mounted with another credential, or the source cannot be used.
+            StorageError: The mount point exists and `is_update` is false, or it is inside another one. Or the
+                store is mounted with another credential, or the source cannot be used.
         """
         self._remember(mount)
         if login := _LOGIN.search(mount.source):
@@ -121,7 +122,7 @@ class MountTable:
             self._write([*(_with_settings_of(mount, known) for known in others), mount])
 
     def remove(self, mount_point: str) -> None:
-        """Remove a mount; what it stands for stays as it is.
+        """Remove a mount; the files of its source stay.
 
         Raises:
             StorageError: Nothing is mounted there.
@@ -146,7 +147,7 @@ class MountTable:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        # The folder itself is locked: the table is replaced by each write, and its lock would be with it.
+        # The folder itself is locked: each write replaces the file of the table, and its lock with it.
         folder = os.open(self._file.parent, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -190,7 +191,7 @@ def require_inside(path: str) -> None:
 
 def _is_credential(setting: str) -> bool:
     name = _ACCOUNT.sub("", _BUCKET.sub("", setting))
-    # A class that provides one is none.
+    # The name of a class that provides a credential is not a credential.
     return not name.endswith(("provider", "provider.type")) and _CREDENTIAL.search(name) is not None
 
 
@@ -199,7 +200,7 @@ def _is_of_one_store(first: Mount, second: Mount) -> bool:
 
 
 def _check_credential(mount: Mount, others: list[Mount]) -> None:
-    # Settings name the store: the last mount's would open all, and take turns with the first one's.
+    # Settings name the store: those of the last mount would replace those of the first one.
     for other in others:
         if mount.configs and other.configs and _with_settings_of(mount, other) != other:
             raise StorageError(
@@ -218,7 +219,7 @@ def _with_settings_of(mount: Mount, other: Mount) -> Mount:
         return other
     if _is_of_one_store(mount, other):
         return replace(other, configs=mount.configs)
-    # Of two containers, their account's.
+    # For two containers, these are the settings of their account.
     shared = {key: value for key, value in mount.configs.items() if key in other.configs}
     return replace(other, configs={**other.configs, **shared})
 
@@ -252,14 +253,14 @@ def _check_source(mount: Mount) -> None:
         )
     require_inside(mount.source)
     if mount.folder is None and not _REMOTE.fullmatch(mount.source):
-        problem = f"{source} cannot be mounted: it is none of {_ALLOWED}"
+        problem = f"{source} cannot be mounted: it is not one of {_ALLOWED}"
         raise StorageError(problem, "one of these", source=source, reason="form")
 
 
 def _check_account_key(mount: Mount) -> None:
     for setting, value in mount.configs.items():
         if setting.startswith("fs.azure.account.key.") and not _BASE64.fullmatch(value):
-            # Hadoop shows one that it cannot read, in its error and in Spark's log.
+            # Hadoop shows a key that it cannot decode in its error and in Spark's log.
             raise StorageError(
                 f"{setting} of {mount.mount_point} is not base64",
                 "the key as Azure shows it, in a secret",

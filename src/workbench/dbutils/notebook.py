@@ -42,7 +42,7 @@ class Notebook(Documented):
         home_folder: The workbench's state; each run gets a folder there.
         project_folder: The project.
         folder: Returns the folder of the notebook that is being executed.
-        redactor: Knows the secrets, which other notebooks must not show either.
+        redactor: Holds the secrets, which other notebooks must not show either.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Notebook(Documented):
         raise NotebookExit(str(value))
 
     def run(self, path: str, timeout_seconds: int, arguments: Mapping[str, str] | None = None) -> str:
-        """Run another notebook on its own, with its own kernel, and return what its `exit` was given.
+        """Run another notebook with a separate kernel, and return the argument of its `exit`.
 
         Args:
-            path: Relative to this notebook; `.py` may be left out.
-            timeout_seconds: After these the other run is stopped; 0 is never.
+            path: Relative to this notebook; `.py` is optional.
+            timeout_seconds: Seconds after which the other run is stopped; 0 means no limit.
             arguments: Values for its widgets.
 
         Raises:

@@ -42,7 +42,7 @@ class SecretFolder:
         file = self._folder / scope / key
         if not (_plain(scope) and _plain(key) and file.is_file()):
             return None
-        # The group may: what Kubernetes mounts with an fsGroup is always readable by it.
+        # The group may read it: files that Kubernetes mounts with an fsGroup are always readable by it.
         if stat.S_IMODE(file.stat().st_mode) & stat.S_IRWXO:
             raise ConfigError(
                 f"{file} can be read by other users",

@@ -48,7 +48,7 @@ class Secrets(Documented):
     Args:
         conf: The folder with `secrets.yaml`, `scope: {key: value}`, and `secrets/`, a file
             `<scope>/<key>` for each; neither need exist.
-        redactor: Is told every value.
+        redactor: Remembers every value.
     """
 
     def __init__(self, conf: Path, redactor: Redactor) -> None:
@@ -60,7 +60,7 @@ class Secrets(Documented):
         """Return a secret: from the environment, else from the folder, else from the file.
 
         Raises:
-            ConfigError: None has it, or others can read it.
+            ConfigError: The secret does not exist, or its file is readable by other users.
         """
         variable = f"{PREFIX}{_upper(scope)}_{_upper(key)}"
         value = os.environ.get(variable)
@@ -126,7 +126,7 @@ class Secrets(Documented):
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark else ""
-            # Not the parser's own text: it quotes the line, and the line may hold a secret.
+            # The parser's message is not used: it quotes the line, which may hold a secret.
             raise ConfigError(
                 f"{self._file}{line} is not valid YAML",
                 "scope: {key: value}",

@@ -1,1 +1,1 @@
-"""What `display` shows: tables, and streams while they run."""
+"""The outputs of `display`: tables, and streams while they run."""

@@ -7,7 +7,7 @@ import time
 
 from workbench.display.stream import StreamDisplay
 
-#: How many streams that are over keep their last state, for the end of the run.
+#: The number of ended streams whose last state is kept for the end of the run.
 MAX_OVER = 50
 
 
@@ -25,7 +25,7 @@ class StreamDisplays:
         self._shown = [*(shown for shown in self._shown if shown not in forgotten), (self._cell, display)]
 
     def begin_cell(self, cell: str | None) -> None:
-        """Stop what an earlier run of this cell shows, as Databricks does: nothing would show it any more."""
+        """Stop the streams of an earlier run of this cell, as Databricks does: no output would show them."""
         for shown_by, display in self._shown:
             if cell is not None and shown_by == cell and not display.over:
                 display.stop()
@@ -44,7 +44,7 @@ class StreamDisplays:
         return [display for _, display in self._shown if display.failure]
 
     def stop(self, seconds: float) -> None:
-        """Stop all streams, and show the last state of each, also of those that are over."""
+        """Stop all streams, and show the last state of each, also of streams that have ended."""
         active = [display for _, display in self._shown if not display.over]
         stopping = [threading.Thread(target=display.stop, daemon=True) for display in active]
         for thread in stopping:

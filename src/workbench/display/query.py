@@ -1,4 +1,4 @@
-"""The streaming query behind a `display`: what it is asked for, how it starts, how it went."""
+"""The streaming query of a `display`: its options, its start and its progress."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ class QueryOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, object], located: Callable[[str], str]) -> QueryOptions:
-        """Read what `display` was given.
+        """Read the options of a `display`.
 
         Args:
-            given: `streamName`, `checkpointLocation`, and `processingTime` or `trigger`: an interval such as
-                "2 seconds". `trigger` may also be "availableNow", or a mapping that holds what
-                `DataStreamWriter.trigger` takes.
+            given: The options `streamName`, `checkpointLocation`, and `processingTime` or `trigger`. An
+                interval is text such as "2 seconds". The option `trigger` may also be "availableNow", or a
+                mapping with the arguments of `DataStreamWriter.trigger`.
             located: Turns a path below a mount point into one that Spark opens.
 
         Raises:
-            DisplayError: An option is unknown, or its value is none that it takes.
+            DisplayError: An option is unknown, or does not accept its value.
         """
         _refuse_unknown(given)
         if given.get("trigger") is not None and given.get("processingTime") is not None:
@@ -114,7 +114,7 @@ def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
     plain = path.removeprefix("dbfs:")
     for mount_point, source, _ in mounts:
         if lies_in(plain, mount_point):
-            # Spark takes a path's %20 for three characters, where a mount's source has it for a space.
+            # In a path, Spark reads %20 as three characters; in the URI of a mount's source it is a space.
             folder = local_folder(source)
             return (f"file://{folder}" if folder else source.rstrip("/")) + plain[len(mount_point) :]
     if plain.startswith("/mnt/"):
@@ -129,8 +129,9 @@ def start_query(
 
     Args:
         frame: A streaming DataFrame.
-        options: How it is to run.
-        checkpoint: Where. Spark's own temporary one would be left behind by each output mode that it refuses.
+        options: The trigger, the name and the checkpoint of the query.
+        checkpoint: The address of the checkpoint. Each output mode that Spark refuses would otherwise leave a
+            temporary checkpoint on disk.
         take: Gets the rows of each micro-batch, and the output mode.
 
     Raises:
@@ -151,7 +152,7 @@ def start_query(
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("STREAMING_OUTPUT_MODE"):
                 raise
-            # What is wrong with append tells more than that this is no aggregation.
+            # The error of `append` explains more than that of `complete`, which only asks for an aggregation.
             refused = error if mode != "update" else refused or error
     assert refused is not None  # noqa: S101 - there is at least one mode
     raise refused
@@ -174,7 +175,7 @@ def _stop_new(frame: DataFrame, name: str, before: Set[str]) -> None:
 
 
 def batch_point(progress: Mapping[str, Any]) -> BatchPoint:
-    """Return what is shown of Spark's report on a micro-batch."""
+    """Return the displayed part of Spark's progress report on a micro-batch."""
     return BatchPoint(
         batch=int(progress["batchId"]),
         time=datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")),
@@ -186,12 +187,12 @@ def batch_point(progress: Mapping[str, Any]) -> BatchPoint:
 
 
 def _finite(number: float | None) -> float:
-    # The rates of the first batch have nothing before them, so Spark divides by zero.
+    # The first batch has no predecessor, so Spark divides by zero for its rates.
     return float(number) if number is not None and math.isfinite(number) else 0.0
 
 
 def failure_cause(text: str) -> str:
-    """Return what caused a query's failure, in one line, from the text of its exception."""
+    """Return the cause of a query's failure, in one line, from the text of its exception."""
     message = text.partition("JVM stacktrace:")[0]
     causes = re.findall(r"\w+(?:Exception|Error): (.*)", message)
     cause = causes[-1] if causes else message.partition("terminated with exception: ")[2] or message

@@ -1,4 +1,4 @@
-"""The rows that a display fetches: few, and cut in Spark, so that none is too big for the driver."""
+"""The rows that a display fetches: few, and cut in Spark, so that no row is too big for the driver."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-#: What one fetch brings at most, roughly: with many wide columns each value is cut shorter.
+#: Approximate maximum of one fetch: with many wide columns each value is cut shorter.
 MAX_FETCHED_CHARACTERS = 16_000_000
 #: Where a value is cut; longer than a cell, since the secrets in it become shorter.
 MAX_VALUE_CHARACTERS = 4_096
 _POSITION = "_position"
-#: What `to_json` cannot write, or writes as a Java object's address.
+#: Types that `to_json` cannot write, or writes as a Java object's address.
 _NO_JSON = re.compile(r"\btime\(|map<binary")
 #: `monotonically_increasing_id` has the partition above these bits, the place within it below.
 _WITHIN_PARTITION = (1 << 33) - 1
@@ -58,11 +58,11 @@ def fetch_first(frame: DataFrame) -> Fetched:
 def fetch_batch(batch: DataFrame, *, newest: bool) -> Fetched:
     """Fetch rows of a micro-batch, in one job that reads all of it.
 
-    A second job would count the records twice in the query's progress; one that stops early would count too
-    few, and leave an aggregation's state without a commit.
+    A second job would count the records twice in the query's progress. A job that stops early would count too
+    few records, and would not commit the state of an aggregation.
 
     Args:
-        batch: What `foreachBatch` gives.
+        batch: The DataFrame that `foreachBatch` passes.
         newest: The last rows of each partition, the last one first; otherwise the first rows in their order.
     """
     from pyspark.sql import functions as F

@@ -19,7 +19,7 @@ from workbench.display.table import Redaction, fitting, html_table, text_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: How long a run waits, behind its last cell, for the first micro-batch of a stream that has shown none.
+#: How long a run waits after its last cell for the first micro-batch of a stream.
 FIRST_BATCH_SECONDS = 60.0
 STOP_SECONDS = 3.0
 #: Drawn by plotly's own extension of JupyterLab.
@@ -29,12 +29,12 @@ _publish = cast("Callable[..., None]", IPython.display.display)  # it carries no
 
 
 class Display:
-    """What a notebook knows as `display`.
+    """The `display` of a notebook.
 
     Args:
         redaction: Applied to each value before it is cut to its width, so that no half secret stays.
         mounts: Returns mount points with their sources, for `checkpointLocation`.
-        draws_plotly: Whether what shows the output draws plotly's figures itself, as JupyterLab does.
+        draws_plotly: Whether the viewer of the output draws plotly's figures itself, as JupyterLab does.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class Display:
     def __call__(self, input: object = None, **options: object) -> None:
         """Show a DataFrame or named tuples as a table, a plotly figure as a picture, others as Jupyter does.
 
-        A streaming DataFrame is shown live: its newest rows (of an aggregation the whole result), at most
-        100, with input rate, processing rate and batch duration. This returns at once, and the output goes
-        on changing while other cells run, until the query is stopped (`spark.streams.active`) or the cell
-        runs again.
+        A streaming DataFrame is shown live: at most 100 of its newest rows, or of the whole result of an
+        aggregation. Input rate, processing rate and batch duration are shown, too. The call returns at once.
+        The output changes while other cells run, until the query is stopped (`spark.streams.active`) or the
+        cell runs again.
 
         On Databricks a run lasts as long as a stream is active. Here a run (`workbench run`, a job) ends
-        behind its last cell: `availableNow` is waited for, any other stream that is still active is stopped,
-        at the earliest after its first micro-batch with rows, at the latest after a minute. A stream that
-        failed fails the run. The saved notebook holds the last state of each.
+        after its last cell, and after the end of `availableNow` streams. It stops other active streams
+        as soon as they have shown rows, at the latest after a minute. A stream that failed fails the run. The
+        saved notebook holds the last state of each stream.
 
         Args:
-            input: What to show.
-            **options: For a streaming DataFrame: `streamName`, `processingTime` or `trigger` (an interval
-                such as "2 seconds"; here also "availableNow"), `checkpointLocation` (by default a temporary
-                folder, which is removed with the query).
+            input: A DataFrame, a list of named tuples, a figure, or another object.
+            **options: For a streaming DataFrame `streamName`, `checkpointLocation`, `processingTime` and
+                `trigger`. The last two are an interval such as "2 seconds"; `trigger` may here also be
+                "availableNow". The default checkpoint is a temporary folder, which is removed with the query.
 
         Raises:
             DisplayError: An option is unknown, or the DataFrame is no stream and was given one.
@@ -96,7 +96,7 @@ class Display:
         self._streams.begin_cell(cell)
 
     def end_cells(self) -> None:
-        """Let every stream show something, behind the last cell of a run.
+        """Wait after the last cell of a run for the first output of every stream.
 
         Raises:
             DisplayError: A stream failed.

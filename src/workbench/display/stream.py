@@ -1,4 +1,4 @@
-"""A streaming DataFrame on show: its newest rows, its rates, and how it ends."""
+"""A displayed streaming DataFrame: its newest rows, its rates, and its end."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ REFRESH_SECONDS = 0.5
 MAX_POINTS = 100
 #: Of a table that is sent to the browser again with each micro-batch.
 MAX_LIVE_CHARACTERS = 100_000
-#: How long a run waits behind a stream's first micro-batch, which is empty with some sources, for rows.
+#: How long a run waits for rows after a stream's first micro-batch, which is empty with some sources.
 ROWS_SECONDS = 5.0
 LOG_COMMAND = "python -m workbench logs spark"
 
 
 @dataclass(frozen=True)
 class StreamState:
-    """What is shown of a stream.
+    """The displayed state of a stream.
 
     Attributes:
         status: running, ended, stopped or failed.
@@ -61,16 +61,16 @@ class Surface(Protocol):
     """Where a stream is shown."""
 
     def show(self, state: StreamState) -> None:
-        """Show this instead of what was shown before."""
+        """Replace the displayed state by this one."""
 
 
 class StreamDisplay:
     """One `display` of a streaming DataFrame.
 
-    The rows come by `foreachBatch`: bounded in Spark already, and no micro-batch is missed; a table in
-    memory, as the memory sink keeps it, would grow until the driver dies. Rates are asked for
-    (`lastProgress`): a listener sees every query of the session, and loses events. When micro-batches come
-    faster than twice a second, the charts leave some out until the query is over.
+    The rows come from `foreachBatch`: Spark limits their number, and no micro-batch is missed. The table of
+    Spark's memory sink would grow until the driver runs out of memory. Rates come from `lastProgress`: a
+    listener receives events of all queries of the session, and may lose some. If there are more than two
+    micro-batches a second, the charts omit some until the query is over.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class StreamDisplay:
         self._has_rows = threading.Event()
         self._ended = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="workbench-display-"))
-        # Removed with the query, and when Python ends: until its JVM is gone, Spark's maintenance of state
-        # may make the folder anew.
+        # Removed with the query, and again when Python ends: until the JVM ends, Spark's maintenance of state
+        # may create the folder again.
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         checkpoint = options.checkpoint or self._folder.as_uri()
         try:
@@ -113,7 +113,7 @@ class StreamDisplay:
         return self._state.name
 
     def watch(self) -> None:
-        """Show what comes, from a thread, until the query is over."""
+        """Show rows and progress from a thread, until the query ends."""
         self._publish()
         threading.Thread(target=self._watch, name=f"display {self.name}", daemon=True).start()
 
@@ -122,7 +122,7 @@ class StreamDisplay:
 
         Nothing is asked of Spark here: Ctrl-C may interrupt it, and would cut a call to the JVM in two.
         """
-        # Ctrl-C during a thread's `join` makes Python take the thread for ended.
+        # After Ctrl-C during a thread's `join`, Python regards the thread as ended.
         while not self._ended.wait(REFRESH_SECONDS):
             pass
 
@@ -138,13 +138,13 @@ class StreamDisplay:
             self._end(None)
 
     def stop(self) -> None:
-        """Stop the query; the output says so soon after."""
+        """Stop the query; the output shows its end soon after."""
         # The JVM may have ended first.
         with contextlib.suppress(Exception):
             self._query.stop()
 
     def settle(self, seconds: float) -> None:
-        """Wait until the end is shown, and show it once more; after `seconds` without waiting any longer."""
+        """Wait until the end is shown, and show it once more; wait at most `seconds`."""
         self._ended.wait(seconds)
         if not self.over:
             self._change(status="stopped", cause="")
@@ -219,6 +219,6 @@ class StreamDisplay:
 
 
 def _spark_was_stopped(error: Exception) -> bool:
-    """Return whether Spark was stopped under the query, which then is no failure of its own."""
+    """Return whether the query ended because Spark was stopped, which is not a failure of the query."""
     jvm_is_gone = isinstance(error, Py4JError | OSError) and not isinstance(error, Py4JJavaError)
     return jvm_is_gone or "SparkContext was shut down" in str(error)

@@ -16,8 +16,8 @@ _COLOURS = {"running": "#10b981", "failed": "#ef4444"}
 class NotebookOutput:
     """An output of a cell, updated by its display id.
 
-    It is sent from whichever thread calls: ipykernel then names the running cell as the parent. JupyterLab
-    goes by the display id alone, and nbclient drops what names no running cell.
+    The calling thread sends it, and ipykernel names the running cell as the parent. JupyterLab finds the
+    output by the display id alone. nbclient drops messages that name no running cell.
     """
 
     def __init__(self, publish: Any) -> None:  # noqa: ANN401 - IPython's display carries no types
@@ -26,9 +26,9 @@ class NotebookOutput:
         self._begun = False
 
     def show(self, state: StreamState) -> None:
-        """Show this instead of what was shown before."""
+        """Replace the displayed state by this one."""
         data = {"text/html": _html(state), "text/plain": _text(state)}
-        # In the metadata too, which is saved: a page that is loaded again finds the output by it.
+        # The saved metadata hold the id, too: a page that is loaded again finds the output by it.
         metadata = {"display_id": self._id}
         self._publish(data, metadata=metadata, raw=True, display_id=self._id, update=self._begun)
         self._begun = True

@@ -11,7 +11,7 @@ MAX_ROWS = 100
 MAX_TEXT_ROWS = 20
 MAX_CELL_CHARACTERS = 300
 MAX_TEXT_CHARACTERS = 40
-#: Of one table's cells together; further rows are left out.
+#: Of all cells of one table together; further rows are not shown.
 MAX_TABLE_CHARACTERS = 500_000
 
 #: Colours come from the page, so that the table is readable on light and dark alike.
@@ -29,7 +29,7 @@ Rows = Sequence[Sequence[str | None]]
 
 @dataclass(frozen=True)
 class Redaction:
-    """How secrets leave what is shown.
+    """The removal of secrets from displayed text.
 
     Attributes:
         redact: Replaces secrets in a text.
@@ -47,8 +47,8 @@ class Redaction:
         """Return a value's text without secrets, cut to the width of a cell; None is null.
 
         Args:
-            value: What Spark returned.
-            characters: Where Spark cut the value, so that half a secret may stand at its end.
+            value: A value that Spark returned.
+            characters: The length at which Spark cut the value; the end may then be half a secret.
         """
         if value is None:
             return None
@@ -122,17 +122,17 @@ def text_cell(value: str | None) -> str:
 
 
 def printable(line: str) -> str:
-    """Return a line without what a terminal would obey."""
+    """Return a line without the control characters of a terminal."""
     return "".join(character if character.isprintable() else " " for character in line)
 
 
 def is_number(kind: str) -> bool:
-    """Return whether a column of this type stands right-aligned."""
+    """Return whether a column of this type is right-aligned."""
     return kind.startswith(("int", "bigint", "smallint", "tinyint", "double", "float", "decimal"))
 
 
 def counted(count: int, more: bool) -> str:
-    """Say how many rows are shown, and whether there are more."""
+    """Return the number of displayed rows as text, and whether there are more."""
     if more:
         return f"first {count} rows"
     return "1 row" if count == 1 else f"{count} rows"

@@ -1,1 +1,1 @@
-"""This machine: the workbench's folder, its files, processes, ports and Java, and what must not be shown."""
+"""This machine: the workbench's folder, files, processes, ports and Java, and the redaction of secrets."""

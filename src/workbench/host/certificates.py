@@ -1,4 +1,4 @@
-"""Certificates for services of this machine: an authority, and what it signs."""
+"""Certificates for services of this machine: an authority, and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_certificate(folder: Path, *hosts: str) -> Certificate:
 
 
 def trust_store(folder: Path, certificate: Certificate) -> Path:
-    """Return a PKCS#12 file by which a JVM trusts the authority; its password is Java's own, `changeit`."""
+    """Return a PKCS#12 file with which a JVM trusts the authority; its password is Java's own, `changeit`."""
     file = folder / "trust.p12"
     authority = x509.load_pem_x509_certificate(certificate.authority.read_bytes())
     trusted = pkcs12.PKCS12Certificate(authority, b"workbench")

@@ -12,14 +12,14 @@ from pathlib import Path
 from topiclake.errors import StorageError
 
 OWNER_ONLY = 0o600
-#: What the user's umask leaves of it.
+#: Permissions of other files; the user's umask removes some of them.
 ANYBODY = 0o666
 
 
 def replace_json(file: Path, value: object) -> None:
     """Write JSON, so that a reader sees the old content or the new one, never half.
 
-    No moment exists in which others than the owner can read it.
+    At no time can another user than the owner read it.
     """
     _replace(file, json.dumps(value, indent=2).encode("utf-8"), OWNER_ONLY)
 
@@ -30,7 +30,7 @@ def replace_private(file: Path, content: bytes) -> None:
 
 
 def replace_bytes(file: Path, content: bytes) -> None:
-    """Write a file in one step; one that exists keeps its mode, and a link goes on leading to it."""
+    """Write a file in one step; keep the mode of an existing file, and write to the target of a link."""
     target = Path(os.path.realpath(file))
     mode_before = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     _replace(target, content, ANYBODY, mode_before)

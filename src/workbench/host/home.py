@@ -20,10 +20,10 @@ from workbench.host.installation import find_project
 
 HOME_VARIABLE = "WORKBENCH_HOME"
 LOCK_SECONDS = 180.0
-#: Says that a folder is a workbench's home. A folder of somebody else may hold `data` or `logs`, too.
+#: Marks a folder as a workbench's home. A folder of somebody else may hold `data` or `logs`, too.
 MARKER = ".topiclake-workbench"
-#: What `reset` deletes of a home, the marker last: an interrupted `reset` can be repeated. Anything else in
-#: the folder belongs to somebody else.
+#: Entries of a home that `reset` deletes, the marker last: an interrupted `reset` can be repeated. Other
+#: entries of the folder do not belong to the workbench.
 OWN_ENTRIES = (
     "state.json",
     "logs",
@@ -53,12 +53,12 @@ class ProcessRecord:
 
 @dataclass
 class State:
-    """What one command leaves for the next.
+    """The state that one command records for the next.
 
     Attributes:
         ports: Port by name; stays when the services stop, so that addresses stay the same.
         processes: The services that should be running.
-        extras: What was asked for beside broker and registry, until `down`.
+        extras: Services that were requested in addition to broker and registry, until `down`.
     """
 
     ports: dict[str, int] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Home:
 
     @property
     def data(self) -> Path:
-        """What the services keep: `kafka` and `registry`."""
+        """The data of the services: `kafka` and `registry`."""
         return self.folder / "data"
 
     @property
@@ -120,7 +120,7 @@ class Home:
 
     @property
     def lab(self) -> Path:
-        """What JupyterLab keeps: its settings, and the outputs of notebooks that were run in it."""
+        """The files of JupyterLab: its settings, and the outputs of notebooks that were run in it."""
         return self.folder / "lab"
 
     @property
@@ -163,7 +163,7 @@ class Home:
 
     def _require_own(self) -> None:
         if self.folder in (Path(self.folder.anchor), Path.home().resolve()):
-            problem = "is no folder of its own"
+            problem = "is not a dedicated folder"
         elif self.is_marked or not self.folder.is_dir() or not any(self.folder.iterdir()):
             return
         else:
@@ -183,8 +183,8 @@ class Home:
     def load(self) -> State:
         """Return the recorded state; an absent or damaged file is an empty state.
 
-        A damaged file loses nothing that matters: ports are chosen again, and processes carry a mark of
-        this home by which they are found (see `workbench.host.processes.marked`).
+        A damaged file loses nothing important. Ports are chosen again. Processes carry a mark of this home,
+        by which `workbench.host.processes.marked` finds them.
         """
         try:
             return _STATE.validate_json(self.state_file.read_bytes())
@@ -197,7 +197,7 @@ class Home:
 
     @contextmanager
     def lock(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-        """Keep other commands on this home out; the lock falls when its process ends, however it ends.
+        """Keep other commands on this home out; the lock is released when its process ends, however it ends.
 
         Raises:
             StorageError: Another command holds it for longer than `seconds`.
@@ -219,7 +219,7 @@ class Home:
 
     @contextmanager
     def sole(self, command: str) -> Iterator[None]:
-        """Keep a second run of `command` out of this home; falls like `lock`.
+        """Keep a second run of `command` out of this home; it is released like `lock`.
 
         Raises:
             StorageError: It runs already.
@@ -237,7 +237,7 @@ class Home:
             yield
 
     def own_entries(self) -> list[Path]:
-        """Return what `clear` would delete; nothing of a folder that the workbench has not made."""
+        """Return the entries that `clear` would delete; none if the workbench has not made the folder."""
         if not self.is_marked:
             return []
         return [path for name in OWN_ENTRIES if (path := self.folder / name).exists()]

@@ -37,7 +37,7 @@ def find_project(start: Path | None = None) -> Path:
 
 
 def jars_folder() -> Path:
-    """Return the folder of the jars by module. That of a wheel exists once they are fetched (`host.jars`)."""
+    """Return the folder of the jars by module. That of a wheel exists after `host.jars` has fetched them."""
     if folder := clone():
         return folder / "jars"
     digest = hashlib.sha256()
@@ -47,7 +47,7 @@ def jars_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what is fetched once."""
+    """Return the cache folder for downloads."""
     if folder := clone():
         return folder / ".cache"
     return _user_folder("XDG_CACHE_HOME", ".cache")
@@ -60,7 +60,7 @@ def _user_folder(variable: str, usual: str) -> Path:
 def _copied_project() -> Path:
     """Return the user's copy of the wheel's project; renew the files that the user has not edited."""
     folder = _user_folder("XDG_DATA_HOME", ".local/share") / "project"
-    # What was copied, by sum: another wheel renews it, and an interrupted copy continues.
+    # The checksums of the copied files: another wheel renews the copy, and an interrupted copy continues.
     record = folder.with_name("project.json")
     packaged = {name: _sum(PACKAGED / name) for name in _packaged_files()}
     try:

@@ -35,7 +35,7 @@ class Artifact:
 
 
 def read_artifacts(folder: Path) -> list[Artifact]:
-    """Return what the modules of `folder`/pom.xml fetch, without what they only compile with."""
+    """Return the artifacts that modules of `folder`/pom.xml fetch, without those of compile time only."""
     parent = _pom(folder)
     values = {entry.tag.rpartition("}")[2]: entry.text or "" for entry in parent.iterfind("{*}properties/*")}
     artifacts = []

@@ -22,7 +22,7 @@ from workbench.host.program_cache import OnProgress
 
 #: Names a settings file of Ivy, such as the one of `spark.jars.ivySettings`: a company's mirror.
 SETTINGS_VARIABLE = "WORKBENCH_IVY_SETTINGS"
-#: What all artifacts have, for the progress.
+#: Size of all artifacts together, for the progress.
 TOTAL_MB = 190
 PROGRESS_SECONDS = 5.0
 
@@ -108,7 +108,7 @@ def _fetch(folder: Path, ivy_folder: Path, on_progress: OnProgress) -> None:
             _unpack(archive, building, f"{module}/target/registry", sums)
             archive.unlink()
     if wrong := wrong_jars(building, sums):
-        # The next fetch must not find them there.
+        # The next fetch must not find these files there.
         shutil.rmtree(ivy_folder)
         path = wrong[0]
         raise PlatformError(
@@ -193,7 +193,7 @@ def _failure(missing: Sequence[Artifact], log: Path, code: int) -> PlatformError
 
 
 def _reason(problems: str) -> str:
-    """Return the line that says why, without logins of addresses; "" if there is none."""
+    """Return the line with the cause, without logins of addresses; "" if no line has one."""
     lines = [line.strip() for line in problems.splitlines()]
     for sign in ("Server access error", "[FAILED", "Exception", "not found"):
         for line in lines:

@@ -1,4 +1,4 @@
-"""Which Java the services and Spark will run on."""
+"""The Java of the services and of Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topiclake.errors import PlatformError
 MINIMUM = 17
 #: Holds more options for each JVM that the workbench starts.
 OPTIONS_VARIABLE = "WORKBENCH_JAVA_OPTIONS"
-#: For a JVM that ends before the second compiler's work would pay.
+#: For a JVM with a short life, in which the second compiler's work would not pay.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 REMEDY = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
 
@@ -43,7 +43,7 @@ def require_java() -> Java:
     """Return the Java of JAVA_HOME, else the one on the PATH.
 
     Raises:
-        PlatformError: There is none, or it is older than `MINIMUM`.
+        PlatformError: Java is missing, or is older than `MINIMUM`.
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -53,7 +53,7 @@ def require_java() -> Java:
     path = Path(program)
     version = parse_version(_version_text(path))
     if version is None:
-        raise _unfit(f"{path} does not tell its version", path=str(path), reason="no_version")
+        raise _unfit(f"{path} does not report its version", path=str(path), reason="no_version")
     if version[1] < MINIMUM:
         problem = f"found {version[0]} at {path}"
         raise _unfit(problem, path=str(path), found=version[0], reason="too_old")

@@ -1,4 +1,4 @@
-"""Parameters on a command line, and those that must not stand there."""
+"""Parameters of a run: on the command line, or in a private file if they hold secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from workbench.host.files import replace_json
 
-#: Names the file with what a run was handed on.
+#: Names the file with the private parameters of a run.
 FILE_VARIABLE = "WORKBENCH_PARAMETERS_FILE"
 
 
@@ -30,7 +30,7 @@ class HandedOn:
 
     @classmethod
     def take(cls) -> HandedOn:
-        """Return what this process was handed; the variable goes, for runs below have their own."""
+        """Return the parameters of this process; remove the variable, since child runs have their own."""
         file = os.environ.pop(FILE_VARIABLE, "")
         return cls(**json.loads(Path(file).read_text(encoding="utf-8"))) if file else cls()
 

@@ -11,15 +11,15 @@ from typing import Any
 import requests
 
 HOST = "127.0.0.1"
-#: Above what servers are wont to use, below what systems give to outgoing connections: a port from up there
-#: may be taken by any client between the choice and the service's start.
+#: Above the usual ports of servers, and below the ephemeral ports of outgoing connections. Any client may
+#: take an ephemeral port between the choice and the service's start.
 _PORTS = range(10_000, 32_768)
 
 
 def is_free(port: int) -> bool:
     """Return whether a service could listen on the port now."""
     with socket.socket() as probe:
-        # As Java does: a connection of the service before, which still lingers, is no obstacle.
+        # As Java does: a lingering connection of the previous service does not occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -39,14 +39,14 @@ def answers(port: int, seconds: float = 1.0) -> bool:
 
 
 def ask(port: int, method: str, url: str, seconds: float, **named: Any) -> requests.Response | str:  # noqa: ANN401
-    """Send a request to a service of this machine; return its answer, or why there is none.
+    """Send a request to a service of this machine; return its answer, or the cause of the failure.
 
     Args:
-        port: Where it listens.
-        method: Of HTTP.
+        port: The port of the service.
+        method: The HTTP method.
         url: The address, with its scheme.
         seconds: How long a connection may take; an answer may take 10 seconds in any case.
-        named: What else `requests` takes.
+        named: Further arguments of `requests`.
     """
     if not answers(port, seconds):
         return "nothing listens on its port"
@@ -77,9 +77,9 @@ def choose(names: Iterable[str], recorded: Mapping[str, int], avoid: Collection[
     """Return a free port for each name: the recorded one while it is free, else one by chance.
 
     Args:
-        names: What the ports are for.
+        names: A name for each port.
         recorded: The ports of the last time, by name.
-        avoid: Ports that are spoken for, though nothing listens on them yet.
+        avoid: Ports that are reserved, though nothing listens on them yet.
 
     Raises:
         OSError: No port is free.

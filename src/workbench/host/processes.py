@@ -26,7 +26,7 @@ GRACE_SECONDS = 20.0
 HOME_MARK, SERVICE_MARK = "WORKBENCH_SERVICE_OF", "WORKBENCH_SERVICE"
 _LAST_THREADS_SECONDS = 5.0
 _ERROR_LINES = 200
-#: The most telling pattern first: the root cause of a stack trace, an exception, a line marked as an error.
+#: The most specific pattern first: the root cause of a stack trace, an exception, a line marked as an error.
 _ERRORS = (
     re.compile(r"^Caused by:"),
     re.compile(r"^(Exception in thread .*|[\w.$]+(Exception|Error)\b)"),
@@ -78,7 +78,7 @@ def record_of(pid: int) -> ProcessRecord:
 
 
 def is_running(record: ProcessRecord) -> bool:
-    """Return whether a process goes on; a zombie does not, nor another one that has its id now."""
+    """Return whether a process runs; a zombie does not, nor does another process that now has its id."""
     try:
         process = Process(record.pid)
         same = abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS
@@ -113,7 +113,7 @@ def session_of(pid: int) -> int | None:
 
 
 def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> None:
-    """End processes: SIGTERM, then SIGKILL for those that are left; Ctrl-C while waiting kills at once."""
+    """End processes: SIGTERM, then SIGKILL for those that still run; Ctrl-C while waiting kills at once."""
     running = list(processes)
     _signal(running, signal.SIGTERM)
     try:
@@ -133,7 +133,7 @@ def exit_code(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def last_error_line(log: Path) -> str:
-    """Return the last line of a log that tells of an error, else say that there is none."""
+    """Return the last line of a log that reports an error, or a text that says that no line does."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 200_000))
@@ -151,13 +151,13 @@ def last_error_line(log: Path) -> str:
 
 
 def take_sigterm_as_ctrl_c() -> None:
-    """Raise KeyboardInterrupt where SIGTERM comes, so that what Ctrl-C ends well, it ends well too."""
+    """Raise KeyboardInterrupt for SIGTERM, so that it ends everything as cleanly as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Let SIGINT and SIGTERM wait until the block ends; a mask would be inherited by the child."""
+    """Delay SIGINT and SIGTERM until the block ends; a child would inherit a signal mask."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

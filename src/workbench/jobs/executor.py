@@ -23,7 +23,7 @@ def open_store(home: Home) -> Store:
 
 
 def carry_out(home: Home, store: Store, run: Run, command: Command = notebook_command) -> Run:
-    """Carry out a run that is this process's own, and tell of its begin and end."""
+    """Carry out a run that this process owns, and send notifications of its begin and end."""
     log, address = home.jobs / "notifications.log", secret_address(home.project)
     notify(run, "on_start", log, address)
     try:
@@ -39,7 +39,7 @@ def carry_out(home: Home, store: Store, run: Run, command: Command = notebook_co
 
 def main(run: int) -> None:
     """Carry out a run, unless another process has taken it."""
-    # Also where a shell started the scheduler in the background, and so with SIGINT ignored.
+    # A shell that starts the scheduler in the background makes it ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     take_sigterm_as_ctrl_c()
     home = Home.find()

@@ -1,4 +1,4 @@
-"""Runs, tasks and attempts: what a run writes while it goes on, and what is shown of it."""
+"""Runs, tasks and attempts: the records that a run writes while it is active, and their queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class History:
         """Return a run.
 
         Raises:
-            ConfigError: There is none with this number.
+            ConfigError: No run has this number.
         """
         with self._store.reading() as database:
             return run_row(database, run)
@@ -45,7 +45,7 @@ class History:
             return [Run(**row) for row in rows]
 
     def slots(self, job: str) -> list[tuple[float, int, int]]:
-        """Return a job's slots: when they were due, their runs, and how many slots before were missed."""
+        """Return a job's slots: their times, their runs, and the number of missed slots before each."""
         with self._store.reading() as database:
             rows = database.execute("SELECT due, run, missed FROM slots WHERE job = ? ORDER BY due", (job,))
             return [tuple(row) for row in rows]
@@ -61,7 +61,7 @@ class History:
             return [Attempt(**row) for row in rows]
 
     def task_states(self, run: int) -> dict[str, str]:
-        """Return the state of each task that began or was left out."""
+        """Return the state of each task that began or was skipped."""
         with self._store.reading() as database:
             rows = database.execute("SELECT task, state FROM tasks WHERE run = ?", (run,))
             return {row["task"]: row["state"] for row in rows}
@@ -72,7 +72,7 @@ class History:
             database.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", (run, task, state))
 
     def begin_attempt(self, run: int, task: str, attempt: int, process: ProcessRecord) -> None:
-        """Write that a try at a task has begun."""
+        """Record the start of an attempt at a task."""
         with self._store.transaction() as database:
             database.execute(
                 "INSERT INTO attempts (run, task, attempt, state, started, pid, pid_created) "
@@ -83,7 +83,7 @@ class History:
     def end_attempt(
         self, run: int, task: str, attempt: int, *, state: str, reason: str = "", page: str = ""
     ) -> None:
-        """Write how a try ended: its state, its reason and its page."""
+        """Record the end of an attempt: its state, its reason and its page."""
         with self._store.transaction() as database:
             database.execute(
                 "UPDATE attempts SET state = ?, reason = ?, ended = ?, page = ? "

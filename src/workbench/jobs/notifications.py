@@ -1,4 +1,4 @@
-"""Tells that a run began or ended: a line in a log, and the webhooks that the job names.
+"""Notifications that a run began or ended: a line in a log, and the webhooks that the job names.
 
 A webhook is named by the id of a notification destination. Its address is the secret with that key in the
 scope `webhooks` of conf/secrets.yaml, since such addresses often hold a token; it is never logged.
@@ -22,7 +22,7 @@ SCOPE = "webhooks"
 
 
 def notify(run: Run, event: str, log: Path, address: Callable[[str], str]) -> None:
-    """Tell of an event; what cannot be reached is written to the log, and the run goes on.
+    """Send notifications of an event; write failures to the log, without an effect on the run.
 
     Args:
         run: The run as it is now.
@@ -52,7 +52,7 @@ def end_event(state: str) -> str:
 
 
 def secret_address(project: Path) -> Callable[[str], str]:
-    """Return what reads addresses from the project's secrets."""
+    """Return a function that reads addresses from the project's secrets."""
 
     def address(destination: str) -> str:
         from workbench.dbutils.secrets import Secrets
@@ -64,9 +64,9 @@ def secret_address(project: Path) -> Callable[[str], str]:
 
 
 def _post(destination: str, message: Mapping[str, object], address: Callable[[str], str]) -> str:
-    """Return why a message did not arrive; "" when it did. Never with the address, which may be secret."""
+    """Return why a message did not arrive; "" if it arrived. Never with the address, which may be secret."""
     try:
-        # Another place that it is sent on to would get the message, too.
+        # The target of a redirect would receive the message, too.
         answer = requests.post(
             address(destination), json=message, timeout=TIMEOUT_SECONDS, allow_redirects=False
         )

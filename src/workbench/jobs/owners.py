@@ -20,7 +20,7 @@ def own_record() -> ProcessRecord:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Send a signal to a process and all in its group; nothing when they are gone."""
+    """Send a signal to a process and all in its group; do nothing if they have ended."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:

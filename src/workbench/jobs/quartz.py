@@ -1,12 +1,14 @@
 """Quartz cron expressions in a time zone.
 
-croniter counts; this module translates what Quartz writes differently (days of the week count from SUN = 1,
-`6L`, `?`, `n/step` in a week) and adds what croniter lacks (`LW`, `L-3`, `L-3W`). The rules are those of
-https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html:
+croniter computes the times. This module translates what Quartz writes differently: days of the week (from
+SUN = 1), `6L`, `?`, and `n/step` in a week. It adds `LW`, `L-3` and `L-3W`, which croniter lacks.
+The rules are those of https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html.
 
-- one of day-of-month and day-of-week is `?`;
-- a local time that does not exist, since clocks went forward over it, is skipped;
-- a local time that exists twice, since clocks went back, counts the first time only.
+- One of day-of-month and day-of-week is `?`.
+
+- A local time that does not exist, since clocks went forward over it, is skipped.
+
+- A local time that exists twice, since clocks went back, counts the first time only.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _FIELDS = {
     "day of week": rf"\?|{_list_of(_DAY)}|L|(?:{_DAY})L|(?:{_DAY})#[1-5]",
     "year": _list_of(r"\d{4}"),
 }
-#: Quartz refuses larger steps, which would be none.
+#: Quartz refuses larger steps, which would have no effect.
 _LARGEST_STEPS = {
     "seconds": 59,
     "minutes": 59,
@@ -61,7 +63,7 @@ class QuartzCron:
 
     Attributes:
         expression: In croniter's form.
-        zone: Where its times are local.
+        zone: The time zone of its times.
         before_last: With `L-n` or `LW`: n, else None.
         on_weekday: With `W` after `L`: the nearest weekday within the month counts.
     """
@@ -105,7 +107,7 @@ class QuartzCron:
         return parsed
 
     def after(self, instant: datetime) -> datetime | None:
-        """Return the first time after an instant, in UTC; None when there is none within fifty years."""
+        """Return the first time after an instant, in UTC; None if it does not come within fifty years."""
         local = instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
         while (moment := self._next_local(local)) is not None:
             exact = _instant(moment, self.zone)
@@ -153,7 +155,7 @@ def _numbered(field: str, names: Sequence[str], first: int) -> str:
 
 
 def _without_equal_ends(field: str) -> str:
-    """Write 5-5 as 5, which it is in Quartz; croniter takes it for every value."""
+    """Write 5-5 as 5, which it means in Quartz; croniter reads it as every value."""
     return re.sub(
         r"(\d+)-(\d+)(?:/\d+)?", lambda match: match[1] if int(match[1]) == int(match[2]) else match[0], field
     )
@@ -169,7 +171,7 @@ def _day_of_week(field: str) -> str:
     numbered = _numbered(numbered, _DAYS, 0)
     if numbered.endswith("L"):
         return f"L{numbered[0]}"
-    # In Quartz, 2/3 goes on to the end of the week.
+    # In Quartz, 2/3 continues to the end of the week.
     return re.sub(r"(?<!-)\b([0-6])/", r"\1-6/", numbered)
 
 

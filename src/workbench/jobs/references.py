@@ -1,8 +1,7 @@
 """Dynamic value references: `{{job.parameters.x}}`, `{{tasks.a.values.k}}` and their like.
 
-The names, and what is done with wrong ones, are those of
-https://docs.databricks.com/jobs/dynamic-value-references: text that is no reference stays as it is, a
-reference into a known namespace that does not exist is an error.
+Names and errors are those of https://docs.databricks.com/jobs/dynamic-value-references. Text that is no
+reference stays as it is. A reference into a known namespace that does not exist is an error.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def references(text: str) -> Iterator[Name]:
 
 
 def problem(name: Name, parameters: Collection[str], upstream: Collection[str]) -> str:
-    """Say what is wrong with a reference; "" when it can be resolved.
+    """Return the problem of a reference; "" if it can be resolved.
 
     Args:
         name: The reference's parts.

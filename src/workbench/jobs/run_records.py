@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS attempts (
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that is asked for."""
+    """A requested run."""
 
     job: str
     definition: str
@@ -47,8 +47,8 @@ class Run:
     """A run of a job; times are seconds since 1970.
 
     Attributes:
-        trigger: What asked for it: `schedule`, `periodic`, `continuous` or `manual`.
-        due: The slot that it stands for, or None.
+        trigger: The kind of its trigger: `schedule`, `periodic`, `continuous` or `manual`.
+        due: The slot of the run, or None.
         definition: The job as it was then, as JSON.
         state: PENDING, RUNNING, SUCCESS, SUCCESS_WITH_FAILURES, FAILED, TIMEDOUT, CANCELED, SKIPPED or
             INTERRUPTED (its process is gone).
@@ -76,7 +76,7 @@ class Run:
 
     @property
     def duration(self) -> str:
-        """How long it went on, or "" while it does."""
+        """The duration of the run, or "" before its end."""
         return f"{self.ended - self.started:.1f} s" if self.ended and self.started else ""
 
     @property
@@ -88,7 +88,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a task.
+    """One attempt at a task.
 
     Attributes:
         page: The saved notebook, or "".

@@ -1,9 +1,9 @@
-"""Starts runs when they are due. It holds nothing that matters: killed and started again, it goes on.
+"""The scheduler, which starts runs when they are due. After a kill, a new scheduler continues.
 
-While no scheduler runs, nothing starts. The next one runs the latest slot of each job at once and counts the
-others as missed in the row of that slot: Databricks says that delayed jobs "run immediately upon service
-availability" (docs.databricks.com/jobs/schedule-jobs), and Quartz by default fires once for all that it
-missed.
+While no scheduler runs, no run starts by itself. The next scheduler runs the latest slot of each job at once.
+It counts the others as missed in the row of that slot. Databricks says that delayed jobs "run immediately
+upon service availability" (docs.databricks.com/jobs/schedule-jobs). Quartz by default fires once for all
+slots that it missed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Launch = Callable[[int], "subprocess.Popen[bytes]"]
 
 
 class Scheduler:
-    """Looks, again and again, at what is due.
+    """Checks every second which slots are due, and starts their runs.
 
     Args:
         store: The jobs' database.
-        load: Reads the jobs; asked again every ten seconds.
+        load: Reads the jobs; called again every ten seconds.
         launch: Starts the process that carries out a pending run.
-        tell: Is told what happens.
-        ended: Is given each run that ends without a process: skipped, or found interrupted.
+        tell: Is called with a line for each event.
+        ended: Is called with each run that ends without a process: skipped, or found interrupted.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Scheduler:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def run_forever(self) -> None:
-        """Go on until an exception such as KeyboardInterrupt; runs that have begun go on without it."""
+        """Run until an exception such as KeyboardInterrupt; runs that have begun continue without it."""
         while True:
             self._reload()
             self.tick(time.time())
@@ -115,7 +115,7 @@ class Scheduler:
 
 
 def launch_executor(project: Path) -> Launch:
-    """Return what starts an executor in a session of its own, so that it outlives the scheduler."""
+    """Return a function that starts an executor in a separate session, so that it outlives the scheduler."""
 
     def launch(run: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "workbench.jobs.executor", str(run)]

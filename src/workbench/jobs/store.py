@@ -1,9 +1,8 @@
-"""What the jobs did and do, in SQLite: the one place that several processes agree on.
+"""The jobs' runs in SQLite, the shared state of all processes.
 
-A slot is the instant at which a trigger is due. It is claimed, together with the run that stands for it, by
-one transaction and under a unique key, so that neither two schedulers nor one that was killed and started
-again run it twice. A run that was claimed and not begun is begun by whoever comes next, and by one process
-only.
+A slot is the scheduled time of a job. One transaction claims it under a unique key, together with its run. So
+neither two schedulers, nor a scheduler that was killed and started again, run it twice. If a run was claimed
+but not begun, the next scheduler or command begins it. Only one process can take a run.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ class Store:
         os.chmod(file, 0o600)
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Run a block that only reads, and holds nobody up."""
+        """Run a block that only reads, and does not block writers."""
         return self._connected("BEGIN")
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Run a block with the only right to write; all of it counts, or nothing.
+        """Run a block as the only writer; all of its changes are committed, or none.
 
         Raises:
             StorageError: The database cannot be used.
@@ -55,9 +54,9 @@ class Store:
         return self._connected("BEGIN IMMEDIATE")
 
     def claim_slot(self, new: NewRun, due: float, missed: int = 0) -> Run | None:
-        """Take a slot and make its run; None when it, or a later one of the job, was taken before.
+        """Claim a slot and insert its run; return None if it, or a later slot of the job, was claimed before.
 
-        The run is SKIPPED at once when the job has as many as it may.
+        The run is SKIPPED at once if the job has its maximum of active runs.
         """
         with self.transaction() as database:
             later = "SELECT 1 FROM slots WHERE job = ? AND due >= ?"
@@ -68,17 +67,17 @@ class Store:
             return run_row(database, run)
 
     def begin(self, new: NewRun) -> Run:
-        """Make a run that this process carries out; it is SKIPPED when the job has as many as it may."""
+        """Insert a run of this process; it is SKIPPED if the job has its maximum of active runs."""
         with self.transaction() as database:
             return run_row(database, _insert(database, new, owner=own_record()))
 
     def add_when_idle(self, new: NewRun) -> Run | None:
-        """Make a run of a job that has none; None when it has one."""
+        """Insert a run of a job, or return None if the job has an active run."""
         with self.transaction() as database:
             return None if _active(database, new.job) else run_row(database, _insert(database, new))
 
     def take(self, run: int) -> bool:
-        """Make this process the one that carries out a pending run; False when it is not pending."""
+        """Make this process the owner of a pending run; return False if it is not pending."""
         owner = own_record()
         with self.transaction() as database:
             taken = database.execute(
@@ -89,7 +88,7 @@ class Store:
             return taken.rowcount == 1
 
     def end(self, run: int, state: str, reason: str = "") -> bool:
-        """Write how a run ended; False when that was written before."""
+        """Record the end of a run; return False if it was recorded before."""
         with self.transaction() as database:
             return _end(database, run, state, reason)
 
@@ -103,7 +102,7 @@ class Store:
             return row
 
     def mark_interrupted(self) -> list[Run]:
-        """End the runs whose process is gone, with what is left of their tasks; return them."""
+        """End runs whose process is gone, and the remaining processes of their tasks; return the runs."""
         with self.transaction() as database:
             gone = _gone(database)
             orphans = [process for run in gone for process in _orphans(database, run.id)]
@@ -112,9 +111,9 @@ class Store:
         return [run for run in gone if self.end(run.id, "INTERRUPTED", "its process ended without a word")]
 
     def since(self, job: str, trigger: str, now: float) -> tuple[float, float]:
-        """Return when a trigger was first seen as it is, and the latest slot of its job (0 when it has none).
+        """Return when this form of a trigger was first seen, and the latest slot of its job (0 for no slot).
 
-        A trigger that is new, changed or was away begins now.
+        A trigger that is new, was changed or was removed meanwhile begins now.
         """
         with self.transaction() as database:
             latest = database.execute("SELECT max(due) FROM slots WHERE job = ?", (job,)).fetchone()[0] or 0.0
@@ -125,7 +124,7 @@ class Store:
             return float(row["since"]), float(latest)
 
     def keep_triggers(self, jobs: Collection[str]) -> None:
-        """Let the triggers of all other jobs begin anew when they come back, with no slots missed."""
+        """Forget the triggers of all other jobs: if they come back, they begin then, with no slots missed."""
         with self.transaction() as database:
             for row in database.execute("SELECT job FROM anchors").fetchall():
                 if row["job"] not in jobs:
@@ -141,7 +140,7 @@ class Store:
                 yield database
                 database.execute("COMMIT")
             finally:
-                database.close()  # without COMMIT, it is as if the block had not been
+                database.close()  # without COMMIT, the block has no effect
         except sqlite3.Error as error:
             raise _unusable(self.file, error) from error
 
@@ -203,7 +202,7 @@ def _gone(database: sqlite3.Connection) -> list[Run]:
 
 
 def _orphans(database: sqlite3.Connection, run: int) -> list[ProcessRecord]:
-    """Return the processes of a run's tasks that go on."""
+    """Return the processes of a run's tasks that still run."""
     rows = database.execute("SELECT * FROM attempts WHERE run = ? AND state = 'RUNNING'", (run,))
     processes = [Attempt(**row).process for row in rows]
     return [process for process in processes if process and is_running(process)]
@@ -226,7 +225,7 @@ def run_row(database: sqlite3.Connection, run: int) -> Run:
     """Return a run.
 
     Raises:
-        ConfigError: There is none with this number.
+        ConfigError: No run has this number.
     """
     row = database.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:

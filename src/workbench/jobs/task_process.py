@@ -1,4 +1,4 @@
-"""A try at a task: a process in a group of its own, with its output in a file."""
+"""An attempt at a task: a process in a separate process group, with its output in a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TaskProcess:
     """A running process; nothing here waits.
 
     Args:
-        command: What to run.
+        command: The command and its arguments.
         log: Where its output is appended.
         folder: The working directory.
         variables: Environment variables over those of this process.
@@ -48,7 +48,7 @@ class TaskProcess:
 
     @property
     def record(self) -> ProcessRecord:
-        """The process, as others can find it."""
+        """The record by which other processes find the process."""
         return record_of(self._process.pid)
 
     @property
@@ -61,7 +61,7 @@ class TaskProcess:
         self.stop_reason = self.stop_reason or reason
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while it goes on; what is left of its group is killed."""
+        """Return the exit code, or None while it runs; after its end, kill the rest of its process group."""
         code = self._process.poll()
         if code is not None:
             signal_group(self._process.pid, STOP_SIGNALS[-1])
@@ -72,7 +72,7 @@ class TaskProcess:
         return None
 
     def output(self) -> str:
-        """Return what it wrote."""
+        """Return its output."""
         with self._log.open("rb") as file:
             file.seek(self._begin)
             return file.read().decode("utf-8", errors="replace")
@@ -83,6 +83,6 @@ class TaskProcess:
         return pages[-1] if pages else ""
 
     def last_line(self) -> str:
-        """Return the last line of its output that says something."""
+        """Return the last line of its output that is not blank."""
         lines = [line.strip() for line in self.output().splitlines() if line.strip()]
         return lines[-1][:400] if lines else "it wrote nothing"

@@ -1,4 +1,4 @@
-"""The values that tasks leave for later ones: one JSON file a task, in a folder of the run."""
+"""The values that tasks pass to later ones: a JSON file for each task, in a folder of the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workbench.jobs.run_records import Run
 from workbench.notebook.parameters import widget_names
 from workbench.notebook.source import read_notebook
 
-#: How the files end that hold parameters of tasks, those with secrets.
+#: The suffix of files with parameters of tasks that hold secrets.
 _PARAMETERS = ".parameters.json"
 
 Command = Callable[[Task, dict[str, str]], Sequence[str]]
@@ -37,7 +37,7 @@ def notebook_command(task: Task, parameters: dict[str, str]) -> list[str]:
 
 
 class RunContext:
-    """What the references of one run stand for.
+    """The values of the references of one run.
 
     Args:
         run: The run.
@@ -58,7 +58,7 @@ class RunContext:
         self._parameters = {name: resolve(text, self._value("")) for name, text in plain.items()}
 
     def parameters(self, task: Task) -> dict[str, str]:
-        """Return what a task's notebook is given: the job's parameters win over the task's own.
+        """Return the parameters of a task's notebook: the job's parameters win over the task's own.
 
         Raises:
             ConfigError: A reference has no value.
@@ -93,7 +93,7 @@ class RunContext:
         return {name: value for name, value in given.items() if name not in hidden}, variables
 
     def forget_secrets(self) -> None:
-        """Take out of the tasks' values, at the end of the run, what is secret in them."""
+        """Remove the secrets from the tasks' values, at the end of the run."""
         for file in self._values.glob(f"*{SECRETS_SUFFIX}"):
             values = file.with_name(f"{file.name.removesuffix(SECRETS_SUFFIX)}.json")
             replace_json(

@@ -1,4 +1,4 @@
-"""When a job is due."""
+"""The slots of a job, by its trigger."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.quartz import QuartzCron
 
-#: Databricks keeps so many seconds between two runs of a schedule, whatever its expression says.
+#: Minimum of seconds between two runs of a schedule on Databricks, whatever its expression says.
 SHORTEST_SECONDS = 10.0
-#: Slots are counted up to this many; a scheduler that was away for longer missed at least as many.
+#: Maximum count of missed slots; a scheduler that did not run for longer missed at least this number.
 MOST_MISSED = 1000
 _SECONDS = {"MINUTES": 60, "HOURS": 3600, "DAYS": 86400, "WEEKS": 604800}
 #: After the first failure of a continuous job; doubled by each further one.
@@ -22,14 +22,14 @@ Kind = Literal["schedule", "periodic", "continuous"]
 
 @dataclass(frozen=True)
 class Due:
-    """The slot that a run stands for, and how many before it nobody was there for."""
+    """A due slot, and the number of missed slots before it."""
 
     at: float
     missed: int
 
 
 def kind_of(job: Job) -> Kind | None:
-    """Return what starts a job; None when it is only started by hand or is paused."""
+    """Return the kind of a job's trigger; None if it is paused, or the job is only started by hand."""
     if job.schedule and job.schedule.pause_status == "UNPAUSED":
         return "schedule"
     if job.trigger and job.trigger.pause_status == "UNPAUSED":
@@ -40,7 +40,7 @@ def kind_of(job: Job) -> Kind | None:
 
 
 def text_of(job: Job) -> str:
-    """Return a trigger as text: when it changes, its slots begin anew."""
+    """Return a trigger as text: when it changes, its slots begin again."""
     given = job.schedule or job.trigger or job.continuous
     return given.model_dump_json() if given else ""
 
@@ -64,15 +64,15 @@ def next_slot(job: Job, anchor: float, after: float) -> float | None:
 
 
 def due(job: Job, anchor: float, latest: float, now: float) -> Due | None:
-    """Return the latest slot that is due and was not dealt with; those before it count as missed.
+    """Return the latest slot that is due and was not claimed; slots before it count as missed.
 
     Args:
         job: As for `next_slot`.
         anchor: As for `next_slot`.
-        latest: The slot that was dealt with last; 0 when none was.
+        latest: The slot that was claimed last; 0 if no slot was claimed.
         now: Seconds since 1970.
     """
-    # The distance is from slot to slot: the anchor is no run.
+    # The minimum distance is from slot to slot: the anchor is no run.
     first = next_slot(job, anchor, max(anchor, latest + SHORTEST_SECONDS - 1e-3))
     if first is None or first > now:
         return None
@@ -83,7 +83,7 @@ def due(job: Job, anchor: float, latest: float, now: float) -> Due | None:
 
 
 def _last_slot(job: Job, anchor: float, first: float, now: float) -> float:
-    """Return the last slot up to now; looks back further and further, as far as a slot that is known."""
+    """Return the last slot up to now; search back in growing steps, to a known slot at most."""
     span, last = 60.0, first
     while now - span > first:
         slot = next_slot(job, anchor, now - span)
@@ -98,5 +98,5 @@ def _last_slot(job: Job, anchor: float, first: float, now: float) -> float:
 
 
 def delay_after(failures: int) -> float:
-    """Return how long a continuous job waits after so many failures in a row."""
+    """Return how long a continuous job waits after this number of failures in a row."""
     return min(FIRST_DELAY_SECONDS * 2 ** (failures - 1), LONGEST_DELAY_SECONDS) if failures else 0.0

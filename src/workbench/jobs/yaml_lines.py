@@ -34,7 +34,7 @@ class YamlFile:
 
 
 class _Loader(yaml.SafeLoader):
-    """Names the place of a value that is not what its form or tag says."""
+    """Names the place of a value that does not fit its form or tag."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         try:
@@ -85,7 +85,7 @@ def _lines(
     path: Path, node: yaml.Node, where: KeyPath, above: tuple[int, ...] = ()
 ) -> Iterator[tuple[KeyPath, int]]:
     if id(node) in above:
-        problem = "an alias stands inside its own anchor"
+        problem = "an alias is inside its own anchor"
         raise _error(path, node.start_mark.line + 1, problem, reason="alias")
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
@@ -93,7 +93,7 @@ def _lines(
             line = key.start_mark.line + 1
             name = str(key.value)
             if name in seen:
-                problem = f"key '{name}' stands here a second time"
+                problem = f"key '{name}' is defined here a second time"
                 raise _error(path, line, problem, "one of them", key=name, reason="twice")
             seen.add(name)
             yield (*where, name), line

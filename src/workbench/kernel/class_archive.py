@@ -17,7 +17,7 @@ from workbench.kernel.session import NotebookSession
 def main(jars_folder: Path) -> None:
     """Start Spark once, have it do a little of everything, and keep the classes that it loaded.
 
-    The JVM writes the archive when it ends; where it cannot, there is none, and Spark starts as before.
+    The JVM writes the archive when it ends. If it cannot, no archive exists, and Spark starts as before.
     """
     jars_folder = jars_folder.resolve()
     archive = jars_folder / CLASS_ARCHIVE

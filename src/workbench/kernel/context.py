@@ -1,4 +1,4 @@
-"""What a kernel process finds out at its start: for which notebook it is, and where the services are."""
+"""The context of a kernel process at its start: its notebook, and the addresses of the services."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from workbench.services import control as services
 
 
 def take_context() -> Context:
-    """Return this process's context, and take it out of the environment: kernels below have their own.
+    """Return this process's context, and remove it from the environment: child kernels have their own.
 
-    A lab's kernel is told its notebook by Jupyter. It looks for the services itself, at each start, so that
-    a restart finds those that were started meanwhile; a variable that is set already stays.
+    Jupyter passes the name of the notebook to a lab's kernel. At each start the kernel looks for the
+    services, so that a restart finds services that were started meanwhile. A variable that is already set
+    stays.
     """
     context = Context.load(Path(os.environ.pop(CONTEXT_VARIABLE)))
     named = os.environ.pop(SESSION_VARIABLE, "")

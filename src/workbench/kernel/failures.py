@@ -1,4 +1,4 @@
-"""What a failed cell tells the runner, in a form that a terminal can show."""
+"""The report of a failed cell to the runner, in a form that a terminal can show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def failure_report(shell: Shell, error: BaseException) -> dict[str, Any]:
     frames = [*_frames(shell, error.__traceback__), *_syntax_frame(shell, error)]
     return {
         "name": type(error).__name__,
-        # Python's own text names the kernel's file of the cell.
+        # Python's text names the temporary file of the cell.
         "text": error.msg if isinstance(error, SyntaxError) else str(error),
         "expected": isinstance(error, TopiclakeError),
         "frames": [] if isinstance(error, TopiclakeError) else frames[-5:],
@@ -26,7 +26,7 @@ def failure_report(shell: Shell, error: BaseException) -> dict[str, Any]:
 
 
 def _syntax_frame(shell: Shell, error: BaseException) -> Iterator[dict[str, Any]]:
-    """Return the line that is no Python: where nothing was executed, the trace does not hold it."""
+    """Return the line with a syntax error: no code was executed, so the trace does not hold it."""
     if isinstance(error, SyntaxError) and error.lineno and not (error.filename or "<").startswith("<"):
         cell = shell.compile._filename_map.get(error.filename)
         yield {"cell": cell, "file": error.filename, "line": error.lineno, "name": "<module>"}

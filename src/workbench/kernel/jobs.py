@@ -1,4 +1,4 @@
-"""The Spark jobs of the cell that is being executed, so that an interrupt ends them and nothing else."""
+"""The Spark jobs of the cell that is being executed, so that an interrupt ends only these jobs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PY4J_LOGGERS = ("py4j.java_gateway", "py4j.clientserver")
 
 
 class CellJobs:
-    """Puts each cell's jobs into a group of its own.
+    """Puts each cell's Spark jobs into a separate job group.
 
-    Spark gives the jobs of a streaming query, which run in the query's own thread, a group of their own: they
-    go on when a cell is interrupted.
+    The jobs of a streaming query run in the query's own thread, and Spark puts them into another group. They
+    continue when a cell is interrupted.
 
     Args:
-        live: Returns the session, or None while there is none.
+        live: Returns the session, or None if no session is live.
     """
 
     def __init__(self, live: Callable[[], SparkSession | None]) -> None:
@@ -43,14 +43,14 @@ class CellJobs:
 
     def group(self, spark: SparkSession) -> None:
         """Put the jobs that this thread starts from now on into the running cell's group."""
-        # A session that was stopped, or whose JVM has died: the cell that needs it will say so.
+        # If the session was stopped, or its JVM has died, the cell that needs it shows the error.
         with contextlib.suppress(Py4JError, OSError, AttributeError):
             spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
 
     @retry(retry=retry_if_exception_type(Py4JNetworkError), stop=stop_after_attempt(5), reraise=True)
     def _cancel(self, spark: SparkSession) -> None:
-        # py4j has given up this thread's connection; what was asked for goes on at its other end, and may
-        # be about to start a job.
+        # py4j has given up this thread's connection. The request continues in the JVM, and may be about to
+        # start a job.
         context: Any = spark.sparkContext._jsc.sc()
         context.cancelJobGroupAndFutureJobs(self._name)
         _activate(spark)
@@ -61,10 +61,10 @@ class CellJobs:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Return whether a cell, or what it asked of the JVM, was interrupted.
+    """Return whether a cell, or its request to the JVM, was interrupted.
 
-    What PySpark clears up behind an interrupt goes over a new connection to the JVM. On a busy machine that
-    one may be refused, and then py4j's error stands in the interrupt's place.
+    After an interrupt PySpark cleans up over a new connection to the JVM. On a busy machine the JVM may
+    refuse this connection, and then py4j's error replaces the interrupt.
     """
     while isinstance(error, (Py4JError, OSError)):
         error = error.__context__
@@ -78,9 +78,9 @@ def _activate(spark: SparkSession) -> None:
 
 
 def _keep_interrupts_out_of_logs() -> None:
-    """Drop what py4j logs of an interrupt, with its own stack and into the cell, which shows it anyway.
+    """Drop py4j's log records of an interrupt, which show its stack in the cell: the cell shows it anyway.
 
-    It takes the root logger for that, by the function that sets up logging for the whole notebook.
+    py4j logs them by a function of the root logger, which would set up logging for the whole notebook.
     """
     module: Any = py4j.java_gateway
     module.logging = module.logger

@@ -43,12 +43,12 @@ Shell: TypeAlias = Any  # IPython carries only half of its types
 
 
 class NotebookShell(ZMQInteractiveShell):
-    """The shell, which also tells the runner about a failure in a form that a terminal can show."""
+    """The shell, which also reports a failure to the runner in a form that a terminal can show."""
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: Any) -> None:  # noqa: ANN401 - a list, though IPython says str
         hook: Any = self.displayhook
         hook.session.send(hook.pub_socket, FAILURE_MESSAGE, failure_report(self, evalue), hook.parent_header)
-        # Where py4j was waiting, or IPython reads a cell, tells nothing.
+        # The frames of a waiting py4j, or of IPython reading a cell, do not help the user.
         if is_interrupt(evalue):
             stb = ["KeyboardInterrupt: the cell was interrupted"]
         elif issubclass(etype, NotebookSourceError):
@@ -84,12 +84,12 @@ def _belongs_on_top(node: ast.stmt) -> bool:
 
 
 class Workspace:
-    """Everything that a kernel gives its notebook."""
+    """The names, magics and functions that a kernel provides to its notebook."""
 
     def __init__(self, context: Context, shell: Shell, redactor: Redactor) -> None:
         home, project = Path(context.home_folder), Path(context.project_folder)
         self._shell = shell
-        # Those of the environment too: a cell's shell prints them without having asked for them.
+        # Secrets of the environment, too: a shell in a cell can print them without `dbutils.secrets`.
         for secret in (*context.secrets, *secrets_of_environment()):
             redactor.remember(secret)
         notebooks = [Path(context.notebook)]
@@ -131,7 +131,7 @@ class Workspace:
         return self.start_spark().sql(sqlQuery, *args, **kwargs)
 
     def end_cells(self) -> None:
-        """Behind the last cell: let streams show something, and name the parameters that no widget took.
+        """Wait after the last cell for displayed streams, and name the parameters that no widget took.
 
         Raises:
             DisplayError: A stream failed.
@@ -172,8 +172,8 @@ class NotebookKernel(IPythonKernel):
     async def do_shutdown(self, restart: bool) -> dict[str, Any]:
         """Stop Spark and its JVM, then the kernel.
 
-        Here and not after the last cell: ipykernel ends its children itself, with growing pauses, and
-        takes a JVM that has ended but was not waited for as one that runs.
+        Spark is stopped here and not after the last cell, since ipykernel ends its children itself, with
+        growing pauses. For ipykernel, a JVM that has ended but was not waited for still runs.
         """
         if self.workspace is not None:
             await asyncio.to_thread(self.workspace.stop)
@@ -196,7 +196,7 @@ class NotebookKernelApp(IPKernelApp):
         return RedactingSession(parent=self, username="kernel")
 
     def init_kernel(self) -> None:
-        """Make the kernel, and give it what a notebook expects."""
+        """Make the kernel, and add the names and magics of a notebook."""
         super().init_kernel()  # type: ignore[no-untyped-call]
         shell = self.kernel.shell
         shell.run_line_magic("colors", "NoColor")
@@ -219,9 +219,9 @@ class NotebookKernelApp(IPKernelApp):
 
 
 def _silence_log() -> None:
-    """Stop the copies that ipykernel makes, in the kernel's log, of what subprocesses write.
+    """Stop ipykernel's copies of the output of subprocesses in the kernel's log.
 
-    They do not pass the redaction, and the runner shows the log when the kernel dies.
+    The copies do not pass the redaction, and the runner shows the log when the kernel dies.
     """
     with open(os.devnull, "wb") as nothing:
         for stream in (sys.stdout, sys.stderr):
@@ -231,16 +231,16 @@ def _silence_log() -> None:
 
 
 def _await_pipe(stream: object, seconds: float = 1.0) -> None:
-    """Wait until what subprocesses and the JVM wrote to a stream's file descriptor has arrived in it."""
+    """Wait until the output of subprocesses and the JVM to a file descriptor has arrived in its stream."""
     pipe = getattr(stream, "_fid", None)
     deadline = time.monotonic() + seconds
     while pipe is not None and time.monotonic() < deadline and select.select([pipe], [], [], 0)[0]:
         time.sleep(0.005)
-    time.sleep(0.005)  # what was read is on its way from ipykernel's thread
+    time.sleep(0.005)  # the text is on its way from ipykernel's thread
 
 
 def main() -> None:
-    """Serve until the runner says that it is over."""
+    """Serve until the runner sends the shutdown request."""
     app: Any = NotebookKernelApp.instance()
     app.initialize()
     app.start()

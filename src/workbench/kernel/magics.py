@@ -1,4 +1,4 @@
-"""What a notebook's magics do: `%run`, `%sql`, `%sh`, `%fs` and `%pip`."""
+"""The magics of a notebook: `%run`, `%sql`, `%sh`, `%fs` and `%pip`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from workbench.notebook.source import Cell, read_notebook
 
 Shell: TypeAlias = Any  # IPython carries only half of its types
 
-#: A marker of Spark's, or what looks like one in a text or a comment: a value too many does no harm.
+#: A parameter marker of Spark, or a similar text in a literal or comment: an additional value does no harm.
 PARAMETER = re.compile(r":([A-Za-z_]\w*)")
-#: `uninstall` is not among them: the workbench needs what is there.
+#: `uninstall` is not among them: the workbench needs the installed packages.
 PIP_COMMANDS = ("install", "list", "show", "freeze")
 
 
@@ -45,7 +45,7 @@ class Magics:
 
     Args:
         shell: The kernel's shell.
-        dbutils: What the notebook has.
+        dbutils: The `dbutils` of the notebook.
         display: Shows results.
         start_spark: Returns the notebook's session.
         chain: The notebook that is being executed, and below it those that include it; `%run` changes it.
@@ -70,7 +70,7 @@ class Magics:
         languages = CellLanguages(lambda name: self._shell.find_line_magic(name) is not None)
         self._shell.input_transformers_cleanup.append(languages)
         for function in (Magics.run, Magics.sql, Magics.shell, Magics.fs):
-            # Else IPython puts the value of a variable in the place of `$name`.
+            # Else IPython inserts the value of a variable in the place of `$name`.
             setattr(function, MAGIC_NO_VAR_EXPAND_ATTR, True)
         for name, kind, magic in (
             ("run", "line", self.run),
@@ -161,7 +161,7 @@ class Magics:
 
         Raises:
             CommandError: pip failed.
-            ConfigError: It is a command that would change what the workbench needs.
+            ConfigError: It is a command that would change packages of the workbench.
         """
         words = shlex.split(line)
         command = next((word for word in words if not word.startswith("-")), "")

@@ -1,4 +1,4 @@
-"""What runner and kernel say to each other: the kernel's context, and messages without secrets."""
+"""Communication of runner and kernel: the kernel's context, and messages without secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KERNEL_COMMAND = (sys.executable, "-m", "workbench.kernel.kernel", "-f", "{conne
 #: Where Jupyter's server names the notebook that it starts a kernel for.
 SESSION_VARIABLE = "JPY_SESSION_NAME"
 
-#: Messages that carry what a notebook shows; the others carry the protocol's own words.
+#: Messages with the content of a notebook; the others hold only words of the protocol.
 SHOWN_MESSAGES = frozenset(
     {"stream", "display_data", "update_display_data", "execute_result", "error", "execute_reply"}
     | {"execute_input", FAILURE_MESSAGE}
@@ -37,22 +37,22 @@ SHOWN_MESSAGES = frozenset(
     | {"inspect_reply", "complete_reply", "history_reply", "debug_reply", "debug_event"}
 )
 
-#: What stands below these keys is the protocol's own, also in such messages.
+#: The values of these keys belong to the protocol, also in such messages.
 PROTOCOL_KEYS = ("status", "name", "type", "command", "event")
 
-#: The JVM writes it before any setting of ours counts, and nobody can act on it.
+#: The JVM writes it before it reads any setting, and users cannot change it.
 NOISE = re.compile(r"WARNING: Using incubator modules:.*\n?")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a kernel is told at its start; a lab's kernel is told its notebook by Jupyter."""
+    """The parameters of a kernel's start; a lab's kernel receives the name of its notebook from Jupyter."""
 
     notebook: str
     home_folder: str
     project_folder: str
     parameters: dict[str, str]
-    #: Values that are shown nowhere: what fetched them handed them on, in a parameter perhaps.
+    #: Values that are never shown: the caller fetched them, and a parameter may hold one.
     secrets: tuple[str, ...] = field(default=(), repr=False)
     #: Whether JupyterLab shows the notebook.
     in_lab: bool = False
@@ -86,13 +86,13 @@ def kernel_environment(context: Path, ipython: Path, project: Path) -> dict[str,
 
 
 class StartNoise:
-    """Takes out of a stream's pieces of text what the JVM says at its start; its line may end in the next."""
+    """Removes the JVM's start message from the text of a stream; its line may end in the next text."""
 
     def __init__(self) -> None:
         self._line_is_open = False
 
     def remove(self, text: str) -> str:
-        """Return a piece without it."""
+        """Return a text without the message."""
         if self._line_is_open:
             text = text.removeprefix("\n")
         matches = list(NOISE.finditer(text))
@@ -103,8 +103,8 @@ class StartNoise:
 class RedactingSession(Session):
     """Sends the kernel's messages, without the secrets that the notebook fetched.
 
-    Text of a stream whose end may be the first half of a secret waits for the next piece, or for the end
-    of the cell.
+    The end of a stream's text may be the first half of a secret. Then it waits for the next text, or for the
+    end of the cell.
     """
 
     redactor = Redactor()
@@ -123,7 +123,7 @@ class RedactingSession(Session):
         *args: Any,  # noqa: ANN401
         **named: Any,  # noqa: ANN401
     ) -> dict[str, Any] | None:
-        """Send a message; of a stream's text without what the JVM says at its start."""
+        """Send a message, without the JVM's start message in the text of a stream."""
         if isinstance(msg_or_type, dict) and msg_or_type["header"]["msg_type"] == "stream":
             content = msg_or_type["content"]
             text = self._noise[content["name"]].remove(content["text"])
@@ -144,7 +144,7 @@ class RedactingSession(Session):
         return super().serialize(msg, ident)
 
     def release(self) -> Iterator[tuple[str, str]]:
-        """Return what still waits, by stream, and let it pass."""
+        """Yield the waiting text of each stream; text that is sent meanwhile does not wait."""
         with self._lock:
             messages, self._held, self._releasing = self._held, {}, True
             try:

@@ -1,4 +1,4 @@
-"""A kernel's operating system process: its start, its end, and the end of all it has started."""
+"""A kernel's operating system process: its start, its end, and the end of its child processes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LAST_LOG_LINES = 5
 
 
 class KernelProcess:
-    """A fresh kernel in a session of its own, so that a terminal's Ctrl-C reaches the runner alone.
+    """A fresh kernel in a separate session, so that a terminal's Ctrl-C reaches only the runner.
 
     Args:
-        context: What the kernel is told.
+        context: The context of the kernel.
         folder: Its working directory.
         environment: Its environment variables, all of them.
     """
@@ -45,7 +45,7 @@ class KernelProcess:
         self.manager = self._kernel_manager()
 
     async def start(self) -> None:
-        """Start the process; whether it answers shows only with its first message."""
+        """Start the process, without a wait for its first message."""
         context_file = self._state / "context.json"
         self._context.save(context_file)
         variables = kernel_environment(
@@ -60,7 +60,7 @@ class KernelProcess:
         self._pid = provisioner.pid
 
     async def end_cause(self) -> str:
-        """Tell how the process ended: its exit code or signal, and its last words."""
+        """Return how the process ended: its exit code or signal, and the last lines of its log."""
         provisioner: Any = self.manager.provisioner
         status = await provisioner.poll()
         if status is None:
@@ -73,10 +73,10 @@ class KernelProcess:
         return f"{name}: {words}" if words else name
 
     async def stop(self, *, interrupted: bool) -> None:
-        """End the kernel, its JVM and whatever else it has started, and remove its files.
+        """End the kernel, its JVM and its other child processes, and remove its files.
 
         Args:
-            interrupted: A cell is being executed and is to be broken off.
+            interrupted: A cell is being executed, and is interrupted.
         """
         left_over = self._descendants()
         try:
@@ -101,7 +101,7 @@ class KernelProcess:
         return made
 
     def _descendants(self) -> set[psutil.Process]:
-        """Return the kernel's processes: its children, and all of its session should it be dead already."""
+        """Return the kernel's processes: its children, and its session, also if the kernel has died."""
         if self._pid is None:
             return set()
         descendants = {
@@ -115,6 +115,6 @@ class KernelProcess:
         everything = list(known | self._descendants())
         # The JVM ends by itself when the kernel is gone, and removes its files then.
         _, alive = psutil.wait_procs(everything, timeout=3)
-        # A notebook that this one runs has a kernel to stop and a page to save.
+        # A notebook that this one runs stops its kernel and saves its page first.
         processes.stop(alive, grace_seconds=15)
         shutil.rmtree(self._state, ignore_errors=True)

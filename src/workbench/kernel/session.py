@@ -29,10 +29,10 @@ from workbench.services.spark_cluster import (
     submit_arguments,
 )
 
-#: By default the first notebook takes the whole cluster, and the second one waits until it is gone.
+#: By default the first notebook takes the whole cluster, and the second one waits until the first ends.
 CLUSTER_SHARE = {"spark.executor.cores": "1", "spark.cores.max": "2"}
 
-#: By these spark-submit tells the program that it runs how to reach the JVM that it has started.
+#: By these variables spark-submit passes the address and the secret of its JVM to the program.
 SUBMITTED_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 
 #: A cell that reads one of these needs Spark.
@@ -49,8 +49,8 @@ FOREIGN_VARIABLES = (
     "SPARK_REMOTE",
 )
 
-#: To a file: in the notebook stands the error that caused it all, not each task's stack. The second logger
-#: keeps Spark from telling that it sets the level of a shell.
+#: Spark logs to a file: the notebook shows the causing error, and not each task's stack. The second logger
+#: suppresses Spark's message about the log level of a shell.
 LOG_SETTINGS = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -75,8 +75,8 @@ STOP_SECONDS = 15.0
 class NotebookSession:
     """Starts Spark once, on demand, and stops it with its JVM.
 
-    Below spark-submit there is a JVM already, with settings that win over those of here, and it outlives
-    the session; what else this process starts is not told of it.
+    A process of spark-submit has a JVM already, whose settings win over those of this class. This JVM
+    outlives the session. Other child processes do not receive its address.
 
     Args:
         app_name: Shown by Spark.
@@ -104,11 +104,11 @@ class NotebookSession:
 
     @property
     def live(self) -> SparkSession | None:
-        """The session, or None while there is none."""
+        """The session, or None if it has not started or was stopped."""
         return self._spark
 
     def start(self) -> SparkSession:
-        """Return the session; start it if there is none.
+        """Return the session; start it if it does not run.
 
         Raises:
             PlatformError: Java or the jars are missing.
@@ -130,7 +130,7 @@ class NotebookSession:
             self._spark.stop()
         finally:
             self._spark = None
-            # A JVM that was there before belongs to who has started it.
+            # A JVM that ran before the session belongs to the process that started it.
             if gateway is not None and not self._submitted:
                 gateway.shutdown()
                 _end_jvm(gateway.proc, seconds)
@@ -167,7 +167,7 @@ class NotebookSession:
 
 
 def prepare_environment(home_folder: Path) -> None:
-    """Make Spark use this Python, the project's own Spark, and a log of its own (`workbench logs spark`)."""
+    """Make Spark use this Python, the project's Spark, and a separate log (`workbench logs spark`)."""
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -189,8 +189,8 @@ def prepare_environment(home_folder: Path) -> None:
 def _interrupts_kept() -> Iterator[None]:
     """Keep PySpark from taking Ctrl-C.
 
-    Its handler would cancel the jobs of streams too, and ask for it on the connection that just waits for an
-    answer: an endless wait, or a RuntimeError.
+    Its handler would cancel the jobs of streams, too. It would send the request on the connection that waits
+    for an answer: an endless wait, or a RuntimeError.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -203,7 +203,7 @@ def _interrupts_kept() -> Iterator[None]:
 
 
 def needs_spark(tree: ast.AST) -> bool:
-    """Return whether code reads `spark`, so that notebooks which never do start no JVM."""
+    """Return whether code reads `spark`, so that notebooks without Spark start no JVM."""
     return any(
         isinstance(node, ast.Name) and node.id in SPARK_NAMES and isinstance(node.ctx, ast.Load)
         for node in ast.walk(tree)
@@ -211,7 +211,7 @@ def needs_spark(tree: ast.AST) -> bool:
 
 
 def _end_jvm(process: subprocess.Popen[bytes] | None, seconds: float) -> None:
-    """End the JVM: it exits when its standard input closes; make sure that it does."""
+    """End the JVM: close its standard input, and kill it if it does not exit."""
     if process is None:
         return
     if process.stdin is not None:

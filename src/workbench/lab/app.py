@@ -13,7 +13,7 @@ from workbench.lab.kernelspec import SHOWN_NAME
 
 
 class LabServer(ServerApp):
-    """Jupyter's server, which would look for a free port, let it go, and take it later."""
+    """Jupyter's server, which would find a free port, release it, and bind it later."""
 
     listening: Sequence[socket.socket] = ()
 

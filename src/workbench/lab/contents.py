@@ -1,4 +1,4 @@
-"""What JupyterLab sees as files: notebooks in Databricks source format are notebooks, and stay such files."""
+"""The files of JupyterLab: it opens and saves files in Databricks source format as notebooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE, JUPYTER = ".py", ".ipynb"
 
 
 class Checkpoints(AsyncGenericFileCheckpoints):
-    """Checkpoints in the workbench's own folder, not beside the notebooks where git would see them."""
+    """Checkpoints in the workbench's folder, not next to the notebooks where git would see them."""
 
     def checkpoint_path(self, checkpoint_id: str, path: str) -> str:
         """Return the file of a checkpoint."""
@@ -37,9 +37,9 @@ class Checkpoints(AsyncGenericFileCheckpoints):
 class Contents(AsyncLargeFileManager):
     """Jupyter's files, of which a `.py` in Databricks source format is a notebook.
 
-    A file that is saved as it was opened has the same bytes. Outputs don't stand in the source file; they are
-    kept in a folder of the workbench and come back when the notebook is opened again. Jupyter's own
-    notebooks (.ipynb) and plain modules (.py) are what they are elsewhere.
+    A file that is saved as it was opened has the same bytes. The source file holds no outputs. A folder of
+    the workbench keeps them, and they come back when the notebook is opened again. Jupyter's notebooks
+    (.ipynb) and plain modules (.py) behave as they do elsewhere.
     """
 
     outputs_folder = Unicode(help="Where the outputs of notebooks in source format are kept.", config=True)
@@ -85,12 +85,12 @@ class Contents(AsyncLargeFileManager):
             self._outputs.move(old, new)
 
     async def delete_file(self, path: str) -> None:
-        """Delete a file or folder, and what was kept for it."""
+        """Delete a file or folder, and its kept outputs."""
         await super().delete_file(path)
         self._outputs.forget(path.strip("/"))
 
     def mark_trusted_cells(self, nb: nbformat.NotebookNode, path: str = "") -> None:
-        """Mark whether cells' outputs were made here; Jupyter would also warn where there are none."""
+        """Mark whether cells' outputs were made here; Jupyter would also warn about cells without outputs."""
         self.notary.mark_cells(nb, self.notary.check_signature(nb))
 
     async def _read_notebook(
@@ -115,7 +115,7 @@ class Contents(AsyncLargeFileManager):
         if os_path.endswith(SOURCE):
             saved = await run_sync(self._save_source, os_path, nb)
             if self.notary.check_signature(nb):
-                # Jupyter signed what came from the browser; what is read again differs a little.
+                # Jupyter signed the notebook of the browser; the notebook from the file differs a little.
                 self.notary.sign(saved)
         else:
             await super()._save_notebook(os_path, nb, capture_validation_error)
@@ -124,7 +124,7 @@ class Contents(AsyncLargeFileManager):
         """Write a notebook; return it as it will be read."""
         content, file = to_source(notebook), Path(os_path)
         with self.perm_to_403(os_path):
-            # Its time of change stays too, by which editors and git tell what was changed.
+            # The modification time stays, too: editors and git recognize changes by it.
             if not file.exists() or file.read_bytes() != content:
                 replace_bytes(file, content)
         self._outputs.keep(self._path_of(os_path), notebook)
@@ -135,7 +135,7 @@ class Contents(AsyncLargeFileManager):
             notebook = to_notebook(parse_notebook(Path(os_path), content, lenient=True))
         except TopiclakeError as error:
             raise HTTPError(400, str(error)) from None
-        # As the browser writes it once the kernel answers: else each notebook would seem to be edited.
+        # As the browser writes it once the kernel answers: else each notebook would appear as edited.
         spec = {"name": KERNEL_NAME, "display_name": SHOWN_NAME, "language": "python"}
         notebook.metadata |= {"kernelspec": spec, "language_info": IPythonKernel.language_info}
         self._outputs.put_back(self._path_of(os_path), notebook)

@@ -1,4 +1,4 @@
-"""The kernel that JupyterLab offers, written for one lab and gone with it."""
+"""The kernel that JupyterLab offers, written for one lab and deleted with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN_NAME = "Topiclake"
 def write_kernelspec(folder: Path, home: Home, parameters: Mapping[str, str]) -> None:
     """Write a kernelspec below `folder`, which is to be on Jupyter's path, and the context of its kernels.
 
-    The context names no notebook: each kernel is told by Jupyter which one it is for.
+    The context names no notebook: Jupyter passes its name to each kernel.
     """
     context = folder / "context.json"
     Context("", str(home.folder.absolute()), str(home.project), dict(parameters)).save(context)

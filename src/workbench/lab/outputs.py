@@ -14,15 +14,15 @@ import nbformat
 from workbench.host.files import replace_private
 from workbench.notebook.conversion import DATABRICKS_METADATA, WORKBENCH_METADATA
 
-#: What the source file itself tells of a cell.
+#: Metadata of a cell that come from the source file.
 FROM_SOURCE = frozenset({DATABRICKS_METADATA, WORKBENCH_METADATA})
 
 
 class KeptOutputs:
-    """What cells showed last, kept as one .ipynb for each notebook.
+    """The last outputs of cells, kept as one .ipynb for each notebook.
 
-    An output belongs to a cell's text: a cell that was changed elsewhere, in an editor or by git, comes back
-    without one, and one that was only moved keeps its own.
+    An output belongs to a cell's text. A cell that was changed elsewhere, in an editor or by git, comes back
+    without an output. A cell that was only moved keeps its output.
 
     Args:
         folder: Where they are kept, each below its notebook's path.
@@ -38,7 +38,7 @@ class KeptOutputs:
         replace_private(file, nbformat.writes(notebook, version=nbformat.NO_CONVERT).encode("utf-8"))
 
     def put_back(self, path: str, notebook: nbformat.NotebookNode) -> None:
-        """Give the cells of a notebook what was kept for cells of the same text."""
+        """Give the cells of a notebook the kept outputs of cells with the same text."""
         saved: dict[tuple[str, str], deque[Any]] = defaultdict(deque)
         for cell in self._cells(path):
             saved[cell.cell_type, cell.source].append(cell)
@@ -47,14 +47,14 @@ class KeptOutputs:
                 _give(same.popleft(), cell)
 
     def move(self, old: str, new: str) -> None:
-        """Follow a notebook, or a folder of them, to another path."""
+        """Move the outputs of a notebook, or of a folder of notebooks, to another path."""
         for before, after in ((self._file(old), self._file(new)), (self._folder / old, self._folder / new)):
             if before.exists():
                 after.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 before.replace(after)
 
     def forget(self, path: str) -> None:
-        """Delete what was kept for a notebook, or a folder of them."""
+        """Delete the outputs of a notebook, or of a folder of notebooks."""
         self._file(path).unlink(missing_ok=True)
         if path:
             shutil.rmtree(self._folder / path, ignore_errors=True)
@@ -63,7 +63,7 @@ class KeptOutputs:
         return self._folder / f"{path}.ipynb"
 
     def _cells(self, path: str) -> list[Any]:
-        # A damaged file is as good as none: what it held can be computed again.
+        # A damaged file counts as absent: its outputs can be computed again.
         with contextlib.suppress(OSError, ValueError, AttributeError, nbformat.ValidationError):
             saved: list[Any] = nbformat.read(self._file(path), as_version=4).cells
             return saved

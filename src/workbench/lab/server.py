@@ -1,4 +1,4 @@
-"""One JupyterLab: its start, its end, and the end of all it has started."""
+"""One JupyterLab: its start, its end, and the end of its child processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: 
     """Serve JupyterLab with the project's notebooks until Ctrl-C, SIGTERM or the end of the terminal.
 
     Args:
-        home: The workbench; what JupyterLab keeps is below its `lab`.
+        home: The workbench; JupyterLab keeps its files below its `lab`.
         parameters: Values for the widgets of every notebook.
         port: Where; by default 8888, or a free one where that is taken.
         browser: Whether to open the user's browser.
@@ -73,7 +73,7 @@ def _tell(home: Home) -> None:
 
 
 def _listen(port: int) -> list[socket.socket]:
-    """Listen at once: between a look at a port and its use, another lab may take it."""
+    """Listen at once: between a check of a port and its use, another lab may take it."""
     for candidate in [port] if port else [USUAL_PORT, 0]:
         with contextlib.suppress(OSError):
             return bind_sockets(candidate, ports.HOST)
@@ -93,7 +93,7 @@ def _serve(server: Any) -> None:  # noqa: ANN401 - Jupyter's carries half of its
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """End what Jupyter leaves unfinished; its worker threads would outlive a task that does not end."""
+    """Cancel the unfinished tasks of Jupyter; its worker threads would outlive a task that does not end."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -103,7 +103,7 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextlib.contextmanager
 def _own_folder(home: Home) -> Iterator[Path]:
-    """Make a folder for what is one lab's alone; remove it afterwards, and those of labs that were killed."""
+    """Make a folder that only one lab uses; remove it afterwards, and those of labs that were killed."""
     home.lab.mkdir(mode=0o700, exist_ok=True)
     for leftover in home.lab.glob("server-*"):
         if not psutil.pid_exists(int(leftover.name.removeprefix("server-"))):

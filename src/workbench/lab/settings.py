@@ -1,4 +1,4 @@
-"""JupyterLab's settings: everything it keeps in the workbench's folder, nobody asked but this machine."""
+"""JupyterLab's settings: its files are in the workbench's folder, and it sends no requests elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.lab.kernelspec import KERNEL_NAME
 
 #: A notebook's Spark needs a few seconds to end.
 SHUTDOWN_SECONDS = 10.0
-#: They ask servers elsewhere, or have nothing to serve here.
+#: They send requests to remote servers, or have no function here.
 DISABLED_PLUGINS = (
     "@jupyterlab/apputils-extension:announcements",
     "@jupyterlab/extensionmanager-extension",
@@ -36,7 +36,7 @@ def set_environment(home: Home, folder: Path) -> None:
 
     Args:
         home: The workbench.
-        folder: What is this lab's alone.
+        folder: A folder that only this lab uses.
     """
     for name in [name for name in os.environ if name.startswith("JUPYTER")]:
         del os.environ[name]
@@ -88,7 +88,7 @@ def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
     config.Contents.outputs_folder = str(home.lab / "outputs")
     config.Checkpoints.root_dir = str(home.lab / "checkpoints")
     config.KernelSpecManager.update(ensure_native_kernel=False, allowed_kernelspecs={KERNEL_NAME})
-    # Other users of this machine could read what passes on a port of the loopback address.
+    # Other users of this machine could read the traffic of a loopback port.
     config.MappingKernelManager.transport_encryption = "required"
     config.MultiKernelManager.default_kernel_name = KERNEL_NAME
     config.KernelManager.shutdown_wait_time = SHUTDOWN_SECONDS
@@ -96,7 +96,7 @@ def lab_config(home: Home, folder: Path, port: int, *, browser: bool) -> Config:
 
 
 def drop_ping_warnings() -> None:
-    """Drop what Tornado says for each browser: it takes Jupyter's milliseconds, which work, for seconds."""
+    """Drop Tornado's warning for each browser: it reads Jupyter's milliseconds, which work, as seconds."""
     logging.getLogger("tornado.general").addFilter(lambda record: PING_WARNING not in record.getMessage())
 
 

@@ -1,4 +1,4 @@
-"""Cells as Databricks' editor has them, typed into Jupyter: `%sql` on a line of its own, `%md`, `%python`."""
+"""Cells of Databricks' editor, typed into Jupyter: `%sql` on a separate line, `%md`, `%python`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class CellLanguages:
     """An input transformation for IPython, which gives a cell the meaning that it has in a source file.
 
     Args:
-        is_magic: Tells whether IPython knows a magic; those that Databricks does not have are left to it.
+        is_magic: Returns whether IPython knows a magic; IPython runs magics that Databricks does not have.
     """
 
-    # For IPython: not to be tried on a cell that is still being typed, where an error is no answer.
+    # IPython must not apply it to a cell that is still being typed, where an error has no meaning.
     has_side_effects = True
 
     def __init__(self, is_magic: Callable[[str], bool]) -> None:
@@ -36,7 +36,7 @@ class CellLanguages:
         try:
             cell = read_cell(Path(), 0, 1, "", magic)
         except NotebookSourceError as error:
-            # File and line are those of the cell, above the message.
+            # IPython shows the file and line of the cell above the message.
             raise NotebookSourceError(error.cause.partition(": ")[2], error.remedy, **error.fields) from None
         code = f"%%markdown\n{cell.source}" if cell.language == "md" else cell.code
         return code.splitlines(keepends=True)

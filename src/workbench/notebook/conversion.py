@@ -20,9 +20,9 @@ from workbench.notebook.source import (
 
 _v4: Any = nbformat.v4  # its functions carry no types
 
-#: Where Databricks itself keeps a cell's title in an .ipynb.
+#: The metadata key in which Databricks keeps a cell's title in an .ipynb.
 DATABRICKS_METADATA = "application/vnd.databricks.v1+cell"
-#: Where the workbench keeps what only source format knows.
+#: The metadata key for data that only source format has.
 WORKBENCH_METADATA = "workbench"
 CELL_MAGIC = re.compile(r"%%(?P<name>[\w-]+)(?:\s.*)?")
 
@@ -30,8 +30,8 @@ CELL_MAGIC = re.compile(r"%%(?P<name>[\w-]+)(?:\s.*)?")
 def to_notebook(source: NotebookSource) -> nbformat.NotebookNode:
     """Turn a parsed notebook into a Jupyter notebook, one cell for one cell.
 
-    Cell number, line and language stay in the cell's `workbench` metadata, with the lines of the file where
-    `to_source` would write others; the title where Databricks keeps it.
+    The cell's `workbench` metadata hold its number, line and language. They also hold the lines of the file
+    if `to_source` would write others. The title is in Databricks' own metadata.
     """
     metadata: dict[str, object] = {"notebook": source.path.name}
     if source.newline != "\n":
@@ -86,7 +86,7 @@ def _marker(index: int) -> str:
 
 
 def _kept_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
-    """Return marker and lines that `to_notebook` kept, or none where the cell is another one now."""
+    """Return the marker and lines that `to_notebook` kept, or no lines if the cell was changed."""
     metadata = node.metadata.get(WORKBENCH_METADATA, {})
     if "lines" not in metadata:
         return []
@@ -100,7 +100,7 @@ def _kept_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
 
 
 def _written_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
-    """Write a cell as Databricks does; a blank line parts it from the markers above and below."""
+    """Write a cell as Databricks does; a blank line separates it from the markers above and below."""
     title, shown = _title(node)
     head = [f"# DBTITLE {int(shown)},{title}"] if title else []
     return [*([""] if index else []), *head, *_text_lines(node), ""]

@@ -21,7 +21,7 @@ VALUE = re.compile(
 
 @dataclass(frozen=True)
 class Inclusion:
-    """A notebook that another one includes, what it gives to the widgets, and the place that says so."""
+    """An included notebook, the values for its widgets, and the place of its `%run`."""
 
     source: NotebookSource
     values: Mapping[str, str]
@@ -55,7 +55,7 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
     """Return path and values of `%run <path> $name="value" …`.
 
     Raises:
-        NotebookSourceError: It is written otherwise.
+        NotebookSourceError: The line has another form.
     """
     match, values = PATH.match(text), {}
     at = match.end() if match else 0
@@ -74,7 +74,7 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
 
 
 def find_notebook(path: str, folder: Path, where: str = "") -> Path:
-    """Return the file of a notebook that another one names; `.py` may be left out.
+    """Return the file of a notebook that another one names; `.py` is optional.
 
     Args:
         path: As it is written, relative to `folder`.
@@ -82,7 +82,7 @@ def find_notebook(path: str, folder: Path, where: str = "") -> Path:
         where: The place that names it, for the error.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The file does not exist.
     """
     named = Path(os.path.normpath(folder / path))
     for file in (named, named.with_name(f"{named.name}.py")):

@@ -14,7 +14,7 @@ from workbench.notebook.source import NotebookSource
 
 WIDGET_KINDS = frozenset({"text", "dropdown", "combobox", "multiselect"})
 LIBRARY = "topiclake"
-#: What defines widgets for a notebook, and its keywords that name none.
+#: The function that defines widgets for a notebook, and its keywords that name no widget.
 SETTINGS = f"{LIBRARY}.notebook_settings"
 OPTIONS = frozenset({"pipeline", "env", "conf"})
 
@@ -23,8 +23,8 @@ def widget_names(source: NotebookSource) -> set[str] | None:
     """Return the names of the widgets of a notebook and of those that it includes.
 
     Where the pipeline is a parameter of `topiclake.notebook_settings`, all keys of a pipeline are among them.
-    None when the text does not tell them all: a name is no literal, a cell is no Python, or `dbutils` is
-    handed on.
+    The result is `None` if the text does not show all names. Then a name is no literal, a cell is no Python,
+    or `dbutils` is passed to other code.
     """
     sources = (source, *(included.source for included in inclusions(source)))
     cells = [cell for part in sources for cell in part.runnable if cell.language in ("python", "pip")]
@@ -41,7 +41,7 @@ def check_parameters(source: NotebookSource, parameters: Mapping[str, str]) -> N
     """Refuse a value that no widget takes, of the run or of a `%run`, before anything is started.
 
     Raises:
-        ConfigError: There is one, or an included notebook does not exist.
+        ConfigError: No widget takes a value, or an included notebook does not exist.
         NotebookSourceError: An included notebook cannot run here, or includes itself.
     """
     _check_names(source, parameters, "-p ")
@@ -106,7 +106,7 @@ def _settings_parameters(call: ast.Call) -> Iterator[str | None]:
 
 
 def _library_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
-    """Return what a notebook imports of the library, as pairs of the notebook's name and the full name."""
+    """Return a notebook's imports of the library, as pairs of the notebook's name and the full name."""
     for node in nodes:
         match node:
             case ast.Import(names=names):

@@ -20,7 +20,7 @@ TITLE = re.compile(r"# DBTITLE (?P<shown>\d),(?P<title>.*)")
 LANGUAGE = re.compile(r"%(?P<name>[\w-]+)[ \t]*")
 SHELL_ARGUMENTS = re.compile(r"(?P<arguments>-e)(?:[ \t]+|$)")
 
-#: What a magic makes of its cell; a magic that is not listed is refused.
+#: The language of a cell by its magic; a magic that is not listed is refused.
 LANGUAGES = {
     "python": "python",
     "md": "md",
@@ -33,7 +33,7 @@ LANGUAGES = {
 }
 #: Their cells are commands, and the magic is a part of them.
 COMMANDS = frozenset({"run", "fs", "pip"})
-#: A command that is a cell of its own, as on Databricks.
+#: A command that must be alone in its cell, as on Databricks.
 ALONE = frozenset({"run", "fs"})
 
 
@@ -49,12 +49,12 @@ class Cell:
 
     Attributes:
         number: Counted from 1, text cells and empty cells included, as in the file.
-        line: The line of the file that the first line of `source` stands on.
+        line: The line of the file that holds the first line of `source`.
         language: python, md, sql, sh, run, fs or pip.
         source: The cell's text without `# MAGIC` and, for the first four languages, without the magic.
         title: The text of `# DBTITLE`, or "".
         title_shown: Whether the author wants the title to be seen.
-        arguments: What stands beside the magic: `-e` of `%sh`.
+        arguments: The arguments after the magic: `-e` of `%sh`.
         marker: The line that begins the cell: `# COMMAND ----------`, or the file's first line.
         lines: The lines below it as the file has them.
     """
@@ -71,7 +71,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The title, or the first line that says something."""
+        """The title, or the first line that is not blank."""
         if self.title:
             return self.title
         return next((line.strip() for line in self.source.splitlines() if line.strip()), "")
@@ -91,7 +91,7 @@ class NotebookSource:
     Attributes:
         path: The file.
         cells: In the file's order.
-        newline: What ends its lines.
+        newline: The end of its lines.
         byte_order_mark: Whether it begins with one.
     """
 
@@ -127,7 +127,7 @@ def parse_notebook(path: Path, content: bytes, *, lenient: bool = False) -> Note
     Args:
         path: The file, for errors.
         content: Its bytes.
-        lenient: Take a cell that cannot run here as a cell of its text, for those who only want to edit it.
+        lenient: Accept a cell that cannot run here as a cell of text, for callers that only edit it.
 
     Raises:
         NotebookSourceError: It is not in Databricks source format, or a cell is not supported.
@@ -195,7 +195,7 @@ def read_cell(
 
 
 def _trim(line: int, lines: list[str]) -> tuple[int, list[str]]:
-    """Drop blank lines at both ends; return the number of the first line that is left."""
+    """Drop blank lines at both ends; return the number of the first remaining line, and the lines."""
     filled = [at for at, text in enumerate(lines) if text.strip()]
     return (line + filled[0], lines[filled[0] : filled[-1] + 1]) if filled else (line, [])
 
@@ -208,7 +208,7 @@ def _runs_here(line: int, lines: list[str]) -> bool:
 
 
 def _without_magic(lines: list[str]) -> list[str]:
-    """Return a magic cell's text, or the lines as they are where one of them has no `# MAGIC`."""
+    """Return a magic cell's text, or the unchanged lines if one of them has no `# MAGIC`."""
     if all(MAGIC.match(text) for text in lines):
         return [MAGIC.sub("", text, count=1) for text in lines]
     return lines

@@ -1,6 +1,6 @@
 """The process of `dbutils.notebook.run`: `python -m workbench.runner.child <file>`.
 
-The file says what to run, and holds the result afterwards.
+The file names the notebook, and holds the result afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(file: Path) -> None:
     asked = json.loads(file.read_text(encoding="utf-8"))
     home = Home(Path(asked["home_folder"]), Path(asked["project_folder"]))
     try:
-        # A kernel asks for colours (FORCE_COLOR); what is shown here is lines of its cell.
+        # A kernel sets FORCE_COLOR, but this output is shown as lines of its cell.
         console = Console(force_terminal=False, color_system=None)
         done = run_notebook(
             Path(asked["notebook"]), asked["arguments"], home, {}, console, secrets=asked["secrets"]
@@ -41,7 +41,7 @@ def main(file: Path) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Stop the run, as SIGTERM does, when the kernel that asked for it is gone."""
+    """Stop the run, as SIGTERM does, when the calling kernel has ended."""
     while os.getppid() == parent:
         time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The runner's side of a kernel: nbclient, and what it leaves out."""
+"""The runner's side of a kernel: nbclient, with live streams and a report of failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 from workbench.kernel.messages import FAILURE_MESSAGE
 from workbench.runner.progress import Progress
 
-#: A stream that is shown has shown something behind it. The notebook's own names may be gone.
+#: After this call, displayed streams have shown something. The notebook may have deleted its own names.
 END_CELLS = "get_ipython().kernel.workspace.end_cells()"
 
 
@@ -34,7 +34,7 @@ class Client(NotebookClient):
         return super().process_message(msg, cell, cell_index)
 
     async def end_cells(self) -> None:
-        """Wait behind the last cell for the streams that are shown.
+        """Wait after the last cell for the streams that are shown.
 
         Raises:
             CellExecutionError: A stream failed.
@@ -48,9 +48,9 @@ class Client(NotebookClient):
             self.nb.cells.pop()
 
     async def take_last_updates(self) -> None:
-        """Take what the kernel shows behind all cells, until it says that it ends.
+        """Take what the kernel shows after all cells, until it reports its end.
 
-        Such messages belong to no cell; only changes of what is shown already count.
+        Such messages belong to no cell; only updates of existing outputs count.
         """
         iopub: Any = self.kc.iopub_channel if self.kc else None
         kind = "" if iopub else "shutdown_reply"

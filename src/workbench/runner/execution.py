@@ -23,7 +23,7 @@ from workbench.runner.client import Client
 from workbench.runner.progress import Progress
 
 STARTUP_SECONDS = 120
-#: A Java exception carries hundreds of lines of the JVM's stack; the first ones say what is wrong.
+#: A Java exception carries hundreds of lines of the JVM's stack; the first ones name the cause.
 MESSAGE_LINES = 8
 #: How long the kernel's last messages may be on their way when its process has ended.
 LAST_OUTPUT_SECONDS = 1.0
@@ -56,14 +56,14 @@ class NotebookExecution:
 
     Args:
         source: The notebook.
-        context: What its kernel is told.
+        context: The context of its kernel.
         environment: Variables for the kernel, over those of this process.
         console: Where progress is shown.
-        cell_seconds: After these a cell is stopped, and the run with it; 0 is never.
+        cell_seconds: Seconds after which a cell, and the run with it, is stopped; 0 means no limit.
 
     Attributes:
-        notebook: With the outputs of the cells executed so far.
-        exit_value: What `dbutils.notebook.exit` was given, or "".
+        notebook: The notebook with the outputs of the cells executed so far.
+        exit_value: The argument of `dbutils.notebook.exit`, or "".
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class NotebookExecution:
         self.exit_value = ""
 
     async def run(self) -> None:
-        """Execute the cells, and leave no process behind.
+        """Execute the cells, and end all processes of the kernel.
 
         Raises:
             CellFailedError: A cell raised an exception or took too long, or a stream that is shown failed.
@@ -178,11 +178,11 @@ class NotebookExecution:
         self._progress.end(success=True)
 
     async def _end_cells(self, client: Client) -> None:
-        """Wait behind the last cell for the streams that are shown."""
+        """Wait after the last cell for the streams that are shown."""
         try:
             await client.end_cells()
         except DeadKernelError as error:
-            raise await self._kernel_died("behind the last cell") from error
+            raise await self._kernel_died("after the last cell") from error
         except CellExecutionError as error:
             text = client.failure["text"] if client.failure else error.evalue
             raise CellFailedError(f"{self._source.path.name}: {text}") from None

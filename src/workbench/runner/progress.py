@@ -19,11 +19,11 @@ OTHER_LINES = 4
 
 
 class Progress:
-    """Prints each cell with its seconds, and what the notebook prints.
+    """Prints each cell with its seconds, and the output of the notebook.
 
     Args:
-        console: Where to; on a terminal the running cell has a spinner, and streams that `display` shows are
-            drawn anew below all else.
+        console: The output. On a terminal the running cell has a spinner, and streams of `display` are drawn
+            again and again below the other output.
         cells: How many cells the notebook has.
     """
 
@@ -53,7 +53,7 @@ class Progress:
             self._draw()
 
     def stream(self, name: str, text: str) -> None:
-        """Show what the notebook prints, line by line."""
+        """Show the output of the notebook, line by line."""
         *lines, self._unfinished[name] = (self._unfinished.get(name, "") + text).split("\n")
         for line in lines:
             self._print_output(line)
@@ -76,7 +76,7 @@ class Progress:
         self._print(text)
 
     def close(self) -> None:
-        """Leave the last states of the streams, and draw no more."""
+        """Keep the last states of the streams on the screen, and stop drawing."""
         if self._live is not None:
             self._live.transient = not self._streams
             self._live.stop()
@@ -101,7 +101,7 @@ class Progress:
 
 
 def _fitting(text: str, lines: int) -> Text:
-    """Return the first lines of a text, each on one line, without what a terminal would obey."""
+    """Return the first lines of a text, each on one line, without a terminal's control characters."""
     first, *others = map(printable, text.split("\n")[:lines])
     shown = Text(first, style="bold", no_wrap=True, overflow="ellipsis")
     for line in others:

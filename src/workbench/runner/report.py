@@ -1,4 +1,4 @@
-"""What a run leaves: the executed notebook, and a page of it that needs no network."""
+"""The results of a run: the executed notebook, and a page of it that needs no network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEMPLATE = """\
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the page says about the run above the notebook."""
+    """The facts about the run that the page shows above the notebook."""
 
     notebook: str
     parameters: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Running a notebook beside the services of this folder, for the commands that do so."""
+"""Runs of a notebook with the services of this folder, for the commands that need one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_with_services(
     console: Console | None = None,
     cell_seconds: int = 0,
 ) -> NotebookRun:
-    """Run a notebook that finds the running services by their variables; one that is set already stays.
+    """Run a notebook that finds the running services by their variables; a variable that is set stays.
 
     Raises:
         TopiclakeError: Java is missing, or the notebook failed.

@@ -1,4 +1,4 @@
-"""Runs a notebook from top to bottom in a fresh kernel, and keeps what came out."""
+"""Runs of a notebook from top to bottom in a fresh kernel, and their results."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class NotebookRun:
     """A run that succeeded.
 
     Attributes:
-        exit_value: What `dbutils.notebook.exit` was given, or "".
+        exit_value: The argument of `dbutils.notebook.exit`, or "".
         ipynb: The executed notebook.
-        html: The same as a page.
+        html: The executed notebook as a page.
         seconds: How long it took.
     """
 
@@ -55,13 +55,14 @@ def run_notebook(
         home: Where state, runs and project are.
         environment: Variables for the kernel, over those of this process.
         console: Where progress is shown; standard output by default.
-        cell_seconds: After these a cell is stopped with its Spark job and streams; the run fails. 0 is never.
+        cell_seconds: Seconds after which a cell is stopped with its Spark job and streams, and the run
+            fails; 0 means no limit.
         secrets: Values that are neither shown nor saved, though a parameter may hold one.
 
     Raises:
         ConfigError, NotebookSourceError: The notebook or a parameter is wrong; nothing was started.
         NotebookRunError: A cell failed or the kernel died; the message names the saved page.
-        KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM; kernel and JVM are gone, the page is named.
+        KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM; kernel and JVM have ended, and the page is named.
     """
     source = read_notebook(notebook.absolute())
     redactor = Redactor(secrets)
@@ -80,7 +81,7 @@ def run_notebook(
         failure = error
     seconds = time.monotonic() - clock
     facts = RunFacts(notebook.name, shown, started, seconds, _result(failure, execution.exit_value))
-    # Whoever stops a run asks again after a while: the page is saved all the same.
+    # The sender of a stop signal may repeat it: the page is saved all the same.
     with signals_held():
         ipynb, page = save_run(execution.notebook, facts, run_folder)
     if failure is not None:

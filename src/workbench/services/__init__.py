@@ -1,1 +1,1 @@
-"""Kafka, schema registry, stores and a Spark cluster on loopback: how they start, are found and stop."""
+"""Kafka, schema registry, stores and a Spark cluster on loopback: their start, discovery and stop."""

@@ -1,4 +1,4 @@
-"""Azure's blob store on this machine: Azurite, over TLS, under an account of its own."""
+"""Azure's blob store on this machine: Azurite, over TLS, with a separate account."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.host.ports import refusal
 from workbench.host.program_cache import OnProgress, node, npm_program
 from workbench.services.service import Service
 
-#: Which version, and the sums of all that it needs.
+#: The version, and the checksums of all packages.
 LOCKED = Path(__file__).parent / "npm" / "azurite"
 SCRIPT = "dist/src/blob/main.js"
 ACCOUNT = "topiclake"
@@ -38,7 +38,8 @@ AZURE_TIME = "%Y-%m-%dT%H:%M:%SZ"
 #: The JVM's options that make Hadoop's driver find the store and trust it.
 JAVA_OPTIONS_VARIABLE = "WORKBENCH_AZURE_JAVA_OPTIONS"
 
-#: Azurite copies a blob by asking its own address, so Node must know it, and this machine's hosts file stays.
+#: To copy a blob, Azurite sends a request to its own address. So Node must resolve it, without a change of
+#: this machine's hosts file.
 RESOLVER = """\
 const dns = require("dns");
 const lookup = dns.lookup;
@@ -56,7 +57,7 @@ class Azurite(Service):
 
     @property
     def certificate(self) -> Certificate:
-        """What the store shows, and the authority to trust."""
+        """The certificate of the store, and the authority to trust."""
         return Certificate(*(self.folder / name for name in ("authority.pem", "server.pem", "server.key")))
 
     def program(self, on_progress: OnProgress = lambda _: None) -> Path:
@@ -68,7 +69,7 @@ class Azurite(Service):
         return f"https://{HOST}:{ports['azure']}"
 
     def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
-        """Make the key, a certificate, and what makes Node.js and the JVM find the account's host name."""
+        """Make the key, a certificate, and the files that resolve the account's host name."""
         super().prepare(java, ports)
         if not self._key_file.exists():
             replace_private(self._key_file, base64.b64encode(os.urandom(64)))
@@ -98,7 +99,7 @@ class Azurite(Service):
         }
 
     def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
-        """Return what conf/local-azure.yaml names; the token is good for a day."""
+        """Return the variables that conf/local-azure.yaml names; the token is valid for a day."""
         options = {
             "jdk.net.hosts.file": self.folder / "hosts",
             "javax.net.ssl.trustStore": self.folder / "trust.p12",
@@ -111,7 +112,7 @@ class Azurite(Service):
         }
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Make the container where it is missing; return None when the store answers, else why not."""
+        """Make the container where it is missing; return None if the store answers, else the cause."""
         port, token = ports["azure"], account_sas(ACCOUNT, self.key())
         return refusal(
             port,

@@ -25,7 +25,7 @@ from workbench.services.spark_cluster import cluster
 
 START_SECONDS = 120.0
 _TELL_EVERY_SECONDS = 5.0
-#: What `up --with` may name.
+#: The services that `up --with` accepts.
 EXTRAS: Mapping[str, Callable[[Home], Sequence[Service]]] = {
     "azure": lambda home: [Azurite(home)],
     "s3": lambda home: [S3Gateway(home)],
@@ -48,11 +48,11 @@ def up(
     on_progress: OnProgress = lambda _: None,
     extras: Sequence[str] = (),
 ) -> Addresses:
-    """Start what does not run yet, wait until it answers, and return the addresses.
+    """Start the services that do not run yet, wait until they answer, and return the addresses.
 
     Args:
         home: The home.
-        on_progress: Is told each step.
+        on_progress: Is called with a line for each step.
         extras: Names of `EXTRAS` to start as well.
 
     Raises:
@@ -78,7 +78,7 @@ def start_services(
     services: Sequence[Service],
     on_progress: OnProgress = lambda _: None,
 ) -> dict[str, str]:
-    """Start the given services side by side; return the address of each by its name.
+    """Start the given services at the same time; return the address of each by its name.
 
     An error or Ctrl-C stops what this call started, and leaves alone what ran before.
 
@@ -112,7 +112,7 @@ def down(home: Home, on_progress: OnProgress = lambda _: None) -> list[str]:
 
 
 def status(home: Home, services: Sequence[Service] | None = None) -> list[ServiceStatus]:
-    """Return how each service is; asks those that run with a real request."""
+    """Return the status of each service; send a real request to those that run."""
     state, running = home.load(), processes.running(home)
     asked = services or (*default_services(home), *extras_of(home, state.extras))
     return [_status(home, state, service, running.get(service.name)) for service in asked]
@@ -151,7 +151,7 @@ def _launch(
 ) -> dict[str, Popen[bytes]]:
     java = require_java()
     for service in starting:
-        # A process without a record holds the port and the data: its command was killed between the two.
+        # A process without a record holds port and data: its command was killed before it wrote the record.
         processes.stop(processes.marked(home, service.name))
     names = [name for service in starting for name in service.port_names]
     other_ports = [port for name, port in state.ports.items() if name not in names]

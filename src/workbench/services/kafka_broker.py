@@ -37,7 +37,7 @@ class KafkaBroker(Service):
 
     @property
     def properties_file(self) -> Path:
-        """The broker's configuration, written anew at each start."""
+        """The broker's configuration, which each start writes again."""
         return self.home.data / "server.properties"
 
     def address(self, ports: Mapping[str, int]) -> str:
@@ -66,7 +66,7 @@ class KafkaBroker(Service):
         return [str(java.path), *options, "kafka.Kafka", str(self.properties_file)]
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Ask the broker for its topics; return None when it answers, else why it does not."""
+        """Ask the broker for its topics; return None if it answers, else the cause."""
         if not answers(ports["kafka"], seconds):
             return "nothing listens on its port"
         try:
@@ -127,7 +127,7 @@ class KafkaBroker(Service):
 
     def _format(self, java: Java) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if cluster_id.startswith("-"):  # the tool would take it for an option
+        if cluster_id.startswith("-"):  # the tool would read it as an option
             cluster_id = "A" + cluster_id[1:]
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties_file)]
         command = [str(java.path), *self._java_options(), *tool, "--ignore-formatted"]

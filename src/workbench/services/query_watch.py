@@ -1,4 +1,4 @@
-"""Keeps what a notebook's streaming queries report, for the dashboard."""
+"""The reports of a notebook's streaming queries, kept for the dashboard."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _log = logging.getLogger("workbench.services.query_watch")
 
 
 def reports_file(home_folder: Path) -> Path:
-    """Return the file in which the kernels of a home keep what their queries report."""
+    """Return the file in which the kernels of a home keep the reports of their queries."""
     return home_folder / "data" / "reports.db"
 
 
 class QueryWatch:
-    """The watch of one kernel; a file that cannot be written costs the notebook a line in its log.
+    """The watch of one kernel; if the file cannot be written, it only logs a line.
 
     Args:
         file: Where reports are kept.
@@ -48,7 +48,7 @@ class QueryWatch:
             _log.warning("the dashboard will not show this notebook's queries: %s", error)
 
     def end(self) -> None:
-        """Write the rest, and end; before the session does, whose queries are shown as ended."""
+        """Write the remaining reports, and end. To be called before the session stops."""
         if self._monitor is None or self._spark is None:
             return
         from topiclake.monitoring.listener import stop_monitoring
@@ -62,7 +62,7 @@ class QueryWatch:
 
 
 def _jvm() -> int | None:
-    """Return the JVM that runs the queries; None where it belongs to somebody else."""
+    """Return the JVM that runs the queries; None if it belongs to another process."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)

@@ -70,7 +70,7 @@ class S3Gateway(Service):
         return {"ROOT_ACCESS_KEY": key["access_key"], "ROOT_SECRET_KEY": key["secret_key"]}
 
     def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
-        """Return what conf/local-s3.yaml names."""
+        """Return the variables that conf/local-s3.yaml names."""
         key = self._key()
         return {
             "WORKBENCH_S3": self.address(ports),
@@ -80,7 +80,7 @@ class S3Gateway(Service):
         }
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Ask the gateway how it is; return None when it answers, else why it does not."""
+        """Send a request to the gateway; return None if it answers, else the cause."""
         return refusal(ports["s3"], "GET", f"{self.address(ports)}{_HEALTH}", seconds)
 
     @property

@@ -40,8 +40,8 @@ class SchemaRegistry(Service):
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the registry."""
-        # WRITE_DELAY: otherwise a schema is on the disk half a second after its id was given out, and a
-        # crash in between gives the same id to another schema.
+        # WRITE_DELAY: otherwise a schema is on the disk half a second after its id was returned. After a
+        # crash in between, another schema would get the same id.
         url = f"jdbc:h2:file:{self.folder / 'registry'};WRITE_DELAY=0"
         settings = {
             "quarkus.http.host": HOST,
@@ -61,7 +61,7 @@ class SchemaRegistry(Service):
         return [str(java.path), *options, "-jar", str(self._jar())]
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Ask the registry for its subjects; return None when it answers, else why it does not."""
+        """Ask the registry for its subjects; return None if it answers, else the cause."""
         return refusal(ports["schema-registry"], "GET", f"{self.address(ports)}/subjects", seconds)
 
     def _jar(self) -> Path:

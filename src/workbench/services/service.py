@@ -1,4 +1,4 @@
-"""What an embedded service is, where it is, and how it is."""
+"""Embedded services: their commands, addresses and status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Service(ABC):
     """A program that a home runs, such as `KafkaBroker` and `S3Gateway`.
 
     Attributes:
-        home: Where its data, its log and the record of its start are.
+        home: The home with its data, its log and the record of its start.
     """
 
     home: Home
@@ -39,7 +39,7 @@ class Service(ABC):
         return self.home.data / self.name
 
     def program(self, on_progress: OnProgress) -> Path | None:
-        """Return its program, fetched where it is missing; None for one of the jars."""
+        """Return its program, fetched if it is missing; None if the service runs from the jars."""
         return None
 
     @abstractmethod
@@ -55,15 +55,15 @@ class Service(ABC):
         """Return the command that runs it."""
 
     def environment(self) -> dict[str, str]:
-        """Return more variables for its process: everybody can read a command line, and nobody these."""
+        """Return variables for its process; other users cannot read them, but could read a command line."""
         return {}
 
     @abstractmethod
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Send a real request; return None when it is answered, else why not."""
+        """Send a real request; return None if it is answered, else the cause."""
 
     def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
-        """Return the variables by which notebooks find it: where it is, and its credentials."""
+        """Return the variables by which notebooks find it: its address and its credentials."""
         return {}
 
 
@@ -72,7 +72,7 @@ class Addresses:
     """Where the running services are.
 
     Attributes:
-        extras: The variables of what runs beside them; they hold credentials.
+        extras: The variables of additional services; they hold credentials.
     """
 
     home: Path
@@ -94,7 +94,7 @@ class Addresses:
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """How one service is.
+    """The status of one service.
 
     Attributes:
         state: `silent` is a process that runs and does not answer; `crashed` one that ended unasked.

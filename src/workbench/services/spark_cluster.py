@@ -1,4 +1,4 @@
-"""A real Spark cluster on loopback: a master, and workers whose executors are processes of their own."""
+"""A real Spark cluster on loopback: a master, and workers whose executors are separate processes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from workbench.services.service import Service
 MASTER_VARIABLE = "WORKBENCH_SPARK_MASTER"
 #: Names a file with settings that a driver of the cluster needs; they hold its secret.
 PROPERTIES_VARIABLE = "WORKBENCH_SPARK_PROPERTIES"
-#: By this variable PySpark takes arguments of spark-submit.
+#: PySpark takes arguments of spark-submit from this variable.
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-#: Who may use the cluster: it runs programs as this user.
+#: Requires the secret from every client, since the cluster runs programs as this user.
 _AUTHENTICATE = "spark.authenticate"
-#: Each application has a folder with its jars and what its executors said; they go an hour after its end.
+#: Each application has a folder with its jars and the logs of its executors; it is deleted an hour after
+#: the end of the application.
 _CLEANUP = {"enabled": "true", "interval": "600", "appDataTtl": "3600"}
 
 
@@ -38,7 +39,7 @@ class SparkMaster(Service):
     port_names = ("spark-master", "spark-master-page")
 
     def address(self, ports: Mapping[str, int]) -> str:
-        """Return what `spark.master` is to be."""
+        """Return the value of `spark.master`."""
         return f"spark://{HOST}:{ports['spark-master']}"
 
     def prepare(self, java: Java, ports: Mapping[str, int]) -> None:
@@ -69,7 +70,7 @@ class SparkMaster(Service):
         }
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Ask the master for its state; return None when it takes applications, else why not."""
+        """Ask the master for its state; return None if it accepts applications, else the cause."""
         page = _page(ports["spark-master-page"], seconds)
         if isinstance(page, str):
             return page
@@ -115,7 +116,7 @@ class SparkWorker(Service):
         return _environment(self.home)
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
-        """Ask the master for its workers; return None when this one is alive, else why it takes no work."""
+        """Ask the master for its workers; return None if this worker is alive, else the cause."""
         page = _page(ports["spark-master-page"], seconds)
         if isinstance(page, str):
             return f"the master does not answer: {page}"
@@ -131,7 +132,7 @@ def cluster(home: Home) -> tuple[SparkMaster, SparkWorker, SparkWorker]:
 def submit_arguments(properties: str) -> str:
     """Return the value of `SUBMIT_ARGUMENTS` for a driver whose settings are in the file `properties`.
 
-    Settings of a session stand on the command line of its JVM, which is for everybody to read.
+    Settings of a session would be on the command line of its JVM, which everybody can read.
     """
     return shlex.join(["--properties-file", properties, "pyspark-shell"])
 
@@ -162,7 +163,7 @@ def _environment(home: Home) -> dict[str, str]:
         # By these a worker finds the jars of its executors.
         "SPARK_HOME": str(spark_home()),
         "SPARK_SCALA_VERSION": _scala(),
-        # So Spark itself hands it to executors: a command line is for everybody to read.
+        # So Spark itself hands it to executors: all users can read a command line.
         "_SPARK_AUTH_SECRET": settings[f"{_AUTHENTICATE}.secret"],
     }
 
@@ -172,7 +173,7 @@ def _properties_file(home: Home) -> Path:
 
 
 def _page(port: int, seconds: float) -> dict[str, Any] | str:
-    """Return what the master's page tells as JSON, or why it tells nothing."""
+    """Return the JSON of the master's page, or the cause of the failure."""
     answer = ask(port, "GET", f"http://{HOST}:{port}/json/", seconds)
     if isinstance(answer, str):
         return answer

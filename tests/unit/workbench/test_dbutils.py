@@ -122,10 +122,10 @@ def test_a_mount_point_that_is_taken_shows_both_sources(make, tmp_path):
 @pytest.mark.parametrize(
     ("source", "point", "cause"),
     [
-        ("ftp://host/x", "/mnt/x", "it is none of file:///<folder>, wasbs://<container>@"),
-        ("s3://bucket/x", "/mnt/x", "it is none of file:///<folder>, .*s3a://<bucket>"),
-        ("s3a://id@bucket/x", "/mnt/x", "it is none of"),
-        ("wasbs://nohost/x", "/mnt/x", "it is none of"),
+        ("ftp://host/x", "/mnt/x", "it is not one of file:///<folder>, wasbs://<container>@"),
+        ("s3://bucket/x", "/mnt/x", "it is not one of file:///<folder>, .*s3a://<bucket>"),
+        ("s3a://id@bucket/x", "/mnt/x", "it is not one of"),
+        ("wasbs://nohost/x", "/mnt/x", "it is not one of"),
         ("s3a://bucket/x/..", "/mnt/x", r"holds `\.\.`, which leads out of its folder"),
         ("wasbs://c@a/x/%2e%2E/y", "/mnt/x", r"holds `\.\.`, which leads out of its folder"),
         ("file:///tmp/../proc/x", "/mnt/x", r"holds `\.\.`, which leads out of its folder"),

@@ -155,7 +155,7 @@ MISTAKES = {
         "task_key: b",
         "task_key: b\n          task_key: c",
         11,
-        "'task_key' stands here a second",
+        "'task_key' is defined here a second",
     ),
     "an unknown key": ("depends_on:", "depend_on:", 11, "unknown key 'depend_on'"),
     "a wrong type": (
@@ -172,7 +172,7 @@ MISTAKES = {
     ),
     "itself": ("[{task_key: a}]", "[{task_key: b}]", 11, "b → b"),
     "an unknown task": ("[{task_key: a}]", "[{task_key: c}]", 11, "there is no task 'c'; try: one of a, b"),
-    "a task twice": ("task_key: b", "task_key: a", 10, "task 'a' stands here a second time"),
+    "a task twice": ("task_key: b", "task_key: a", 10, "task 'a' is defined here a second time"),
     "no notebook": ("../../n.py\n        - task", "../n.py\n        - task", 9, "there is no notebook"),
     "no widget": ("topic:", "topics:", 15, "n.py has no widget 'topics'; it has env, topic"),
     "a parameter that nothing takes": ("name: env", "name: envy", 5, "takes parameter 'envy'"),

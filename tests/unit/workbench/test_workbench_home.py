@@ -122,7 +122,7 @@ def test_neither_the_root_nor_the_users_own_folder_is_a_home(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for folder in (tmp_path, Path("/")):
-        with pytest.raises(ConfigError, match="is no folder of its own"):
+        with pytest.raises(ConfigError, match="is not a dedicated folder"):
             Home(folder, PROJECT).prepare()
 
 

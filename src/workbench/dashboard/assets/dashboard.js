@@ -1,4 +1,4 @@
-// Shows what /events tells.
+// Shows the events of /events.
 
 import { $, age, bytes, clock, count, dash, draw, element, fill, forgetCharts, link, rate, replace, span } from "./parts.js";
 import { drilldowns } from "./drilldown.js";
@@ -63,7 +63,7 @@ function showDetails(query, details, small) {
   fill("runs", details.runs.map((one) => [clock(one.began), clock(one.ended), one.error ?? ""]));
 }
 
-// With each page: its heading, for the keyboard and who listens, and its section.
+// The heading of each section, which gets the focus: for the keyboard and for screen readers.
 const headings = { overview: "all", detail: "detail-name", table: "table-name", reason: "reason-name", jobs: "jobs-name" };
 
 function show(told) {
@@ -96,14 +96,14 @@ function connect() {
   source.onerror = () => {
     $("connection").textContent = "the dashboard does not answer: python -m workbench dashboard";
     $("connection").className = "lost";
-    // A browser gives up after some answers; a server that is started again is found all the same.
+    // After some answers a browser stops connecting. Connect again, to find a restarted server.
     if (source.readyState === EventSource.CLOSED) setTimeout(connect, 1000);
   };
   source.onmessage = (event) => show(JSON.parse(event.data));
 }
 
 addEventListener("hashchange", () => { hasMoved = true; connect(); });
-// Ages grow while nothing else changes.
+// The ages grow, also without new events.
 setInterval(() => newest && show(newest), 5000);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", connect);
 connect();

@@ -1,4 +1,4 @@
-// What every page is made of. Texts come from records and errors, so they are only ever set as text.
+// The parts of every page. Texts come from records and errors, so they are only set as text, never as HTML.
 
 export const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en-US");
@@ -37,7 +37,7 @@ export function element(name, content, attributes = {}) {
 
 export const link = (text, ...address) => element("a", text, { href: `#${address.map(encodeURIComponent).join("/")}` });
 
-// Who listens to the page is not told again what has not changed, and who stands on a link goes on standing there.
+// Screen readers do not read unchanged content again, and a focused link keeps the focus.
 export function replace(place, ...content) {
   const made = element("div");
   made.append(...content);
@@ -61,7 +61,7 @@ export function fill(id, rows) {
 const sizeOf = (place) => ({ width: Math.max(200, place.clientWidth), height: 170 });
 const resized = new ResizeObserver((seen) => seen.forEach(({ target }) => charts.get(target.id)?.setSize(sizeOf(target))));
 
-// One batch is a point, and no reason to show years; nor are versions a time.
+// A single batch is a point: without a range uPlot would show years. Versions are no times.
 const ranges = { time: (_, low, high) => [Math.min(low, high - 60), high + 1], version: (_, low, high) => [Math.max(0, low - 1), high + 1] };
 
 export function draw(id, title, series, at, { divisor = 1, axis = "time" } = {}) {
@@ -77,7 +77,7 @@ export function draw(id, title, series, at, { divisor = 1, axis = "time" } = {})
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
   const lines = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-  // There is no half of a version.
+  // Versions are integers.
   const across = axis === "version" ? { ...lines, incrs: [1, 2, 5, 10, 20, 50, 100, 1000, 10000] } : lines;
   place.replaceChildren();
   resized.observe(place);

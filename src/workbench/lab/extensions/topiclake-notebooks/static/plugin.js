@@ -1,13 +1,13 @@
 /*
- * What JupyterLab needs so that notebooks in Databricks source format are at home in it: a double click opens
- * them as notebooks, and a stream's output goes on changing after the page was loaded again.
+ * JupyterLab's support of notebooks in Databricks source format: a double click opens them as notebooks, and a
+ * stream's output continues to change after the page was loaded again.
  *
- * JupyterLab chooses what opens a file by the file's name, and the names of these notebooks end as those of
- * modules do. The server tells them apart (workbench.lab.contents), so each answer of the server is looked at
- * before JupyterLab asks for a file's default viewer.
+ * JupyterLab chooses the viewer of a file by the file's name, and the names of these notebooks end as those of
+ * modules do. The server distinguishes them (workbench.lab.contents). So this extension reads each answer of the
+ * server before JupyterLab asks for a file's default viewer.
  *
- * Written by hand in the form in which JupyterLab loads extensions: it needs no module but what JupyterLab
- * gives to `activate`, so there is nothing to build.
+ * Written by hand in the form in which JupyterLab loads extensions. It needs only the objects that JupyterLab
+ * passes to `activate`, so there is nothing to build.
  */
 (() => {
   "use strict";
@@ -25,7 +25,7 @@
   }
 
   /*
-   * An output that is updated by its display id: JupyterLab forgets the id when the page is loaded again, so
+   * An output that is updated by its display id. JupyterLab forgets the id when the page is loaded again, so
    * the output carries it in its metadata (workbench.display.surfaces). A cell that was executed in this page
    * has a future, and JupyterLab updates its outputs.
    */
@@ -67,7 +67,7 @@
     const get = contents.get.bind(contents);
     contents.get = async (path, options) => {
       const model = await get(path, options);
-      // An editor asks for the file's text and is told that it is a file.
+      // An editor asks for the file's text, and the answer says that it is a file.
       if (!options?.type) {
         remember(model);
       }
