@@ -80,7 +80,7 @@ def _change(path: str, old: DataType, new: DataType) -> str:
 
 
 def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
-    """Return why files with columns `wanted` cannot join existing Parquet files, or None if they can.
+    """Return why files with columns `wanted` cannot be added to Parquet files, or None if they can.
 
     Readers of Parquet files add missing columns, but widen no type.
     """

@@ -26,7 +26,7 @@ _CONFLICT = (
     "DELTA_CONCURRENT",
 )
 
-#: Attempts to write a table whose other writer was faster.
+#: Number of attempts to write a table while other writers are faster.
 _ATTEMPTS = 5
 #: Error classes of Delta for rows that break a constraint of the table.
 _BROKEN = (

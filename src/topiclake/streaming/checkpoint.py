@@ -85,7 +85,7 @@ def cache_query_id(path: str, start: str, query: str) -> None:
 
 
 def cache_position(path: str, start: str, progress: Progress) -> None:
-    """Keep the begin of the next batch of a start in memory, so that the batch need not read the file."""
+    """Keep the first offsets of the next batch in memory, so that the batch need not read the file."""
     if progress.position is not None:
         _batches[path] = start, progress.committed, progress.position, {}
 

@@ -35,7 +35,7 @@ _TABLE_CHANGED = re.compile(r"\[DELTA_SCHEMA_CHANGED\w*\] Detected schema change
 #: End of the error for a record whose schema a fixed plan does not know.
 NOT_LISTED = "its schema was not in the registry's list when the query started, and is not decided"
 
-#: Begin of the error for a record that cannot be decoded, in mode FAILFAST.
+#: Beginning of the error for a record that cannot be decoded, in mode FAILFAST.
 FAILFAST = "FAILFAST:"
 
 

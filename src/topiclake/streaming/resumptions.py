@@ -36,7 +36,7 @@ def read_firsts(
 ) -> dict[str, dict[int, int]]:
     """Return the first offsets of the queries before a checkpoint, by topic and partition.
 
-    Notes whose begin differs from that of the checkpoint are ignored: the start that wrote them failed.
+    Notes whose `begin` differs from the offset of the checkpoint are ignored: their start failed.
     """
     firsts: dict[str, dict[int, int]] = {}
     for row in checkpoint_notes.read(spark, checkpoint, _NOTES, _FIRSTS):

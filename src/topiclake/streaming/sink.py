@@ -51,7 +51,7 @@ class Sink(Protocol):
     """
 
     def destination(self) -> str | None:
-        """Return the location that no other sink of the query may write to; None without a single location."""
+        """Return the location that only this sink may write to; None without a single location."""
         return None
 
     def require_output_mode(self, output_mode: str) -> None:

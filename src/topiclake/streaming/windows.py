@@ -27,8 +27,8 @@ class Windows:
         time: The TIMESTAMP column with the time of the event.
         keys: Columns that rows are grouped by.
         length: Length of a window.
-        slide: Interval between the begins of two windows; each row is in `length / slide` windows.
-        start: Offset of the begins of the windows. Without it, windows are aligned to 1970-01-01 00:00 UTC,
+        slide: Interval between the starts of two windows; each row is in `length / slide` windows.
+        start: Offset of the starts of the windows. Without it, windows are aligned to 1970-01-01 00:00 UTC,
             in every time zone of the session.
         watermark: Delay after the latest event with which a row may arrive and still be counted, in a stream.
         idle_timeout: A stream without new records closes no window. With a timeout, the clock also advances
