@@ -43,7 +43,7 @@ class BatchSchemas:
         snapshot: Recent state of the table, or None if it must be read.
         type_widening: Whether columns of the table may become wider.
         transform: The transform of rows before they are written.
-        before_table: Last check before the table is created; it may raise an error.
+        before_table: Last action before the table is created; it may raise an error.
     """
 
     of: TopicSchemas

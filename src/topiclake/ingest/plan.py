@@ -58,7 +58,7 @@ class PlannedRange:
 
 @dataclass(frozen=True)
 class PlannedSchema:
-    """A version of a subject. `refusal` is why its records would go to quarantine, or "" if valid."""
+    """A version of a subject. `refusal` is why its records would be quarantined, or "" if they would not."""
 
     subject: str
     version: int

@@ -38,7 +38,7 @@ SCHEMA = (
 
 
 def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
-    """Turn records with a schema id into rows of the quarantine table.
+    """Turn records of a registered format into rows of the quarantine table.
 
     Args:
         records: Kafka's columns, `value_schema BINARY`, `reason STRING` and `detail STRING`.

@@ -54,7 +54,7 @@ def start_ingest(
 
     Raises:
         TopicNotFoundError, SubjectNotFoundError: A name does not exist; the error lists similar names, and
-            nothing is written. With several topics, a listed topic is missing, or none matches the pattern.
+            nothing is written. With several topics, only for a listed topic, or a pattern without a match.
         IngestError: Checkpoint and table do not agree, and `resume` does not specify how to start. Or the
             transform cannot be applied. Inside the query, the transform fails or changes the number of rows.
         OffsetsLostError: Kafka lost offsets that the checkpoint has not read; the error names the ranges.

@@ -2,8 +2,8 @@
 
 Spark only reports that data may have been lost. It reports nothing if a topic was deleted, created again and
 has grown past the checkpoint. So the next offsets of the checkpoint are compared with those that Kafka holds.
-That happens at each start, after a failure, and, with `fail_on_data_loss=false`, before each micro-batch. The
-folder `topiclake/` of the checkpoint keeps as JSON the ids of the topics and the lost ranges.
+That happens at each start, after a failure, and before each micro-batch of a query that continues after a
+loss. The folder `topiclake/` of the checkpoint keeps as JSON the ids of the topics and the lost ranges.
 """
 
 from __future__ import annotations

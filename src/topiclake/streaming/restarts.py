@@ -61,7 +61,7 @@ class RestartedQuery:
         self._wait(lambda query: progress.await_caught_up(query, trigger))
 
     def keep_running(self, seconds: float | str) -> None:
-        """Wait as `topiclake.keep_running` for `seconds`, or until the query ends without a restart."""
+        """Wait as `topiclake.keep_running` for `seconds`, or until the query ends and does not restart."""
         self._wait(lambda query: progress.keep_running(query, seconds))
 
     def stop(self) -> None:

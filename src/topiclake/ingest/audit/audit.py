@@ -46,8 +46,8 @@ from topiclake.streaming import lost_offsets, resumptions
 def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
     """Compare the records in Kafka with those in the pipeline's table and quarantine.
 
-    Offsets are compared from the first of the checkpoint to the end of its last committed batch. The
-    stream may run.
+    Offsets are compared from the first one of the checkpoint to the end of its last committed batch. The
+    stream may be running.
 
     Args:
         spark: The session.
@@ -121,7 +121,7 @@ def _audit_topic(
         locations = [_held_locations(spark, settings, ranges), *landed]
         report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
         if settings.kafka.isolation_level == "read_committed" and report.has_rows_without_record:
-            # Such rows may be of aborted transactions. Only for them Kafka is read again.
+            # Such rows may be of aborted transactions. Kafka is read again only for them.
             locations.append(_uncommitted_locations(spark, settings, ranges))
             report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
         return report
@@ -189,7 +189,7 @@ def _location(location: int) -> Column:
 
 
 def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list[DataFrame]) -> DataFrame:
-    """Drop offsets before the first of the checkpoint, and those not committed yet; add `aged BOOLEAN`."""
+    """Drop offsets that the checkpoint has not read, or not committed yet; add `aged BOOLEAN`."""
     bounds = [
         (partition, part.first, part.committed, part.earliest, *part.paused)
         for partition, part in ranges.items()
