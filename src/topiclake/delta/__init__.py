@@ -1,1 +1,1 @@
-"""Delta tables: rows come in once, appended or merged; columns are added; no second driver harms the log."""
+"""Delta tables: append or merge each batch once, add columns, and protect the log from a second driver."""

@@ -1,6 +1,6 @@
-"""One driver at a time, where Delta's log cannot keep a second one from overwriting commits.
+"""A lock that lets one driver at a time write a table whose log store is safe for one driver only.
 
-Those of this machine are seen. The lock is the operating system's: whatever ends a process ends its lock.
+The lock covers the processes of this machine. The operating system releases it when the process ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TextIO
 
 from topiclake.errors import PlatformError
 
-#: By table, for as long as this process lives.
+#: The lock file of each table that this process writes, held until the process ends.
 _held: dict[str, TextIO] = {}
 
 
@@ -23,12 +23,12 @@ def take(table: str, reason: str, remedy: str) -> None:
     """Keep other processes of this machine from writing a table.
 
     Args:
-        table: Its address, as Spark reads it.
-        reason: Why there may be one only, for people to read.
-        remedy: What to do instead of ending the other one.
+        table: Address of the table, as Spark reads it.
+        reason: Why only one process may write it, for the error.
+        remedy: An alternative to ending the other process, for the error.
 
     Raises:
-        PlatformError: Another process has it; names that.
+        PlatformError: Another process holds the lock; the error names it.
     """
     address = _canonical(table)
     if address in _held:
@@ -55,19 +55,19 @@ def take(table: str, reason: str, remedy: str) -> None:
 
 
 def _canonical(table: str) -> str:
-    """Return one spelling of an address: folders may be written in several ways."""
+    """Return the canonical form of an address, since a local folder can be written in several ways."""
     folder = table.removeprefix("file:")
     return str(Path(folder).resolve()) if folder.startswith("/") else table
 
 
 def _opened(path: Path) -> TextIO:
-    """Open the lock, which all users may take and only the one who made it may write."""
-    # Never where somebody has laid a link.
+    """Open the lock file, which all users may lock and only its owner may write."""
+    # Never follow a symbolic link that another user has placed there.
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except PermissionError:
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8")
     if os.fstat(descriptor).st_uid == os.geteuid():
-        # Whatever the umask says: another user could not even look who has it.
+        # The umask may forbid reading, and then another user could not see which process holds the lock.
         os.fchmod(descriptor, 0o644)
     return os.fdopen(descriptor, "r+", encoding="utf-8")

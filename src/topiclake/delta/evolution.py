@@ -1,4 +1,4 @@
-"""Whether a Delta table can take rows of another type, and what it must be told first.
+"""Checks whether a Delta table can take rows of other types, and the table properties that they need.
 
 Source: https://docs.delta.io/delta-type-widening/ and runs against Delta 4.4 (`test_evolution`).
 """
@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-#: What type widening can do to a column that is there, by Spark's names of types.
+#: The types that type widening can change an existing column to, by Spark's names of types.
 _WIDER = {
     "tinyint": {"smallint", "int", "bigint", "double"},
     "smallint": {"int", "bigint", "double"},
@@ -27,15 +27,15 @@ _WIDER = {
     "date": {"timestamp_ntz"},
 }
 
-#: A table that has it is not read by readers that do not know the feature: deltalake 1.x, for one.
+#: Readers without this feature, such as deltalake 1.x, cannot read a table that has it.
 WIDENING = {"delta.enableTypeWidening": "true"}
 TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
 
 
 def refusal(table: StructType, wanted: StructType) -> str | None:
-    """Say why a table with columns `table` cannot take rows with columns `wanted`; None: it can.
+    """Return why a table with columns `table` cannot take rows with columns `wanted`, or None if it can.
 
-    A column that is missing on either side is no reason: new ones are added, old ones stay null.
+    A column may be missing on either side: new columns are added, and missing ones are null.
     """
     for path, old, new in _differing(table, wanted, ""):
         if not (_widens(old, new) or _widens(new, old)):
@@ -44,7 +44,7 @@ def refusal(table: StructType, wanted: StructType) -> str | None:
 
 
 def widened(table: StructType, wanted: StructType) -> dict[str, str]:
-    """Return how columns of a table must change for rows with columns `wanted`: by name, in words."""
+    """Return by column, in words, the type changes that rows with columns `wanted` need."""
     return {
         field.name: _change(path, old, new)
         for field in table
@@ -54,13 +54,13 @@ def widened(table: StructType, wanted: StructType) -> dict[str, str]:
 
 
 def changes(table: StructType, wanted: StructType) -> list[str]:
-    """Say how the columns of a table would change for rows with columns `wanted`: first new columns."""
+    """Return in words the column changes that rows with columns `wanted` need, new columns first."""
     added = [f"new: {path} {kind.simpleString()}" for path, kind in _added(table, wanted, "")]
     return added + list(widened(table, wanted).values())
 
 
 def _added(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, DataType]]:
-    """Yield the fields that only the second one has."""
+    """Yield path and type of the fields that only `new` has."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         old_fields = {field.name.lower(): field for field in old}
         for field in new:
@@ -80,9 +80,9 @@ def _change(path: str, old: DataType, new: DataType) -> str:
 
 
 def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
-    """Say why Parquet files with columns `wanted` cannot stand beside others; None: they can.
+    """Return why files with columns `wanted` cannot be added to Parquet files, or None if they can.
 
-    Readers add columns and widen none.
+    Readers of Parquet files add missing columns, but widen no type.
     """
     for path, old, new in _differing(files, wanted, ""):
         return (
@@ -93,7 +93,7 @@ def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
 
 
 def properties(table: StructType, wanted: StructType) -> dict[str, str]:
-    """Return the table properties that must be set before `wanted` is appended; most often none."""
+    """Return the table properties that must be set before rows with columns `wanted` are appended."""
     needed: dict[str, str] = {}
     if widened(table, wanted):
         needed |= WIDENING
@@ -103,7 +103,7 @@ def properties(table: StructType, wanted: StructType) -> dict[str, str]:
 
 
 def cast_to_table(rows: DataFrame, table: StructType) -> DataFrame:
-    """Cast columns of `rows` to the table's type where that is the wider one."""
+    """Cast columns of `rows` to the types of the table where those are wider."""
     types = {field.name.lower(): field.dataType for field in table}
     merged = {
         field.name: _merged(types.get(field.name.lower(), field.dataType), field.dataType)
@@ -124,7 +124,7 @@ def _widens(old: DataType, new: DataType) -> bool:
 
 
 def _differing(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, DataType, DataType]]:
-    """Yield the leaves that both have, with different types."""
+    """Yield path and types of the leaf fields whose types differ between `old` and `new`."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         old_fields = {field.name.lower(): field for field in old}
         for field in new:
@@ -141,7 +141,7 @@ def _differing(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, D
 
 
 def _merged(table: DataType, row: DataType) -> DataType:
-    """Return the type of `row`, with its leaves as wide as those of `table`."""
+    """Return the type of `row`, with leaf fields at least as wide as those of `table`."""
     if isinstance(table, StructType) and isinstance(row, StructType):
         types = {field.name.lower(): field.dataType for field in table}
         merged = StructType()

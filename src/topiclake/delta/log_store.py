@@ -1,4 +1,4 @@
-"""How Delta keeps the log of a table safe from a second driver."""
+"""Check that Delta's log store protects a table from a second driver."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from topiclake.delta import driver_lock
 from topiclake.errors import PlatformError
 from topiclake.session import is_databricks
 
-#: Delta's own for a folder and for S3 are safe within one driver; whoever sets them says that there is one.
+#: Delta's defaults for local folders and for S3 are safe for one driver only. Setting one of them
+#: explicitly declares that only one driver writes.
 _LOG_STORES = {
     "file": "io.topiclake.store.LinkedLogStore or io.delta.storage.HDFSLogStore",
     "s3a": "io.topiclake.store.ConditionalPutLogStore, io.delta.storage.S3DynamoDBLogStore "
     "or io.delta.storage.S3SingleDriverLogStore",
 }
-#: For one driver only; Spark's class loader knows the older names, too.
+#: Log stores that are safe for one driver only. Spark's class loader knows the older names, too.
 _OF_ONE_DRIVER = ("HDFSLogStore", "LocalLogStore", "S3SingleDriverLogStore")
 
 
 def require_log_store(spark: SparkSession, path: str) -> None:
-    """Check that Delta's log is kept so that a second driver cannot overwrite what this one commits.
+    """Check that the log store keeps a second driver from overwriting this driver's commits.
 
-    Where somebody chose a log store for one driver only, this process is it, on this machine, until it ends.
+    If a log store for one driver is configured, this process locks the table on this machine until it ends.
 
     Source: https://docs.delta.io/latest/delta-storage.html (S3: one driver by default)
 
     Raises:
-        PlatformError: It is not, and nobody has said that there is one driver only; says what to set. Or
-            there is another driver on this machine; names it.
+        PlatformError: No log store is configured; the error names the setting. Or another driver on this
+            machine writes the table; the error names its process.
     """
-    # Elsewhere than on Databricks a plain path is a local folder, as it is for `storage.source`.
+    # Outside Databricks a path without a scheme is a local folder, as for `storage.source`.
     scheme = urlsplit(path).scheme or "file"
     key = f"spark.delta.logStore.{scheme}.impl"
     if is_databricks() or scheme not in _LOG_STORES:

@@ -1,4 +1,4 @@
-"""MERGE of a batch into a table, once: the table keeps the number of the newest batch."""
+"""MERGE of each batch into a table, once: the table keeps the number of the newest batch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, batch_id: int) -> None:
-    """Let each row take the place of the one with the same keys, null among them, or come new; once a batch.
+    """Merge a batch once: update the row with the same keys, or insert a new one. Null keys are equal.
 
     Args:
         rows: One row for each value of `keys`.
-        path: The table, as Spark reads it; made where it is missing, and given new columns.
-        keys: The columns that tell rows apart.
-        writer: Names the writer; its batches come in the order of their numbers.
-        batch_id: The number of the batch. A batch that the table has is skipped.
+        path: Address of the table, as Spark reads it. A missing table is created, and new columns are added.
+        keys: The columns that identify a row.
+        writer: Name of the writer, whose batches arrive in the order of their numbers.
+        batch_id: Number of the batch. Delta skips a batch that the table already has.
     """
     same = [F.col(f"old.`{key}`").eqNullSafe(F.col(f"new.`{key}`")) for key in keys]
     delta.ensure_table(rows.sparkSession, path, delta.nullable(rows), {})
@@ -44,7 +44,10 @@ def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, 
 
 @contextmanager
 def _committed_as(spark: SparkSession, writer: str, batch_id: int) -> Iterator[None]:
-    """Let Delta's commands commit as batch `batch_id` of `writer`, or skip it; in the query's own session."""
+    """Make Delta's commands commit as batch `batch_id` of `writer`, or skip that batch.
+
+    `spark` must be the session of the query, since these are settings of the whole session.
+    """
     metadata = json.dumps({"writer": writer, "batch_id": batch_id})
     settings = {f"{_COMMAND}txnAppId": writer, f"{_COMMAND}txnVersion": str(batch_id), _METADATA: metadata}
     for key, value in settings.items():

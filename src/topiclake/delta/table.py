@@ -1,4 +1,4 @@
-"""Delta tables: create, append once, look."""
+"""Delta tables: create, append once, read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 
 from topiclake.errors import StorageError
 
-#: Delta forgets after so long which batches a writer has appended; without it, never.
+#: After this time Delta forgets the batches of a writer. Without this property it never does.
 FORGETS_WRITERS = "delta.setTransactionRetentionDuration"
 
 _CONFLICT = (
@@ -26,9 +26,9 @@ _CONFLICT = (
     "DELTA_CONCURRENT",
 )
 
-#: So often a table is written again because another writer was faster.
+#: Number of attempts to write a table while other writers are faster.
 _ATTEMPTS = 5
-#: What Delta says of rows that break a constraint of the table.
+#: Error classes of Delta for rows that break a constraint of the table.
 _BROKEN = (
     "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
@@ -36,9 +36,9 @@ _BROKEN = (
     "DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
 )
 
-#: What Delta says of a folder with files where it found no table.
+#: Error classes of Delta for a folder that has files but no table.
 _MERE_FILES = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_MISSING_DELTA_TABLE")
-#: What Delta says where there is no table to be read.
+#: Error classes of Delta for a table that does not exist.
 _NO_TABLE = (
     "PATH_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
@@ -46,28 +46,29 @@ _NO_TABLE = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_SCHEMA_NOT_SET",
 )
-#: So many commits are looked through: to read the whole history of an old table costs seconds.
+#: Numbers of commits that a search reads: reading an old table's whole history (None) takes seconds.
 _NEWEST_FIRST = (10, None)
-#: Seconds in which what looks like mere files must have become a table, where another writer makes one.
+#: Time limit for another writer that is creating the table (s): until its commit there are only files.
 _BEING_MADE_SECONDS = 5
 
 
 def ensure_table(
     spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str], comment: str = ""
 ) -> None:
-    """Create an empty Delta table at `path` where there is none; an existing one is left as it is.
+    """Create an empty Delta table at `path` if it does not exist; an existing table does not change.
 
     Args:
         spark: The session.
         path: Location of the table.
         schema: Its columns.
         properties: Its table properties.
-        comment: What it holds, in words.
+        comment: Description of the table.
 
     Raises:
-        StorageError: There are files that belong to no table.
+        StorageError: The folder has files, but no table.
     """
-    # Between Delta's look for a table and its look for files, another writer's table looks like mere files.
+    # Delta first looks for a table, then for files. A table that another writer creates between the two
+    # checks appears as a folder with files only.
     tries = Retrying(
         retry=retry_if_exception(_was_slower),
         stop=stop_after_delay(_BEING_MADE_SECONDS),
@@ -101,8 +102,8 @@ def _create(
     except AnalysisException as error:
         if error.getCondition() != "DELTA_TABLE_NOT_FOUND":
             raise
-        # A writer was killed between the log's folder and its first commit: there Delta creates no table any
-        # more, but it appends to one.
+        # A writer was killed after it created the log's folder and before its first commit. Delta cannot
+        # create a table there, but it can append.
         writer = spark.createDataFrame([], schema).write.format("delta").mode("append")
         writer.options(**{name: value for name, value in properties.items() if _is_option(name)}).save(path)
         if others := {name: value for name, value in properties.items() if not _is_option(name)}:
@@ -110,7 +111,7 @@ def _create(
 
 
 def _is_option(name: str) -> bool:
-    """Return whether an append that makes a table takes this property."""
+    """Return whether an append that creates a table accepts this property as an option."""
     return name.lower().startswith("delta.")
 
 
@@ -123,17 +124,17 @@ def append_once(
     after a crash changes nothing. New columns are added to the table.
 
     Args:
-        rows: What to append.
-        path: Location of the Delta table; created where there is none.
-        writer: Name of the writer; must change when batch ids start again from 0.
-        batch_id: Rises with each batch of the writer.
-        commit: Kept as JSON in the table's history (`userMetadata`), with writer and batch.
+        rows: The rows to append.
+        path: Location of the Delta table, which is created if it does not exist.
+        writer: Name of the writer. It must change when batch ids start again from 0.
+        batch_id: Number of the batch, which rises with each batch of the writer.
+        commit: Metadata that the table's history keeps as JSON (`userMetadata`), with writer and batch.
     """
     _write_once(rows, path, "append", writer, batch_id, commit)
 
 
 def replace_once(rows: DataFrame, path: str, *, writer: str, batch_id: int) -> None:
-    """Put `rows` in the place of those of the table at `path`, unless `writer` has done so with `batch_id`.
+    """Replace the rows of the table at `path` by `rows`, unless `writer` has done so with batch `batch_id`.
 
     Args as for `append_once`.
     """
@@ -158,16 +159,16 @@ def _write_once(
 def is_committed(spark: SparkSession, path: str, attempt: str) -> bool:
     """Return whether a commit of the table at `path` names this `attempt`.
 
-    After `append_once`, False means that the batch was there already. Then nothing was executed, and an
-    Observation on its rows never gets its metrics: to ask for them would wait for ever.
+    After `append_once`, False means that the table already had the batch. Then Spark executed nothing, and
+    an Observation on the rows never gets its metrics: waiting for them would never end.
     """
     return any(_commits(spark, path, limit, attempt=attempt) for limit in _NEWEST_FIRST)
 
 
 def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> dict[str, Any] | None:
-    """Return what `writer` wrote into the history with a batch, and its `rows`.
+    """Return the metadata that `writer` wrote into the history with a batch, and the number of its `rows`.
 
-    None: no such commit, or the history was cleaned up since.
+    None: no such commit exists, or Delta has cleaned up the history since.
     """
     if not is_table(spark, path):
         return None
@@ -179,9 +180,9 @@ def commit_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> 
 
 
 def version_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) -> int | None:
-    """Return the version that `writer` made with batch `batch_id`; None where the history does not tell it.
+    """Return the version that `writer` created with batch `batch_id`, or None if the history lacks it.
 
-    A session's last commit may be another one: Delta compacts small files behind a commit.
+    The session's last commit may be another one, because Delta compacts small files after a commit.
     """
     for limit in _NEWEST_FIRST:
         if commits := _commits(spark, path, limit, writer=writer, batch_id=str(batch_id)):
@@ -201,8 +202,8 @@ def _commits(
 
 
 def columns(spark: SparkSession, path: str) -> StructType | None:
-    """Return the columns of the table at `path`; None where there is no table."""
-    # One look: to ask for a table first is another one, which on an object store is a call.
+    """Return the columns of the table at `path`, or None if the table does not exist."""
+    # Checking for the table first would cost another call of an object store.
     try:
         return read(spark, path).schema
     except AnalysisException as error:
@@ -219,7 +220,7 @@ def properties(spark: SparkSession, path: str) -> dict[str, str]:
 
 
 def require_lasting_writers(path: str, properties: Mapping[str, str]) -> None:
-    """Check that a table keeps for ever which batches it has; a restart asks for that, whenever it comes.
+    """Check that a table keeps the numbers of its batches for ever: a restart may need them at any time.
 
     Raises:
         StorageError: Its property `delta.setTransactionRetentionDuration` is set.
@@ -236,9 +237,9 @@ def require_lasting_writers(path: str, properties: Mapping[str, str]) -> None:
 
 
 def nullable(rows: DataFrame) -> StructType:
-    """Return the columns of `rows` for a table, with their comments; each may be null.
+    """Return the columns of `rows` for a table, with their comments; each is nullable.
 
-    A column that must not be would be checked row by row, by a step of its own in the plan.
+    For a column that is not nullable, Delta adds a step to the plan that checks every row.
     """
     fields = []
     for field in rows.schema:
@@ -254,27 +255,27 @@ def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]
 
 
 def quoted(name: str) -> str:
-    """Return a column's name, or a path, as SQL takes it whatever it holds."""
+    """Return the name of a column, or a path, quoted for SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL takes it whatever it holds."""
+    """Return a text as a literal of SQL, with quotes and backslashes escaped."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Return whether another writer was faster: the same again will do, on what is there then."""
+    """Return whether another writer was faster, so that the same write on the new version succeeds."""
     return isinstance(error, PySparkException) and any(code in str(error) for code in _CONFLICT)
 
 
 def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None:
-    """Write, and do it again where somebody has altered the table meanwhile, or added a constraint.
+    """Write, and repeat the write if another writer has altered the table or added a constraint meanwhile.
 
     Args:
-        write: Writes; safe to repeat.
-        forget: Forgets what was seen of the table.
+        write: Writes; it must be safe to repeat.
+        forget: Discards the cached state of the table before each repetition.
     """
     tries = Retrying(
         retry=retry_if_exception(_is_outdated),
@@ -286,17 +287,17 @@ def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None
 
 
 def _is_outdated(error: BaseException) -> bool:
-    """Return whether the table is no longer as it was seen."""
+    """Return whether the error shows that the table has changed since it was read."""
     codes = (*_CONFLICT, *_BROKEN)
     return isinstance(error, (PySparkException, Py4JError)) and any(code in str(error) for code in codes)
 
 
 def is_table(spark: SparkSession, path: str) -> bool:
-    """Return whether there is a Delta table at `path`; a wrong credential raises Spark's own error."""
+    """Return whether a Delta table exists at `path`; a wrong credential raises Spark's error."""
     if DeltaTable.isDeltaTable(spark, path):
         return True
-    # Delta answers from its cache, for an hour. A session may have looked between a killed writer's log
-    # folder and the first commit of another process. A read asks the store again.
+    # Delta caches the answer for an hour. The session may have asked when only the log folder of a killed
+    # writer existed, before the first commit of another process. A read asks the store again.
     return _has_log(spark, path) and columns(spark, path) is not None
 
 
@@ -311,14 +312,14 @@ def _has_log(spark: SparkSession, path: str) -> bool:
 
 
 def read(spark: SparkSession, path: str, version: int | None = None) -> DataFrame:
-    """Read the table at `path`, as it is or as it was at `version`."""
+    """Read the newest version of the table at `path`, or `version`."""
     reader = spark.read.format("delta")
     return (reader if version is None else reader.option("versionAsOf", version)).load(path)
 
 
 def as_json(rows: DataFrame) -> list[dict[str, Any]]:
-    """Collect rows as JSON objects, with their nulls; times in ISO 8601 with their zone."""
-    # Spark writes times in the session's zone, and says which; Python takes the machine's, and does not.
+    """Collect rows as JSON objects, with nulls; times are in ISO 8601 with their zone."""
+    # Spark writes times in the session's zone and names the zone. Python uses the machine's zone, unnamed.
     row = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
     return [json.loads(text) for (text,) in rows.select(row).collect()]
 
@@ -327,8 +328,8 @@ def history(spark: SparkSession, path: str) -> DataFrame:
     """Return the table's commits, newest first.
 
     Returns:
-        `version BIGINT, timestamp TIMESTAMP, operation STRING, rows BIGINT, batch STRING`; `batch` is what
-        Topiclake wrote into the commit.
+        `version BIGINT, timestamp TIMESTAMP, operation STRING, rows BIGINT, batch STRING`; `batch` is the
+        metadata that Topiclake wrote into the commit.
     """
     commits = DeltaTable.forPath(spark, path).history()
     rows = F.col("operationMetrics")["numOutputRows"].cast("bigint").alias("rows")

@@ -1,4 +1,4 @@
-"""Which batches the history of a Delta table has, without those whose rows a RESTORE has removed."""
+"""The batches in the history of a Delta table, without those whose rows a RESTORE has removed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 _RESTORE = "RESTORE"
-#: Commits that are read before the whole history, which costs seconds where a table is old.
+#: Commits that are read first, since an old table's whole history takes seconds.
 _NEWEST = 10
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit that `delta.append_once` made.
+    """A commit that `delta.append_once` made.
 
     Attributes:
-        version: Of the table.
-        kept: What the commit keeps: `writer`, `batch_id`, and what the writer added.
+        version: Version of the table.
+        kept: Metadata of the commit: `writer`, `batch_id`, and the fields that the writer added.
     """
 
     version: int
@@ -37,10 +37,10 @@ class Commit:
 
 @dataclass(frozen=True)
 class Commits:
-    """The commits that a history has.
+    """The commits in the history of a table.
 
     Attributes:
-        valid: Those whose rows no RESTORE has removed, newest first.
+        valid: Commits whose rows no RESTORE has removed, newest first.
         is_whole: Whether the history goes back to the table's creation.
     """
 
@@ -53,7 +53,7 @@ class Commits:
 
 
 def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
-    """Return the newest commits of the table at `table`; all where `limit` is None."""
+    """Return the newest `limit` commits of the table at `table`; without `limit`, all commits."""
     delta_table = DeltaTable.forPath(spark, table)
     history = delta_table.history() if limit is None else delta_table.history(limit)
     wanted = (
@@ -83,7 +83,7 @@ def newest_of(spark: SparkSession, table: str, writer: str) -> tuple[Commit | No
         writer: The writer's name.
 
     Returns:
-        None where the history has no such commit; False where it may have been cleaned up.
+        The commit, or None if the history does not have it. False if the commit may have been cleaned up.
     """
     for limit in (_NEWEST, None):
         commits = read(spark, table, limit)
@@ -106,10 +106,10 @@ def _valid(history: DataFrame, rows: list[Any]) -> Iterator[Commit]:
 
 
 def _restored_version(history: DataFrame, row: Any) -> float:  # noqa: ANN401 (a Row has no types)
-    """Return the version that a RESTORE went back to; Delta notes it, or the time that was asked for."""
+    """Return the version that a RESTORE went back to. Delta notes that version, or the requested time."""
     if row["to_version"] is not None:
         return int(row["to_version"])
-    # A RESTORE by time takes the newest version that is not younger.
+    # A RESTORE by time selects the newest version that is not later.
     until = history.where(F.col("timestamp") <= F.lit(row["to_time"]).cast("timestamp"))
     version = until.agg(F.max("version")).collect()[0][0]
     return -1 if version is None else int(version)

@@ -1,1 +1,1 @@
-"""Topics into Delta tables, each record in exactly one place, and the proof."""
+"""Ingest of topics into Delta tables, each record in exactly one place, and the audit that proves it."""

@@ -1,4 +1,4 @@
-"""A micro-batch on its way into the tables of a topic, and the commits that it makes there."""
+"""A micro-batch, and its commits in the tables of a topic."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Batch:
     """One micro-batch.
 
     Attributes:
-        target: Where to.
-        writer: How Delta knows the writer of the query's batches.
-        records: Kafka's records, as Kafka has them.
-        number: Spark's number.
-        offsets: Its offsets; empty where the checkpoint does not say.
+        target: The tables of the topic.
+        writer: Delta's name of the writer of the query's batches.
+        records: Kafka's records, without changes.
+        number: Spark's number of the batch.
+        offsets: Its offsets; empty if the checkpoint does not have them.
     """
 
     target: Target
@@ -35,7 +35,7 @@ class Batch:
 
     @property
     def words(self) -> str:
-        """How errors name it."""
+        """Name of the batch in errors."""
         topic = "" if self.target.topic is None else f" of topic {self.target.topic}"
         return f"batch {self.number}{topic}"
 
@@ -45,31 +45,31 @@ class Batch:
         return self.records.sparkSession
 
     def report(self, count: TableCount) -> None:
-        """Report to whoever watches the query what this batch put into a table."""
+        """Report the rows that this batch wrote into a table to subscribers of the query."""
         report_counts(self.target, self.spark, self.number, count)
 
     def append(
         self, frame: DataFrame, path: str, suffix: str = "", commit: Mapping[str, object] | None = None
     ) -> None:
-        """Append once, as this batch of this writer; `commit` is kept in the table's history."""
+        """Append once, as this batch of this writer; the table's history keeps `commit`."""
         metadata = self.target.origin | dict(commit or {})
         delta.append_once(frame, path, writer=self.writer + suffix, batch_id=self.number, commit=metadata)
 
     def has_committed(self, observed: Observation, attempt: str) -> bool:
-        """Return whether `attempt` made its commit of the table, on whose rows `observed` is.
+        """Return whether `attempt` committed to the table; `observed` observes the rows of that commit.
 
-        Otherwise the table has the batch already, and Spark executed nothing.
+        Otherwise the table already has the batch, and Spark executed nothing.
         """
-        # Transformed rows are computed before the commit, so they are counted without one.
+        # Transformed rows are computed before the commit, so metrics exist also without a commit.
         is_counted = self.target.transform is None and observation.has_metrics(observed)
-        # To ask the table are two calls on an object store.
+        # Reading the history of the table costs two calls of an object store.
         return is_counted or delta.is_committed(self.spark, self.target.table, attempt)
 
     def commit_to_resume(self) -> Mapping[str, Any] | None:
-        """Return commit 1 of an earlier attempt; None where the table's history was cleaned up since.
+        """Return commit 1 of an earlier attempt, or None if Delta has cleaned up the table's history since.
 
         Raises:
-            IngestError: It holds other offsets.
+            IngestError: The commit holds other offsets.
         """
         commit, target = self.earlier(self.target.table), self.target
         batch_offsets.require_same(
@@ -78,5 +78,5 @@ class Batch:
         return commit
 
     def earlier(self, path: str, suffix: str = "") -> Mapping[str, Any] | None:
-        """Return what an earlier attempt of this batch wrote into the history of the table at `path`."""
+        """Return the metadata of an earlier attempt of this batch in the history of the table at `path`."""
         return delta.commit_of(self.spark, path, writer=self.writer + suffix, batch_id=self.number)

@@ -1,4 +1,4 @@
-"""Which schemas a micro-batch decodes with: those of the subjects, and those that were looked up."""
+"""The schemas that decode a micro-batch: those of the subjects, and those that were looked up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from topiclake.sources.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
 
-#: A table property's name before the part; it keeps the reader schema (`kept_reader`).
+#: Prefix of the table properties that keep the reader schema of each part (`kept_reader`).
 READER_PROPERTY = "topiclake.reader."
 
 BeforeTable = Callable[[], None]
@@ -34,16 +34,16 @@ BeforeTable = Callable[[], None]
 
 @dataclass
 class BatchSchemas:
-    """The schemas of one topic, as one start of a query has learnt them.
+    """The schemas of one topic that one start of a query knows.
 
     Attributes:
-        of: Where they come from.
+        of: Source of the schemas.
         table: Location of the table that the rows go to.
         properties: Table properties, set when the table is created.
-        snapshot: Of the table, moments ago; None where it must be read.
+        snapshot: Recent state of the table, or None if it must be read.
         type_widening: Whether columns of the table may become wider.
-        transform: What is done to rows before they are written.
-        before_table: What is done, or refuses, once nothing else keeps the table from being made.
+        transform: The transform of rows before they are written.
+        before_table: Last action before the table is created; it may raise an error.
     """
 
     of: TopicSchemas
@@ -53,7 +53,7 @@ class BatchSchemas:
     type_widening: bool = False
     transform: RowTransform | None = None
     before_table: BeforeTable | None = None
-    #: The table's columns, as they were seen last.
+    #: The table's columns when it was last read.
     table_columns: StructType = field(default_factory=StructType)
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
     _codecs: Codecs | None = None
@@ -61,11 +61,11 @@ class BatchSchemas:
     _named: set[tuple[Part, SchemaKey]] = field(default_factory=set)
 
     def current(self, spark: SparkSession) -> Codecs:
-        """Return what is known now; makes the table, or prepares it for new columns, where that is needed.
+        """Return the current codecs; create the table, or prepare it for new columns, if needed.
 
         Raises:
             SchemaRegistryError: The registry cannot be used.
-            IngestError: The table would have no columns, or no version can be used for a new one.
+            IngestError: The table would have no columns, or no version can be used for a new table.
         """
         known = {part: self._known(part) for part in self.of.subjects}
         keys = {part: list(schemas) for part, schemas in known.items()}
@@ -76,7 +76,7 @@ class BatchSchemas:
         return self._codecs
 
     def planned(self, spark: SparkSession) -> tuple[Codecs, TableSnapshot]:
-        """Return what `current` would return, and what the table has; nothing is made or prepared.
+        """Return the codecs that `current` would return, and the state of the table, without changes to it.
 
         Raises:
             SchemaRegistryError: The registry cannot be used.
@@ -85,11 +85,11 @@ class BatchSchemas:
         return self._united(spark, {part: self._known(part) for part in self.of.subjects}, snapshot), snapshot
 
     def plain(self, codecs: Codecs) -> list[SchemaKey]:
-        """Return the schemas that plain values may have, oldest first; none where values name theirs."""
+        """Return the schemas of plain values, oldest first; empty if values contain a schema id."""
         return self.of.usable_plain_keys(codecs)
 
     def refresh_plain(self) -> None:
-        """Ask for versions of plain values that were registered since the list was made."""
+        """Read the versions of plain values that were registered since the list was read."""
         if self.of.plain_versions is not None:
             for subject in self.of.subjects["value"]:
                 self.of.registry.versions(subject, refresh=True)
@@ -97,7 +97,7 @@ class BatchSchemas:
     def pinned(
         self, spark: SparkSession, keys: Mapping[Part, Sequence[SchemaKey]], constraints: Mapping[str, str]
     ) -> Codecs | None:
-        """Return the codecs of an earlier attempt; None: not all of its schemas can be used any more."""
+        """Return the codecs of an earlier attempt, or None if one of its schemas can no longer be used."""
         self.look_up({part: set(keys[part]) for part in self.of.subjects})
         known = {part: self._known(part) for part in self.of.subjects}
         if any(key not in known[part] for part in self.of.subjects for key in keys[part]):
@@ -112,7 +112,7 @@ class BatchSchemas:
     def look_up(self, keys: Mapping[Part, Iterable[SchemaKey]]) -> dict[Part, set[SchemaKey]]:
         """Ask the registry for schemas that are not known yet, and return those that it does not know.
 
-        A key that was not asked for, because the registry did not know many others, is not among them.
+        The result lacks keys for which no request was made because too many others were unknown.
         """
         unknown: dict[Part, set[SchemaKey]] = {}
         for part, wanted in keys.items():
@@ -123,7 +123,7 @@ class BatchSchemas:
         return unknown
 
     def forget(self) -> None:
-        """Look at the table anew next time: another writer has changed it."""
+        """Read the table again next time, because another writer has changed it."""
         self._codecs = None
 
     def _known(self, part: Part) -> dict[SchemaKey, SchemaVersion]:
@@ -163,8 +163,8 @@ class BatchSchemas:
             }
             codecs = Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
             return replace(codecs, declared_key=self.of.declared_key, comments=codecs.value.comments)
-        # What is decoded are not the table's columns: the table is compared with those that the transform
-        # makes of a value and its key.
+        # Decoded columns are not those of the table. The table is compared with the columns that the
+        # transform derives from a value and its key.
         key = self._codec(spark, snapshot, "key", known["key"], lambda _: None) if "key" in known else None
         no_value = self.of.format.codec({}, lambda _: None, None)
         without_value = Codecs(no_value, key, declared_key=self.of.declared_key)
@@ -174,16 +174,16 @@ class BatchSchemas:
         return replace(without_value, value=value, comments=value.comments)
 
     def columns(self, spark: SparkSession, codecs: Codecs) -> StructType:
-        """Return the columns of the table's rows; each may be null.
+        """Return the columns of the table's rows; each is nullable.
 
         Raises:
-            IngestError: The transform cannot be applied to what is decoded.
+            IngestError: The transform cannot be applied to decoded rows.
         """
         decoded = registered_rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
         return decoded if self.transform is None else self.transform.columns(spark, decoded)
 
     def _warn(self, codecs: Codecs) -> None:
-        """Name a version that does not fit once, as soon as it is listed: before a record is lost to it."""
+        """Log each unusable version once, as soon as the registry lists it, before records have it."""
         for part, codec in codecs.parts.items():
             for key, (reason, detail) in codec.refused.items():
                 if (part, key) not in self._named:
@@ -208,7 +208,7 @@ class BatchSchemas:
             raise IngestError(
                 f"the table property {name} of {self.table} is not what this version of Topiclake writes "
                 f"({error}), and without it columns could change their meaning",
-                f"the version that wrote it, or, if columns may be named anew, ALTER TABLE "
+                f"the version that wrote it, or, if columns may get other names, ALTER TABLE "
                 f"delta.{delta.quoted(self.table)} UNSET TBLPROPERTIES ('{name}')",
                 table=self.table,
                 property=name,
@@ -229,7 +229,7 @@ class BatchSchemas:
             self.of.require_usable(codecs)
             if self.before_table is not None:
                 self.before_table()
-            # Some properties name columns; without a schema there are none yet.
+            # Some properties name columns, and without a schema no columns are known yet.
             properties = dict(self.properties) if codecs.value.reader else {}
             properties |= _kept(codecs)
             delta.ensure_table(spark, self.table, wanted, properties, codecs.value.comment)

@@ -1,6 +1,6 @@
-"""Offsets of a Kafka consumer group, committed behind each micro-batch: Kafka's own tools show the lag.
+"""Offsets of a Kafka consumer group, committed after each micro-batch, so that Kafka's tools show the lag.
 
-Nothing reads them: where a query goes on is what its checkpoint says.
+Topiclake does not read them: a query continues from its checkpoint.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _COMING = (
 
 @dataclass
 class _State:
-    """What is kept from batch to batch."""
+    """State of one start of a query, kept between batches."""
 
     admin: AdminClient
     pause: Backoff = field(default_factory=Backoff)
 
 
-#: By start, in the process that runs the micro-batches.
+#: By start of a query, in the process that runs the micro-batches.
 _states: dict[str, _State] = {}
 
 
 @dataclass(frozen=True)
 class GroupCommit:
-    """Commits what is written as the offsets of a consumer group; can be pickled, for Spark Connect.
+    """Commits the end of each written batch to a consumer group; picklable, for Spark Connect.
 
     Attributes:
         group: The group's id.
         client: Settings of a confluent-kafka client.
-        ledger: Where what paused topics have missed is written down; None where the query has one topic.
-        start: Names one start of the query.
+        ledger: Location of the table of paused ranges; None if the query has one topic.
+        start: Id of one start of the query.
     """
 
     group: str
@@ -58,17 +58,17 @@ class GroupCommit:
 
     @property
     def what(self) -> str:
-        """What it does, for the log."""
+        """Name of the action, for the log."""
         return f"committing offsets of the consumer group {self.group}"
 
     def begin(self) -> None:
-        """Nothing is to be done before a batch."""
+        """Do nothing before a batch."""
 
     def __call__(self, batch: CommittedBatch) -> None:
-        """Commit where the batch ends.
+        """Commit the end offsets of the batch.
 
         Raises:
-            KafkaError: The broker refuses it.
+            KafkaError: The broker refuses the commit.
         """
         end = batch.end
         if self.ledger is not None:
@@ -98,7 +98,7 @@ class GroupCommit:
         state.pause.end()
 
     def close(self) -> None:
-        """Forget the client."""
+        """Discard the client."""
         _states.pop(self.start, None)
 
 
@@ -117,7 +117,7 @@ def _commit(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> Non
 
 
 def held_back(end: Offsets, waiting: Offsets) -> Offsets:
-    """Return where a query's topics are written up to, though it has read further those that wait."""
+    """Return the offsets up to which topics are written, since paused topics are read further."""
     return {
         topic: {
             partition: min(offset, waiting.get(topic, {}).get(partition, offset))
@@ -128,7 +128,7 @@ def held_back(end: Offsets, waiting: Offsets) -> Offsets:
 
 
 def _waiting(batch: CommittedBatch, ledger: str) -> Offsets:
-    """Return the first offset that each partition of a paused topic has missed."""
+    """Return the first missed offset of each partition of a paused topic."""
     return {
         topic: {partition: first for partition, (first, _) in paused_topics.spans_of(rows).items()}
         for topic, rows in paused_topics.paused(batch.spark, ledger).items()
@@ -136,7 +136,7 @@ def _waiting(batch: CommittedBatch, ledger: str) -> Offsets:
 
 
 class _NotYetError(KafkaError):
-    """The group's coordinator is being chosen, as for the first group of a broker."""
+    """The group has no coordinator yet, as for the first group of a broker."""
 
     id: ClassVar[str] = "TL-KAFKA-004"
 

@@ -1,7 +1,7 @@
-"""One micro-batch of text or JSON: every record into exactly one place, exactly once.
+"""One micro-batch of a declared format: every record into exactly one place, exactly once.
 
-What a value means is fixed when the query starts, so a batch that Spark repeats after a crash comes out as it
-did the first time. Two commits, each with Delta's transaction id: the table, then the quarantine.
+The meaning of values is fixed when the query starts, so a batch that Spark repeats after a crash has the same
+result. Two commits, each with Delta's transaction id: the table, then the quarantine.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from topiclake.streaming.checkpoint import Ranges
 
 @dataclass
 class _TableState:
-    """What one start of a query has learnt.
+    """State of one start of a query.
 
     Attributes:
-        name: Of the start.
-        snapshot: Of the table.
-        has_written: Whether it has written a batch: those that come after it are no repeated ones.
+        name: Id of the start.
+        snapshot: State of the table.
+        has_written: Whether this start has written a batch, so that later batches are not repeated ones.
     """
 
     name: str
@@ -58,8 +58,8 @@ class _Batch(Batch):
     """One micro-batch of values whose columns the configuration declares.
 
     Attributes:
-        state: What this start of the query has learnt about the table.
-        values: What values mean.
+        state: State of this start of the query.
+        values: The declared format of the values.
     """
 
     state: _TableState
@@ -67,11 +67,11 @@ class _Batch(Batch):
 
     @property
     def meaning(self) -> str:
-        """What decides how a value is read, the session's time zone among it."""
+        """The settings that decide how a value is read, including the session's time zone."""
         return self.values.meaning(str(self.spark.conf.get("spark.sql.session.timeZone")))
 
 
-#: By checkpoint, in the process that runs the micro-batches.
+#: By checkpoint: the state of its query, in the process that runs the micro-batches.
 _states: dict[str, _TableState] = {}
 
 
@@ -86,14 +86,14 @@ def write(
     """Write one micro-batch of Kafka's records.
 
     Args:
-        target: Where to.
-        values: What values mean.
-        records: Kafka's columns.
+        target: The tables of the topic.
+        values: The declared format of the values.
+        records: The records, with Kafka's columns.
         batch_id: Spark's number of the batch.
-        read_again: The offsets, where this is no batch of the running query, but an older one.
+        read_again: The offsets, if this is an older batch and not one of the running query.
 
     Raises:
-        DecodeError: A record is not right, in mode FAILFAST; raised by whoever waits for the query.
+        DecodeError: A record cannot be decoded, in mode FAILFAST. A caller that waits for the query gets it.
         IngestError: The table has a batch of this number with other offsets.
     """
     spark, offsets = records.sparkSession, read_again
@@ -114,12 +114,12 @@ def write(
 def _write(batch: _Batch) -> None:
     target, state, observed, attempt = batch.target, batch.state, Observation(), uuid4().hex
     layout = target.schemas.layout
-    # The table's constraints are those of transformed rows.
+    # With a transform, the constraints of the table apply to transformed rows.
     enforced = state.snapshot if target.transform is None else NO_TABLE
     decoded = decode(batch.values, batch.records, layout, enforced)
     if target.mode == "FAILFAST":
         decoded = fail_on_bad_record(decoded, batch.values, layout)
-    # Above what decodes: Spark pushes no filter below what is counted.
+    # The observation is above the decoding: Spark pushes no filter below an observation.
     counts = [F.count_if(F.col("reason") == reason).alias(reason) for reason in (OK, *DECLARED_REASONS)]
     counted = decoded.observe(observed, F.count_if(is_rejected(layout)).alias("rejected"), *counts)
     commit = {
@@ -131,10 +131,10 @@ def _write(batch: _Batch) -> None:
     rows = valid_rows(counted, layout, enforced)
     with target.table_rows(rows, state.snapshot.columns, batch.words) as table_rows:
         batch.append(table_rows, target.table, commit=commit)
-    # Until it is written: the next try of this batch has to look for what is there of it.
+    # Until the batch is completely written: its next attempt must look for its earlier commits.
     had_written, state.has_written = state.has_written, False
-    # A batch that was there already is not executed, and counts nothing. A checkpoint that was put back from
-    # a copy repeats more than one.
+    # Spark does not execute a batch that the table already has, and so has no metrics of it. A checkpoint
+    # that was restored from a copy repeats several batches.
     is_counted = had_written or batch.has_committed(observed, attempt)
     metrics = (
         observation.counts(f"batch {batch.number} is in {target.table}", observed) if is_counted else None
@@ -155,7 +155,7 @@ def _write(batch: _Batch) -> None:
 
 
 def _resume_batch(batch: _Batch) -> None:
-    """Do what an earlier attempt did not get to, after its first commit."""
+    """Finish a batch whose earlier attempt ended after its first commit."""
     target, commit = batch.target, batch.commit_to_resume()
     _require_same(batch, commit)
     constraints = {} if commit is None else commit["constraints"]
@@ -165,7 +165,7 @@ def _resume_batch(batch: _Batch) -> None:
 
 
 def _require_same(batch: _Batch, commit: Mapping[str, Any] | None) -> None:
-    """Check that a batch which was written in part is finished as it was begun: each record in one place."""
+    """Check that a partly written batch is finished with the same settings: else records may be lost."""
     if commit is not None and commit.get("values") != batch.meaning:
         raise IngestError(
             f"batch {commit['batch_id']} of pipeline {batch.target.pipeline} was written in part with "
@@ -179,7 +179,7 @@ def _require_same(batch: _Batch, commit: Mapping[str, Any] | None) -> None:
 
 
 def write_rejected(batch: Batch, values: DeclaredFormat, decoded: DataFrame) -> None:
-    """Write the records of a batch that are no rows of the table to the quarantine."""
+    """Write the rejected records of a batch to the quarantine."""
     rejected = decoded.where(is_rejected(batch.target.schemas.layout))
     if rejected.isEmpty():
         return

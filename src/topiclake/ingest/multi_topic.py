@@ -1,12 +1,12 @@
 """Several topics in one query, each into its own table; a failing one is paused and the others continue.
 
-The offsets of a query advance together. So what a paused topic misses is written down, in the Delta table
-`<checkpoint>_paused`: which batch, which offsets. When the topic is well again those offsets are read once
-more and written in large ranges, before anything newer. A range is fixed in that table before it is written,
-as the batch of its last number: so a crash repeats the same one, and Delta writes it once.
+The offsets of all topics of a query advance together. So the Delta table `<checkpoint>_paused` notes the
+batches and offsets that a paused topic misses. When the topic works again, those offsets are read and written
+in large ranges, before newer records. The table fixes each range before it is written, with the number of its
+last batch. So a crash repeats the same range, and Delta writes it once.
 
-A topic is paused where it cannot be written, where Kafka has lost records of it, and where it was taken off
-the list: Spark reads on, so the offsets of all stay in the checkpoint. Nothing of a paused topic is fetched.
+A topic is paused if it cannot be written, if Kafka has lost records of it, or if the pipeline no longer lists
+it. Spark continues to advance its offsets in the checkpoint, but reads no records of a paused topic.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Ranges
 from topiclake.streaming.failure import FAILFAST
 
-#: Seconds between two tries to resume a topic while the query runs.
+#: Seconds between two attempts to resume a topic while the query runs.
 RETRY_SECONDS = 60.0
 
 
-#: Seconds after which a batch leaves the rest of a topic to the next one, so that other topics do not wait.
+#: Seconds after which a batch leaves the rest of a topic to the next batch, so that other topics do not wait.
 RESUME_SECONDS = 10.0
 
 _LOG = logging.getLogger(__name__)
@@ -60,15 +60,15 @@ _next_try: dict[tuple[str, str], tuple[str, float]] = {}
 
 @dataclass(frozen=True)
 class Topics:
-    """Where the records of several topics go; can be pickled, for Spark Connect.
+    """The targets of several topics; picklable, for Spark Connect.
 
     Attributes:
         template: A target whose paths and subjects hold `{topic}`.
         reader: Options of Spark's Kafka source without topics and offsets, to read a paused range again.
-        ledger: Location of the Delta table of what is paused.
-        retry_seconds: Seconds between two tries to resume a topic.
-        fail_on_data_loss: Whether a topic is paused, and stays paused, of which Kafka has deleted records;
-            else it gets what is left of them.
+        ledger: Location of the Delta table of paused ranges.
+        retry_seconds: Seconds between two attempts to resume a topic.
+        fail_on_data_loss: Whether a topic is paused if Kafka has deleted records of it. Otherwise it
+            continues with the remaining records.
         client: Settings of a confluent-kafka client.
         reads: A regular expression that matches the topics of the pipeline.
     """
@@ -108,8 +108,8 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     """Write one micro-batch of several topics.
 
     Raises:
-        SchemaRegistryError: The registry cannot be used, which is no topic's fault; nothing was decided.
-        DecodeError: A record is not right, in mode FAILFAST.
+        SchemaRegistryError: The registry cannot be used. That error pauses no topic.
+        DecodeError: A record cannot be decoded, in mode FAILFAST.
     """
     spark, template = records.sparkSession, topics.template
     ranges = checkpoint.ranges(spark, template.checkpoint, batch_id, template.start)
@@ -131,13 +131,13 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         return
     if ready != new:
         records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
-    # Every topic reads its part of the batch: from memory or disk, not from Kafka again.
+    # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
     records = records.persist()
     try:
         for topic, spans in ready.items():
             is_noted = any(row["batch_id"] == batch_id for row in waiting.get(topic, []))
             if _write_or_pause(topics, records, topic, batch_id, spans) and is_noted:
-                # By an earlier try of this batch: later batches must not take it for missed.
+                # An earlier attempt of this batch noted the range; later batches must not write it again.
                 mark_resumed(spark, topics.ledger, topic, batch_id)
     finally:
         records.unpersist()
@@ -148,7 +148,7 @@ def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
 
 
 def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, LostRange]:
-    """Return by topic what Kafka has lost of a batch; it is noted where the topic is not paused for it."""
+    """Return by topic the lost range of a batch; note it if the topic is not paused for it."""
     of_pipeline = {
         topic: partitions for topic, partitions in ranges.items() if re.fullmatch(topics.reads, topic)
     }
@@ -168,13 +168,13 @@ def _why_paused(topics: Topics, topic: str, lost: Mapping[str, LostRange]) -> st
 
 
 def resume(spark: SparkSession, topics: Topics) -> None:
-    """Write what paused topics have missed, where they are well again; before the query runs.
+    """Write the missed ranges of paused topics that work again, before the query runs.
 
-    Spark runs no micro-batch while nothing is new.
+    Otherwise they would wait for new records, without which Spark runs no micro-batch.
 
     Raises:
         SchemaRegistryError: The registry cannot be used.
-        DecodeError: A record is not right, in mode FAILFAST.
+        DecodeError: A record cannot be decoded, in mode FAILFAST.
     """
     for topic, missed in paused(spark, topics.ledger).items():
         if re.fullmatch(topics.reads, topic):
@@ -184,7 +184,7 @@ def resume(spark: SparkSession, topics: Topics) -> None:
 def _write_or_pause(
     topics: Topics, records: DataFrame, topic: str, batch_id: int, spans: Mapping[int, Span]
 ) -> bool:
-    """Write a topic's part of a batch, and return whether it is written."""
+    """Write a topic's part of a batch, or pause the topic. Return whether the part is written."""
     try:
         _require_own_table(topics, topic)
         registered_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
@@ -201,14 +201,14 @@ def _require_own_table(topics: Topics, topic: str) -> None:
     if topics.template.table.endswith(TOPIC) and topic.endswith(QUARANTINE):
         raise IngestError(
             f"the table of topic {topic} would be the quarantine of topic {topic.removesuffix(QUARANTINE)}",
-            "a table_path that goes on behind {topic}",
+            "a table_path that does not end with {topic}",
             topic=topic,
             reason="quarantine_of_another",
         )
 
 
 def _is_topics_own(error: Exception) -> bool:
-    """Return whether other topics are not touched by an error."""
+    """Return whether an error affects only its topic."""
     if isinstance(error, SubjectNotFoundError):
         return True
     return not (isinstance(error, (SchemaRegistryError, DecodeError)) or FAILFAST in str(error))
@@ -221,7 +221,7 @@ def _message(error: Exception) -> str:
 def _pause(
     spark: SparkSession, topics: Topics, topic: str, batch_id: int, spans: Mapping[int, Span], reason: str
 ) -> None:
-    """Write down which offsets of `topic` a batch holds."""
+    """Note the offsets of `topic` in a batch, which the paused topic misses."""
     _LOG.warning("topic %s is paused at batch %s; the others continue: %s", topic, batch_id, reason)
     now = datetime.now(timezone.utc)
     rows = [
@@ -242,7 +242,7 @@ def _pause(
 
 
 def _wait(topics: Topics, topic: str) -> None:
-    """Try a topic again later; the next start of the query tries it at once."""
+    """Delay the next attempt of a topic; the next start of the query does not wait."""
     until = time.monotonic() + topics.retry_seconds
     _next_try[topics.template.checkpoint, topic] = topics.template.start, until
 
@@ -253,13 +253,13 @@ def _waits(topics: Topics, topic: str) -> bool:
 
 
 def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row], seconds: float) -> bool:
-    """Try to write what a topic missed, oldest first, for so long; return whether all of it is written."""
+    """Write missed ranges of a topic, oldest first, for `seconds`; return whether all are written."""
     if _waits(topics, topic):
         return False
     target, end = topics.target(topic), time.monotonic() + seconds
     try:
         _require_own_table(topics, topic)
-        # While it fails no range is fixed: later it may be larger.
+        # No range is fixed while the topic fails, since it may be larger later.
         registered_batch.require_ready(target, spark)
         while missed:
             number, ranges = next_range(spark, topics.ledger, topic, missed)
@@ -285,7 +285,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
 
 
 def _still_held(topics: Topics, offsets: Ranges) -> Ranges:
-    """Return the offsets without partitions that were deleted, where the topic may continue without them."""
+    """Return the offsets; unless `fail_on_data_loss` is set, without deleted topics and partitions."""
     if topics.fail_on_data_loss:
         return offsets
     broker_offsets = kafka_offsets.fetch_offsets(topics.client, offsets, with_ids=False).offsets

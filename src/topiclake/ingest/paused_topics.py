@@ -1,4 +1,4 @@
-"""What paused topics have missed and not got yet: the Delta table `<checkpoint>_paused`."""
+"""The ranges that paused topics have missed and not written yet: Delta table `<checkpoint>_paused`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ LEDGER_SCHEMA = (
 )
 
 
-#: Offsets that are written at once, at least those of one batch.
+#: Number of offsets in one written range, at most, unless a single batch has more.
 AT_ONCE = 1_000_000
 
 
-#: Offsets of a partition: the first, and the one after the last.
+#: Offsets of a partition: the first offset, and the one after the last.
 Span = tuple[int, int]
 
 
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
-    """Return the ranges that wait, columns as `LEDGER_SCHEMA`; None: nothing was ever paused.
+    """Return the ranges that wait, with the columns of `LEDGER_SCHEMA`; None if no topic was ever paused.
 
     Raises:
-        StorageError: Another version of Topiclake has written them.
+        StorageError: Another version of Topiclake has written the table.
     """
     if not delta.is_table(spark, ledger):
         return None
@@ -57,7 +57,7 @@ def paused(spark: SparkSession, ledger: str) -> dict[str, list[Row]]:
 
 
 def spans_of(rows: Iterable[Row]) -> dict[int, Span]:
-    """Return by partition the first offset of the ranges of a topic, and the one after their last."""
+    """Return by partition the first offset of the ranges, and the one after the last."""
     by_partition: dict[int, Span] = {}
     for row in rows:
         first, after = by_partition.get(row["partition"], (row["first"], 0))
@@ -74,7 +74,7 @@ def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list
 
 
 def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) -> tuple[int, list[Row]]:
-    """Return the number of the batch that the oldest ranges are written as, and those; fixed from then on."""
+    """Return the oldest ranges, and the number of the batch that writes them; both are fixed in the table."""
     number = missed[0]["resumed_as"]
     if number is not None:
         return number, [row for row in missed if row["resumed_as"] == number]
@@ -90,7 +90,7 @@ def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) 
 
 
 def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int | None = None) -> None:
-    """Note that the range which is written as batch `number` is written, or that batch; None: all of them."""
+    """Mark the range with batch number `number` as written, or that batch; None marks all of them."""
     of_range = (F.col("topic") == topic) & F.col("resumed_at").isNull()
     if number is not None:
         of_range &= F.coalesce("resumed_as", "batch_id") == number

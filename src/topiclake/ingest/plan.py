@@ -1,4 +1,4 @@
-"""What the next start of an ingest would do: what it reads, and what becomes of it. Nothing is changed."""
+"""A plan of the next start of an ingest: offsets to read, and changes of tables. Nothing is written."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Offsets, Ranges
 
-#: Records of a topic that are decoded for the plan, at most.
+#: Number of records of a topic that are decoded for the plan, at most.
 SAMPLE_RECORDS = 1_000
 
 
 @dataclass(frozen=True)
 class PlannedRange:
-    """The offsets of a partition that would be read: from `first` to before `after`.
+    """The offsets of a partition that would be read, from `first` to before `after`.
 
-    `records` is their number. Compaction and transactions leave fewer records.
+    `records` is the number of offsets. Compaction and transactions leave fewer records.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class PlannedRange:
 
 @dataclass(frozen=True)
 class PlannedSchema:
-    """A version of a subject; `refusal` says why its records would go to quarantine, "" if they would not."""
+    """A version of a subject. `refusal` is why its records would be quarantined, or "" if they would not."""
 
     subject: str
     version: int
@@ -68,7 +68,7 @@ class PlannedSchema:
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """What would become of the records of a topic.
+    """The table of a topic, and its changes by the next start.
 
     Attributes:
         topic: The topic.
@@ -78,8 +78,8 @@ class PlannedTable:
         columns: The columns of its rows, as DDL.
         changes: How the columns of an existing table would change, in words.
         schemas: The versions of the topic's subjects; none for values of a declared format.
-        sample: By reason the number of sampled records: `ok`, or why a record would go to quarantine.
-        rows_per_second: The rate of the fastest micro-batch of the last run; None if no run has two commits.
+        sample: Number of sampled records by reason: `ok`, or the reason for quarantine.
+        rows_per_second: Rate of the fastest micro-batch of the last run; None if no run has two commits.
     """
 
     topic: str
@@ -95,15 +95,15 @@ class PlannedTable:
 
 @dataclass(frozen=True)
 class IngestPlan:
-    """What the next start of an ingest would do.
+    """The plan of the next start of an ingest.
 
     Attributes:
         pipeline: Name of the pipeline.
         value_format: Format of the values.
         checkpoint_path: Resolved location of the checkpoint.
         is_first_start: Whether the checkpoint has not begun.
-        ranges: What would be read.
-        tables: What would become of it, by topic.
+        ranges: The offsets that would be read.
+        tables: The table of each topic.
     """
 
     pipeline: str
@@ -115,17 +115,17 @@ class IngestPlan:
 
     @property
     def records(self) -> int:
-        """The number of offsets that would be read."""
+        """Number of offsets that would be read."""
         return sum(planned.records for planned in self.ranges)
 
     @property
     def has_changes(self) -> bool:
-        """Whether a start would read a record, make a table or change one."""
+        """Whether a start would read a record, create a table or change one."""
         return self.records > 0 or any(table.changes or not table.exists for table in self.tables)
 
     @property
     def seconds(self) -> float | None:
-        """About how long the ingest would take; None if a table has no rate yet."""
+        """Estimated duration of the ingest; None if a table has no rate yet."""
         seconds = 0.0
         for table in self.tables:
             records = sum(planned.records for planned in self.ranges if planned.topic == table.topic)
@@ -141,18 +141,18 @@ class IngestPlan:
 
 
 def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function | None = None) -> IngestPlan:
-    """Return what the next `start_ingest` of a pipeline would do; nothing is changed.
+    """Return the plan of the next `start_ingest` of a pipeline, without changing anything.
 
     At most 1,000 records of each topic are read and decoded.
 
     Args:
         spark: The session.
         settings: The configuration.
-        transform: That of `start_ingest`; it is applied to no row, only to the columns.
+        transform: The transform of `start_ingest`. It is applied only to the columns, not to rows.
 
     Raises:
         TopicNotFoundError, SubjectNotFoundError, IngestError, OffsetsLostError, KafkaError,
-            SchemaRegistryError, StorageError: What `start_ingest` would raise before it writes.
+            SchemaRegistryError, StorageError: `start_ingest` would raise it before it writes.
 
     Example:
         >>> plan = tl.plan_ingest(spark, settings)
@@ -200,7 +200,7 @@ def _ranges(settings: Settings, position: Offsets | None, held: BrokerOffsets) -
         for partition, (oldest, after) in spans.items():
             if assigned is not None and partition not in assigned:
                 continue
-            # A partition that a checkpoint does not know yet is read from its oldest record on.
+            # A partition that the checkpoint does not know yet is read from its oldest record on.
             known = starts if position is None else position
             first = min(max(known.get(topic, {}).get(partition, oldest), oldest), after)
             ranges.append(PlannedRange(topic, partition, first, after, after - first))
@@ -208,7 +208,7 @@ def _ranges(settings: Settings, position: Offsets | None, held: BrokerOffsets) -
 
 
 def _starts(settings: Settings, held: BrokerOffsets) -> Offsets:
-    """Return where a new checkpoint would begin, by topic and partition."""
+    """Return the first offsets of a new checkpoint, by topic and partition."""
     configured = settings.pipeline.starting_offsets
     starts: Offsets = {}
     times: dict[tuple[str, int], datetime] = {}
@@ -226,13 +226,13 @@ def _starts(settings: Settings, held: BrokerOffsets) -> Offsets:
             else:
                 starts.setdefault(topic, {})[partition] = oldest
     for (topic, partition), offset in kafka_offsets.offsets_since(settings.kafka, times).items():
-        # No record is as young: the partition is read from its end on.
+        # A negative offset: no record is as new, so the partition is read from its end on.
         starts.setdefault(topic, {})[partition] = offset if offset >= 0 else held.offsets[topic][partition][1]
     return starts
 
 
 def _sample(spark: SparkSession, settings: Settings, ranges: Iterable[PlannedRange]) -> DataFrame | None:
-    """Return the first records of each partition; None if there are none."""
+    """Return the first records of each partition, or None without records."""
     readable = [planned for planned in ranges if planned.records]
     if not readable:
         return None
@@ -269,7 +269,7 @@ def _table(
 
 
 def _rows_per_second(spark: SparkSession, path: str) -> float | None:
-    """Return the rate of the fastest commit after another one of its run; None if there is none."""
+    """Return the rate of the fastest commit of the last run, without its first commit; None if unknown."""
     commits = delta.history(spark, path).withColumn("run", F.get_json_object("batch", "$.run"))
     by_run = Window.partitionBy("run").orderBy("version")
     seconds = F.col("timestamp").cast("double") - F.lag("timestamp").over(by_run).cast("double")
@@ -310,7 +310,7 @@ def _versions(target: Target, codecs: Codecs) -> Iterable[PlannedSchema]:
             try:
                 versions = target.schemas.registry.versions(subject)
             except SubjectNotFoundError:
-                # One of several subjects suffices: `planned` has found another one.
+                # One of several subjects is enough, and `planned` has found another one.
                 continue
             for version in versions:
                 refusal = ": ".join(codec.refused.get(version.schema_id, ()))

@@ -1,4 +1,4 @@
-"""Records that are not rows of the table, kept whole, with the reason."""
+"""Rows of the quarantine: complete rejected records, with their reason."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ SCHEMA = (
 
 
 def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFrame:
-    """Turn Avro records into rows of the quarantine table.
+    """Turn records of a registered format into rows of the quarantine table.
 
     Args:
         records: Kafka's columns, `value_schema BINARY`, `reason STRING` and `detail STRING`.
         pipeline: The pipeline's name.
-        batch_id: The micro-batch that met them.
+        batch_id: The micro-batch of the records.
 
     Returns:
-        Columns of `SCHEMA`, one row a record.
+        Columns of `SCHEMA`, one row for each record.
     """
     named = records.withColumn("schema_id", schema_id_of(F.col("value_schema")))
     return quarantine_rows(named, pipeline=pipeline, batch_id=batch_id)
 
 
 def count_reasons(records: DataFrame) -> dict[str, int]:
-    """Count records that have `reason STRING`; executes one job."""
+    """Count records by their column `reason STRING`, in one job."""
     return {row["reason"]: row["count"] for row in records.groupBy("reason").count().collect()}
 
 
@@ -63,10 +63,10 @@ def quarantine_rows(records: DataFrame, *, pipeline: str, batch_id: int) -> Data
     Args:
         records: Kafka's columns, `schema_id INT`, `reason STRING` and `detail STRING`.
         pipeline: The pipeline's name.
-        batch_id: The micro-batch that met them.
+        batch_id: The micro-batch of the records.
 
     Returns:
-        Columns of `SCHEMA`, one row a record.
+        Columns of `SCHEMA`, one row for each record.
     """
     return records.select(
         *RECORD_COLUMNS,
@@ -85,14 +85,14 @@ def with_reasons(
     """Add `reason STRING` and `detail STRING` to decoded records that are in no table.
 
     Args:
-        decoded: What `registered_rows.decode` returned.
-        codecs: What the schemas mean.
-        unknown: Schemas that the registry does not know; the others were not asked for.
-        ask_python: Whether rows may be undecodable; it costs a Python worker.
+        decoded: The result of `registered_rows.decode`.
+        codecs: The codecs of the schemas.
+        unknown: Schemas that the registry does not know. It was not asked for other missing schemas.
+        ask_python: Whether rows may be undecodable, whose details need a Python worker.
     """
     reason = decode_status(F.col("decoded"), codecs.value)
     detail = _ReasonText(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
-    # A record of the other form is one of these, by its bytes.
+    # The bytes of a record of the other form lead to one of these reasons.
     of_form = reason.isin(BAD_MAGIC, UNKNOWN_SCHEMA_ID, UNDECODABLE)
     detail = F.when(of_form, F.concat(detail, codecs.value.mismatch())).otherwise(detail)
     if codecs.key is not None:
@@ -108,7 +108,7 @@ def with_reasons(
         refused = F.col(REFUSED).isNotNull()
         detail = F.when(refused, why_refused()).otherwise(detail)
         reason = F.when(refused, REFUSED_BY_TABLE).otherwise(reason)
-    # Its schema became known after the batch had been written in part: only a replay can add rows to it.
+    # The schema became known after the batch was partly written. Only a replay can add its rows.
     reason, detail = (
         F.when(reason == OK, UNKNOWN_SCHEMA_ID).otherwise(reason),
         F.when(reason == OK, "its schema was registered after its batch was written; replay it").otherwise(
@@ -120,7 +120,7 @@ def with_reasons(
 
 @dataclass(frozen=True)
 class _ReasonText:
-    """Reasons in words, for the person who looks at the row."""
+    """Texts of the column `detail`, which explain the reasons."""
 
     codec: Codec
     part: Part
@@ -179,7 +179,7 @@ class _ReasonText:
             name,
         ]
         if self.ask_python:
-            # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
+            # Spark runs Python for every row of a projection, also for rows that no CASE branch needs it for.
             problem = self.codec.reason(F.when(reason == UNDECODABLE, payload), schema, self.part)
             words.append(F.coalesce(F.concat(F.lit(": "), problem), F.lit("")))
         return F.concat(*words)

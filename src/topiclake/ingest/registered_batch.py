@@ -1,12 +1,14 @@
 """One micro-batch of one topic: every record into exactly one place, exactly once.
 
-At most three commits, each with Delta's transaction id, in this order:
-1. the table: records whose schemas were known when the batch began;
-2. the table again, rarely: records whose schemas had to be looked up by id. Also without such, where schemas
-   stay unknown or a constraint refuses rows;
-3. the quarantine, where something is left: everything else.
-A batch that Spark repeats after a crash does what was not done yet, and keeps what was decided. Of two
-drivers that write one batch, the one that makes commit 2 decides which records are rows; the other follows.
+A batch makes at most three commits, each with Delta's transaction id, in this order.
+
+1. The table gets the records whose schemas were known when the batch began.
+2. Rarely, the table gets the records whose schemas had to be looked up by id. This commit is also made,
+   without rows, if schemas stay unknown or a constraint refuses rows.
+3. The quarantine gets the remaining records, if any.
+
+A batch that Spark repeats after a crash makes the missing commits, and keeps earlier classifications of
+records. If two drivers write one batch, commit 2 of the first decides which records are rows for both.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _TopicState:
-    """What one start of a query has learnt about one topic."""
+    """State of one start of a query for one topic."""
 
     name: str
     writer: str
@@ -54,7 +56,7 @@ class _TopicState:
     has_written: bool
 
 
-#: By checkpoint and topic, in the process that runs the micro-batches; on Spark Connect that is a worker.
+#: By checkpoint and topic: the state, in the process that runs the micro-batches (a worker on Spark Connect).
 _states: dict[tuple[str, str | None], _TopicState] = {}
 
 
@@ -63,7 +65,7 @@ class _Batch(Batch):
     """One micro-batch of values whose schemas are in the registry.
 
     Attributes:
-        state: What this start of the query has learnt about the topic.
+        state: State of this start of the query for the topic.
         is_read_again: Whether it is older than the query's newest batch, and may be written already.
     """
 
@@ -75,14 +77,14 @@ def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Rang
     """Write one micro-batch of Kafka's records.
 
     Args:
-        target: Where to.
-        records: Kafka's columns.
+        target: The tables of the topic.
+        records: The records, with Kafka's columns.
         batch_id: Spark's number of the batch.
-        read_again: The offsets, where this is no batch of the running query, but an older one.
+        read_again: The offsets, if this is an older batch and not one of the running query.
 
     Raises:
-        SchemaRegistryError: The registry cannot be used; nothing was decided.
-        DecodeError: A record is not right, in mode FAILFAST.
+        SchemaRegistryError: The registry cannot be used; no record was classified.
+        DecodeError: A record cannot be decoded, in mode FAILFAST.
         IngestError: The table has a batch of this number with other offsets.
     """
     spark = records.sparkSession
@@ -98,7 +100,7 @@ def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Rang
 
 
 def require_ready(target: Target, spark: SparkSession) -> None:
-    """Raise what a batch of the target would raise before it writes anything."""
+    """Raise the errors that a batch of the target would raise before it writes anything."""
     schemas = _state_of(target, spark).schemas
     schemas.of.require_usable(schemas.current(spark))
 
@@ -114,9 +116,9 @@ def _state_of(target: Target, spark: SparkSession) -> _TopicState:
 def _write(batch: _Batch) -> None:
     codecs = batch.state.schemas.current(batch.spark)
     if batch.target.topic is not None:
-        # A query of one topic does not start then.
+        # A query of one topic makes this check when it starts.
         batch.state.schemas.of.require_usable(codecs)
-    # Until it is written: whoever tries this batch again has to look for what is there of it.
+    # Until the batch is completely written: its next attempt must look for its earlier commits.
     had_written, batch.state.has_written = batch.state.has_written, False
     plain = batch.state.schemas.plain(codecs)
     rejected_count = _write_known(
@@ -127,21 +129,21 @@ def _write(batch: _Batch) -> None:
         return
     if rejected_count:
         _write_rejected(batch, _rejected(batch, batch.records, codecs, plain), codecs)
-    # Not after a repeated batch: a checkpoint that was put back from a copy repeats more than one. And an
-    # older batch tells nothing of the query's own.
+    # Not after a repeated batch: a checkpoint that was restored from a copy repeats several. And an older
+    # batch says nothing about the batches of the running query.
     batch.state.has_written = had_written or not batch.is_read_again
 
 
 def _write_known(
     batch: _Batch, codecs: Codecs, plain: Sequence[SchemaKey], *, may_be_repeated: bool
 ) -> int | None:
-    """Write commit 1, and return how many records it has rejected.
+    """Write commit 1, and return the number of rejected records.
 
-    None where nobody knows: an earlier attempt had written it, or Spark has lost the counts.
+    None: the number is unknown, because an earlier attempt wrote the commit, or Spark has lost its metrics.
     """
     read, written, attempt, layout = Observation(), Observation(), uuid4().hex, batch.target.schemas.layout
-    # Counted below everything and above everything: in between, it would end Spark's generated code, and copy
-    # each row once more.
+    # The observations are the lowest and the highest step of the plan. Between other steps, an
+    # observation would split Spark's generated code, and copy each row once more.
     tagged = avro_plain.tag_plain_records(
         batch.records.observe(read, registered_rows.count_records(layout)), codecs.value, plain
     )
@@ -154,7 +156,7 @@ def _write_known(
     kept = {"attempt": attempt, batch_offsets.OFFSETS: batch.offsets}
     with batch.target.table_rows(rows, batch.state.schemas.table_columns, batch.words) as table_rows:
         batch.append(table_rows, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
-    # Only the first batches after a start can be repeated ones: those were not executed, and counted nothing.
+    # Only the first batches after a start can be repeated ones, which are not executed and have no metrics.
     if may_be_repeated and not batch.has_committed(read, attempt):
         return None
     counted = observation.counts(f"batch {batch.number} is in {batch.target.table}", read, written)
@@ -166,7 +168,7 @@ def _write_known(
 
 
 def _resume_batch(batch: _Batch, codecs: Codecs) -> None:
-    """Do what an earlier attempt did not get to, after its commit 1."""
+    """Finish a batch whose earlier attempt ended after commit 1."""
     commit, target = batch.commit_to_resume(), batch.target
     report_earlier_counts(target, batch.records, batch.number)
     if batch.earlier(target.quarantine) is not None:
@@ -180,9 +182,9 @@ def _resume_batch(batch: _Batch, codecs: Codecs) -> None:
 
 
 def _not_written(batch: _Batch, records: DataFrame, commit: Mapping[str, Any] | None) -> DataFrame:
-    """Return the records that an earlier commit left: decoded as it did, whatever the registry says now.
+    """Return the records that an earlier commit rejected, decoded with the schemas of that commit.
 
-    `commit` is None where the table's history was cleaned up since.
+    Without a `commit`, Delta has cleaned up the table's history since.
     """
     pinned = None
     if commit is not None:
@@ -192,16 +194,16 @@ def _not_written(batch: _Batch, records: DataFrame, commit: Mapping[str, Any] | 
     fields = batch.target.schemas.layout.kafka
     location: list[str] = [name for name in ("topic", "partition", "offset") if name in fields]
     if {"partition", "offset"} <= set(location):
-        # What the commit decoded with is not known any more: the table itself knows its rows.
-        # As it is now: commit 2 may change its columns' types, which Spark refuses in a plan that is older.
+        # The schemas of the commit are no longer known, so the rows of the table show which records it has.
+        # The version is fixed: commit 2 may change types of columns, which Spark refuses in an older plan.
         now = delta.latest_version(batch.spark, batch.target.table)
         written = delta.read(batch.spark, batch.target.table, now).select(f"{KAFKA_COLUMN}.*")
         return records.join(written, location, "left_anti")
-    why = "the table's history no longer tells" if commit is None else "the registry no longer knows"
+    why = "the table's history no longer names" if commit is None else "the registry no longer knows"
     schemas = "" if commit is None else f" ({commit['schemas']})"
     raise IngestError(
         f"batch {batch.number} was written in part with schemas that {why}{schemas}, and without "
-        f"partition and offset in the column {KAFKA_COLUMN} nothing tells which records",
+        f"partition and offset in the column {KAFKA_COLUMN} nothing shows which records",
         "register the schemas again under their ids, or take a new table_path and checkpoint_path",
         pipeline=batch.target.pipeline,
         batch_id=batch.number,
@@ -210,7 +212,7 @@ def _not_written(batch: _Batch, records: DataFrame, commit: Mapping[str, Any] | 
 
 
 def _pinned(batch: _Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[str, object]:
-    """Return what a commit keeps of how its records were decoded; an attempt after it decodes them alike."""
+    """Return the metadata of a commit with which later attempts decode its records in the same way."""
     return {
         "schemas": codecs.keys,
         "plain": plain,
@@ -220,7 +222,7 @@ def _pinned(batch: _Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[s
 
 
 def _require_same(batch: _Batch, commit: Mapping[str, Any] | None) -> None:
-    """Check that a batch which was written in part is finished as it was begun: each record in one place."""
+    """Check that a partly written batch is finished with the same configuration: else records may be lost."""
     now = batch.target.judgement
     if commit is None or commit["judged"] == now:
         return
@@ -256,7 +258,7 @@ def _write_rejected(
     is_repeated: bool = False,
     is_late_written: bool = False,
 ) -> None:
-    """Write commits 2 and 3: records of `remaining` are in no table yet."""
+    """Write commits 2 and 3, of the records `remaining`, which are in no table yet."""
     schemas, layout = batch.state.schemas, batch.target.schemas.layout
     plain_before = schemas.plain(known)
     tagged = avro_plain.tag_plain_records(remaining, known.value, plain_before)
@@ -268,8 +270,8 @@ def _write_rejected(
     plain = schemas.plain(codecs)
     tagged = avro_plain.tag_plain_records(remaining, codecs.value, plain)
     decoded, writer = registered_rows.decode(tagged, codecs, layout), None
-    # A driver that knows more would take some of them for rows: commit 2 decides, also where it is empty.
-    # FAILFAST rejects no record, and the next start tries them again.
+    # A driver that knows more schemas would classify some records as rows. So commit 2 decides, even if it is
+    # empty. FAILFAST writes no rejected records, so the next start classifies them again.
     is_open = batch.target.mode == "PERMISSIVE" and tally.is_open(codecs)
     rows = registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout))
     if not is_late_written and (is_open or ((is_repeated or codecs is not known) and not rows.isEmpty())):
@@ -285,7 +287,7 @@ def _write_rejected(
     rejected = quarantine_rows.with_reasons(
         decoded.where(is_rejected), codecs, unknown, ask_python=ask_python
     )
-    # With the schemas of commit 1 the counts are those of `rejected`: to look again would read Kafka again.
+    # With the schemas of commit 1, the tally already counts `rejected`: another count would read Kafka again.
     is_same = codecs is known and plain == plain_before and not is_repeated
     if not (is_same and tally.reasons.keys() - {OK}) and rejected.isEmpty():
         _report_rejected(batch, tally, late, TableCount(batch.target.quarantine, 0, {}))
@@ -293,7 +295,7 @@ def _write_rejected(
     _write_quarantine(batch, avro_plain.untag_plain_records(rejected, plain))
     if not batch_counts.are_wanted():
         return
-    # Where schemas became known since, or keys are wrong, the tally does not say who went where.
+    # If schemas became known since, or keys are wrong, the tally does not count the rejected records.
     is_counted = codecs is known and OK not in tally.reasons
     reasons = tally.reasons if is_counted else _count_reasons(batch, rejected)
     if reasons is not None:
@@ -302,17 +304,17 @@ def _write_rejected(
 
 
 def _learn(schemas: BatchSchemas, tally: Tally) -> dict[Part, set[SchemaKey]]:
-    """Ask for what rejected records may need, and return the schemas that the registry does not know."""
+    """Look up schemas of rejected records, and return those that the registry does not know."""
     if UNDECODABLE in tally.reasons:
         schemas.refresh_plain()
     if REFUSED_BY_TABLE in tally.reasons:
-        # Its constraint may be gone.
+        # The constraint may have been dropped.
         schemas.forget()
     return schemas.look_up(tally.late)
 
 
 def _write_late(batch: _Batch, rows: DataFrame, pinned: Mapping[str, object]) -> bool:
-    """Write commit 2, and return whether this attempt has made it."""
+    """Write commit 2, and return whether this attempt made the commit."""
     written, attempt = Observation(), uuid4().hex
     counted, columns = rows.observe(written, F.count("*").alias("rows")), batch.state.schemas.table_columns
     with batch.target.table_rows(counted, columns, batch.words) as table_rows:
@@ -321,7 +323,7 @@ def _write_late(batch: _Batch, rows: DataFrame, pinned: Mapping[str, object]) ->
 
 
 def _write_quarantine(batch: _Batch, rejected: DataFrame) -> None:
-    """Write commit 3; in mode FAILFAST raise its first record."""
+    """Write commit 3; in mode FAILFAST, raise the error of its first record."""
     if batch.target.mode == "FAILFAST":
         raise _first_of(rejected)
     rows = quarantine_rows.quarantined(rejected, pipeline=batch.target.pipeline, batch_id=batch.number)
@@ -351,7 +353,7 @@ def _first_of(rejected: DataFrame) -> DecodeError:
 
 
 def _report_rejected(batch: _Batch, tally: Tally, late: TableCount, quarantined: TableCount) -> None:
-    """Report commits 2 and 3: what is not in the quarantine became rows."""
+    """Report the counts of commits 2 and 3: records that are not in quarantine became rows."""
     if not tally.is_whole:
         return
     batch.report(replace(late, rows=sum(tally.reasons.values()) - quarantined.rows))

@@ -1,9 +1,9 @@
-"""Where a query resumes whose checkpoint is gone: its table, its quarantine and its paused ranges say so.
+"""Resume a query without its checkpoint, from its table, its quarantine and its paused ranges.
 
-Each commit of a table keeps the offsets of its batch. So their end is where a new checkpoint begins. Offsets
-before it that no finished batch holds are read once more: gaps, the last batch of each writer, whose
-quarantine may be missing, and ranges of a paused topic. Records of them that are neither in the table nor in
-the quarantine are written before the query starts.
+Each commit of a table keeps the offsets of its batch, so a new checkpoint begins at their end. Offsets before
+that end are read again if no finished batch holds them. Those are gaps, ranges of a paused topic, and the
+last batch of each writer, whose commit of the quarantine may be missing. Their records that are neither in
+the table nor in the quarantine are written before the query starts.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from topiclake.streaming.batch_offsets import OFFSETS
 
 @dataclass(frozen=True)
 class TableContent:
-    """What the tables of one topic hold.
+    """The content of the tables of one topic.
 
     Attributes:
         topic: The topic.
-        target: Its tables.
-        table_version: Of the table; None where there is none.
-        quarantine_version: Of the quarantine; None where there is none.
+        target: The tables of the topic.
+        table_version: Version of the table, or None if it does not exist.
+        quarantine_version: Version of the quarantine, or None if it does not exist.
         commits: Batches of the topic in the table's history, newest first.
         paused: By partition the ranges that the paused topic waits for.
         is_shared: Whether the history has batches of other topics.
@@ -56,11 +56,11 @@ class TableContent:
     is_shared: bool
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        """Return where the rows of the topic came from.
+        """Return the offsets of the rows of the topic.
 
         Returns:
-            `is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN`, of the versions that
-            were found; a replayed one is in the table, too.
+            `is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN`, of these versions of
+            the tables; a replayed record is in the table, too.
         """
         columns = "is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN"
         offsets = spark.createDataFrame([], columns)
@@ -80,7 +80,7 @@ class TableContent:
 
 
 def spans_of(commits: Iterable[Commit], topic: str) -> dict[int, list[Span]]:
-    """Return the offsets of a topic that commits hold, by partition."""
+    """Return the ranges of offsets of a topic in commits, by partition."""
     ranges: dict[int, list[Span]] = {}
     for commit in commits:
         for partition, (first, after) in commit.kept.get(OFFSETS, {}).get(topic, {}).items():
@@ -95,12 +95,12 @@ def commits_of(commits: Commits, topic: str) -> tuple[Commit, ...]:
 
 @dataclass(frozen=True)
 class Resumption:
-    """Where one topic resumes.
+    """The offsets from which one topic resumes.
 
     Attributes:
-        firsts: By partition the offset where the queries before have begun.
-        ends: By partition the offset where the new checkpoint begins.
-        unsure: By partition the offsets before the end that no finished batch holds.
+        firsts: By partition, the first offset of the earlier queries.
+        ends: By partition, the first offset of the new checkpoint.
+        unsure: By partition, the ranges before that offset that no finished batch holds.
     """
 
     firsts: Mapping[int, int]
@@ -109,16 +109,16 @@ class Resumption:
 
 
 def resumption(spark: SparkSession, content: TableContent) -> Resumption:
-    """Return where the topic of a table resumes."""
+    """Return the offsets from which the topic of a table resumes."""
     spans = spans_of(content.commits, content.topic)
     finished = spans_of(_finished(content.commits), content.topic)
     if not spans and content.table_version is not None:
-        # Delta has cleaned the history: the rows say where they came from.
+        # Delta has cleaned up the history, so the offsets of the rows are used.
         bounds = content.rows(spark).groupBy("partition").agg(F.min("offset"), F.max("offset"))
         spans = {partition: [(first, last + 1)] for partition, first, last in bounds.collect()}
     for partition, ranges in content.paused.items():
         spans.setdefault(partition, []).extend(ranges)
-    # A table that was put back ends before its quarantine does.
+    # A restored table ends before its quarantine.
     for partition, last in _last_quarantined(spark, content).items():
         spans.setdefault(partition, []).append((last + 1, last + 1))
     firsts = {partition: min(first for first, _ in ranges) for partition, ranges in spans.items()}
@@ -132,7 +132,7 @@ def resumption(spark: SparkSession, content: TableContent) -> Resumption:
 
 
 def _last_quarantined(spark: SparkSession, content: TableContent) -> dict[int, int]:
-    """Return the last offset of each partition that is in quarantine."""
+    """Return the last quarantined offset of each partition."""
     if content.quarantine_version is None:
         return {}
     rows = delta.read(spark, content.target.quarantine, content.quarantine_version)
@@ -141,7 +141,7 @@ def _last_quarantined(spark: SparkSession, content: TableContent) -> dict[int, i
 
 
 def _finished(commits: Sequence[Commit]) -> list[Commit]:
-    """Leave out the newest commit of each writer: its batch may have ended there."""
+    """Drop the newest commit of each writer, whose batch may have stopped after that commit."""
     newest: dict[str, int] = {}
     for commit in commits:
         newest[commit.writer] = max(commit.version, newest.get(commit.writer, commit.version))
@@ -149,7 +149,7 @@ def _finished(commits: Sequence[Commit]) -> list[Commit]:
 
 
 def without(span: Span, spans: Iterable[Span]) -> list[Span]:
-    """Return the parts of a span that none of `spans` holds."""
+    """Return the parts of a span that are not in any of `spans`."""
     rest, (begin, end) = [], span
     for first, after in sorted(spans):
         if begin < min(first, end):
@@ -163,10 +163,10 @@ def without(span: Span, spans: Iterable[Span]) -> list[Span]:
 def require_held(
     settings: Settings, content: TableContent, resumption: Resumption, in_kafka: Mapping[int, Span]
 ) -> None:
-    """Check that Kafka's topic is the one that the table was written from.
+    """Check that Kafka's topic is the source of the table.
 
     Raises:
-        IngestError: A partition is missing, or ends before the table does.
+        IngestError: A partition is missing, or ends before the table ends.
     """
     for partition, end in sorted(resumption.ends.items()):
         if partition in in_kafka and in_kafka[partition][1] >= end:
@@ -202,10 +202,10 @@ def write_missing(
 ) -> None:
     """Write the records of `unsure` that are neither in the table nor in the quarantine.
 
-    Safe to repeat, and beside another start that does the same: both write as one writer.
+    It is safe to repeat, and to run in two starts at once, since both write as the same writer.
 
     Raises:
-        OffsetsLostError: Kafka has deleted records of them, and `fail_on_data_loss` is set.
+        OffsetsLostError: Kafka has deleted some of these records, and `fail_on_data_loss` is set.
     """
     spans = [
         (partition, first, after) for partition, ranges in sorted(unsure.items()) for first, after in ranges
@@ -225,7 +225,7 @@ def write_missing(
     records = _within(spark, read, spans).join(
         rows.select("partition", "offset"), ["partition", "offset"], "left_anti"
     )
-    # A join by names puts them first.
+    # A join by names moves these columns to the front.
     records = records.select(*read.columns)
     records_text = f"records of topic {content.topic} that are in neither table"
     with lost_offsets.data_loss_errors(records_text, "fail_on_data_loss=false, which continues without them"):
@@ -240,8 +240,8 @@ def _write(
     records: DataFrame,
     spans: Sequence[tuple[int, int, int]],
 ) -> None:
-    # Two starts at once, and one after a crash, are one writer: Delta takes its rows once. A later resumption
-    # is another one, since the table has other batches then.
+    # Concurrent starts, and a start after a crash, use the same writer name, so Delta appends the rows once.
+    # A later resumption uses another name, since the table has other batches then.
     newest = content.commits[0].version if content.commits else None
     text = json.dumps([content.topic, newest, spans])
     target = replace(content.target, start=uuid4().hex)
@@ -258,7 +258,7 @@ def _write(
 def _parts(
     spans: Iterable[tuple[int, int, int]], in_kafka: Mapping[int, Span], *, is_aged: bool
 ) -> list[tuple[int, int, int]]:
-    """Return what Kafka still holds of spans, or what it has deleted."""
+    """Return the parts of spans that Kafka still holds, or with `is_aged` those that it has deleted."""
     ranges = []
     for partition, first, after in spans:
         earliest = in_kafka[partition][0]
@@ -294,7 +294,7 @@ def _require_not_aged(
 
 
 def _within(spark: SparkSession, rows: DataFrame, spans: Sequence[tuple[int, int, int]]) -> DataFrame:
-    """Return the rows whose `partition` and `offset` are within spans."""
+    """Return the rows whose `partition` and `offset` are in one of `spans`."""
     ranges = spark.createDataFrame(list(spans), "of_partition INT, first BIGINT, after BIGINT")
     inside = (F.col("partition") == F.col("of_partition")) & (F.col("offset") >= F.col("first"))
     return rows.join(F.broadcast(ranges), inside & (F.col("offset") < F.col("after")), "left_semi")
@@ -303,7 +303,7 @@ def _within(spark: SparkSession, rows: DataFrame, spans: Sequence[tuple[int, int
 def starting_offsets(
     resumptions: Mapping[str, Resumption], in_kafka: Mapping[str, Mapping[int, Any]], earliest: int
 ) -> dict[str, dict[str, int]]:
-    """Return where a new checkpoint begins: at the end of each table, else at the `earliest` record."""
+    """Return the first offsets of a new checkpoint: the end of each table, or else `earliest`."""
     return {
         topic: {
             str(partition): resumptions[topic].ends.get(partition, earliest)

@@ -1,4 +1,4 @@
-"""How records become rows, whatever names their columns: a registry's schemas or the configuration."""
+"""Decoders from records to rows, for registered and for declared formats."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snaps
 
 @dataclass(frozen=True)
 class RegisteredDecoder:
-    """Decodes records with schemas of the registry, as the ingest of the same pipeline would now."""
+    """Decodes records with schemas of the registry, as the ingest of the pipeline would now."""
 
     spark: SparkSession
     target: Target
     schemas: BatchSchemas
 
     def tag(self, records: DataFrame) -> DataFrame:
-        """Return records, ready to be decoded."""
+        """Return the records, with a header that names the schema of each plain value."""
         codecs = self.schemas.current(self.spark)
         return avro_plain.tag_plain_records(records, codecs.value, self.schemas.plain(codecs))
 
     def valid(self, records: DataFrame) -> DataFrame:
-        """Return those of `records` that are rows of the table now."""
+        """Return the records that are valid rows of the table now."""
         codecs = self._learn(records)
         return registered_rows.decode(records, codecs, self.target.schemas.layout).where(
             registered_rows.is_valid(codecs)
         )
 
     def invalid(self, records: DataFrame) -> list[str]:
-        """Say in words what is not valid of records that were valid before; at most ten."""
-        # Claimed by another replay, rows may name schemas that this one has not learnt.
+        """Return in words the schemas of records that are no longer valid, at most ten."""
+        # Rows that another replay claimed may have schemas that this one has not looked up yet.
         layout, known = self.target.schemas.layout, self.schemas.current(self.spark)
         return _invalid(records, known, layout) and _invalid(records, self._learn(records), layout)
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        """Return valid records as rows, and what the table's history keeps of how they were decoded."""
+        """Return valid records as rows, and metadata of their decoding for the table's history."""
         codecs = self.schemas.current(self.spark)
         layout = self.target.schemas.layout
         flat = registered_rows.as_rows(registered_rows.decode(records, codecs, layout), codecs, layout)
@@ -59,11 +59,11 @@ class RegisteredDecoder:
         return self.schemas.table_columns
 
     def refresh(self) -> None:
-        """Read the table again: another writer was faster."""
+        """Read the table again next time, because another writer was faster."""
         self.schemas.forget()
 
     def _learn(self, records: DataFrame) -> Codecs:
-        """Return the schemas of today, with those that the records name."""
+        """Return the current codecs, including the schemas that the records name."""
         known = self.schemas.current(self.spark)
         late = registered_rows.tally(records, known, self.target.schemas.layout).late
         self.schemas.look_up(late)
@@ -71,7 +71,7 @@ class RegisteredDecoder:
 
 
 def _invalid(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
-    """Return the schemas of records that are not valid, in words; at most ten."""
+    """Return in words the schemas of records that are not valid, at most ten."""
     invalid = registered_rows.decode(claimed, codecs, layout).where(~registered_rows.is_valid(codecs))
     rows = invalid.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
     named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in rows for part in codecs.parts}
@@ -80,7 +80,7 @@ def _invalid(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
 
 @dataclass
 class DeclaredDecoder:
-    """Decodes records whose columns the configuration declares; methods as in `RegisteredDecoder`."""
+    """Decodes records of a declared format; methods as in `RegisteredDecoder`."""
 
     spark: SparkSession
     target: Target
@@ -92,16 +92,16 @@ class DeclaredDecoder:
         return records
 
     def valid(self, records: DataFrame) -> DataFrame:
-        """Return those of `records` that are rows of the table now."""
+        """Return the records that are valid rows of the table now."""
         return self._decoded(records).where(F.col("reason") == OK)
 
     def invalid(self, records: DataFrame) -> list[str]:
-        """Say in words what is not valid of records that were valid before; at most ten."""
+        """Return in words the offsets of records that are no longer valid, at most ten."""
         invalid = self._decoded(records).where(F.col("reason") != OK).limit(10).collect()
         return [f"partition {row['partition']}, offset {row['offset']}" for row in invalid]
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
-        """Return valid records as rows; the table's history keeps nothing of how they were decoded."""
+        """Return valid records as rows, without metadata of their decoding."""
         return declared_rows.valid_rows(
             self._decoded(records), self.target.schemas.layout, self._enforced()
         ), {}
@@ -111,14 +111,14 @@ class DeclaredDecoder:
         return self._snapshot().columns
 
     def refresh(self) -> None:
-        """Read the table again: another writer was faster."""
+        """Read the table again next time, because another writer was faster."""
         self.snapshot = None
 
     def _decoded(self, records: DataFrame) -> DataFrame:
         return declared_rows.decode(self.values, records, self.target.schemas.layout, self._enforced())
 
     def _enforced(self) -> TableSnapshot:
-        """Return the table whose constraints rows must hold; Delta itself checks transformed rows."""
+        """Return the table whose constraints decoded rows must satisfy; Delta checks transformed rows."""
         return self._snapshot() if self.target.transform is None else NO_TABLE
 
     def _snapshot(self) -> TableSnapshot:

@@ -1,7 +1,7 @@
-"""A transform of the user's: rows between their decoding and the table, one row for each row.
+"""A user's transform of decoded rows before they are written: it returns one row for each row.
 
 Spark counts the rows of a job only when the job is done, and Delta commits at the end of a write. So
-transformed rows are computed before they are written, and compared with the rows that they were made of.
+transformed rows are computed before they are written, and compared with the decoded rows.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from topiclake.sources import constraints
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import failure, observation
 
-#: Rows in, rows out: one row for each row, with its `_kafka`.
+#: A function from rows to rows: one row for each row, with its `_kafka`.
 Function = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True)
 class RowTransform:
-    """The transform of a pipeline; can be pickled, for Spark Connect, as its function can.
+    """The transform of a pipeline; picklable, for Spark Connect, if its function is.
 
     Attributes:
         function: The user's function.
@@ -42,11 +42,11 @@ class RowTransform:
 
     @property
     def name(self) -> str:
-        """The name of its function."""
+        """Name of the function."""
         return str(getattr(self.function, "__qualname__", type(self.function).__name__))
 
     def columns(self, spark: SparkSession, columns: StructType) -> StructType:
-        """Return the columns of the table, of rows with `columns`; each may be null.
+        """Return the columns of transformed rows, each nullable, for rows with `columns`.
 
         Raises:
             IngestError: The transform cannot be applied to such rows.
@@ -60,12 +60,12 @@ class RowTransform:
         of_columns: Callable[[StructType], str | None],
         decoded: StructType,
     ) -> str | None:
-        """Say why the table cannot take the transformed rows of a version; None: it can.
+        """Return why the table cannot take transformed rows of a schema version, or None if it can.
 
         Args:
             spark: The session.
-            others: The rows' columns beside those of values.
-            of_columns: Says why the table cannot take columns.
+            others: The columns of rows in addition to those of values.
+            of_columns: Returns why the table cannot take columns, or None if it can.
             decoded: The columns of values.
         """
         try:
@@ -76,7 +76,7 @@ class RowTransform:
         return of_columns(columns)
 
     def require_fit(self, refusal: str | None) -> None:
-        """Raise an IngestError where a table cannot take the transformed columns; `refusal` says why."""
+        """Raise an IngestError if a table cannot take the transformed columns; `refusal` is the cause."""
         if refusal is not None:
             raise self._error(
                 f"makes columns that the table cannot take: {refusal}",
@@ -85,10 +85,10 @@ class RowTransform:
             )
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Return the transformed rows; nothing is executed.
+        """Return the transformed rows, without executing anything.
 
         Raises:
-            IngestError: The transform cannot be applied, returns no DataFrame, or another `_kafka`.
+            IngestError: The transform cannot be applied, returns no DataFrame, or changes `_kafka`.
         """
         try:
             made = self.function(rows)
@@ -116,12 +116,12 @@ class RowTransform:
 
     @contextmanager
     def computed(self, rows: DataFrame, table: StructType, unit: str) -> Iterator[DataFrame]:
-        """Compute the transformed rows, and keep them while they are written.
+        """Compute the transformed rows, and cache them while they are written.
 
         Args:
             rows: Valid rows.
             table: The columns that the table has.
-            unit: The rows in words, for errors: a batch or a claim.
+            unit: Name of the rows in errors: a batch or a claim.
 
         Raises:
             IngestError: The transform fails, or changed the number of rows or their `_kafka`.
@@ -152,7 +152,7 @@ class RowTransform:
         try:
             return _first(fitted)
         except (PySparkException, Py4JError) as error:
-            # Kafka and a refused record fail without the transform, too.
+            # An error of Kafka, or of a refused record, is raised without the transform, too.
             _first(rows)
             raise self._error(
                 f"failed in {unit}, of which nothing is written: {failure.last_cause(str(error))}",
@@ -171,7 +171,7 @@ def _kafka_type(rows: DataFrame) -> str:
 
 
 def _content(rows: DataFrame) -> list[Column]:
-    """Count rows, and sum up which records they are; another order of rows is the same content."""
+    """Return aggregates that count rows and hash their records, in any order of the rows."""
     record = F.xxhash64(KAFKA_COLUMN) if KAFKA_COLUMN in rows.columns else F.lit(0)
     return [F.count("*").alias("rows"), F.bit_xor(record).alias("kafka")]
 

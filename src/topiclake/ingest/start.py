@@ -1,4 +1,4 @@
-"""Topics into Delta tables, each record in exactly one place."""
+"""Start the ingest of topics into Delta tables, each record in exactly one place."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ def start_ingest(
     Args:
         spark: The session.
         settings: The configuration.
-        transform: Makes of each valid row one row of the table; `_kafka` stays (docs/transforms.md).
+        transform: Function from valid rows to rows of the table, one for each, with its `_kafka`
+            (docs/transforms.md).
 
     Returns:
         The running query; `progress.await_caught_up` waits for it.
 
     Raises:
-        TopicNotFoundError, SubjectNotFoundError: Named with others; before anything is written. Of
-            several topics, only a listed one that is missing, or a pattern that none matches.
-        IngestError: Checkpoint and table do not agree, and `resume` does not say how to start; or the
+        TopicNotFoundError, SubjectNotFoundError: A name does not exist; the error lists similar names, and
+            nothing is written. With several topics, only for a listed topic, or a pattern without a match.
+        IngestError: Checkpoint and table do not agree, and `resume` does not specify how to start. Or the
             transform cannot be applied. Inside the query, the transform fails or changes the number of rows.
-        OffsetsLostError: Kafka lost what the checkpoint has not read; names the ranges.
+        OffsetsLostError: Kafka lost offsets that the checkpoint has not read; the error names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         DecodeError: Inside the query, in mode FAILFAST.
 
@@ -100,15 +101,15 @@ def _start(
         waits, seen = settings.pipeline.wait_for_topic, lost_offsets.seen_topics(spark, to.checkpoint)
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen)
     settings = StartCheck(spark, settings, to, before, several).run()
-    # Before the table is made: the checkpoint may lie elsewhere.
+    # This check precedes the creation of the table. The checkpoint may be in another store than the table.
     with storage_errors(settings.storage, to.checkpoint):
         new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, to.checkpoint, before.position))
     is_new = bool(new_ids) and before.position is None
     for hook in hooks:
         hook.begin()
     keep_ids = partial(_keep_ids, spark, settings, to.checkpoint, new_ids)
-    # A new checkpoint shows so that it can be written. In another one the ids wait until nothing else
-    # refuses the start: the next one must find what was lost until then.
+    # For a new checkpoint, writing the ids shows that it is writable. For an existing checkpoint, the ids are
+    # written only after all checks, since the next start must find the same losses if a check fails.
     write_batch = _writer(spark, settings, to, several, before_table=keep_ids if is_new else None)
     if hooks:
         if settings.pipeline.has_table_for_each:
@@ -138,26 +139,26 @@ def _start(
 
 
 def _keep_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:
-    """Keep ids in the checkpoint, once."""
+    """Note ids in the checkpoint, once."""
     with storage_errors(settings.storage, path):
         lost_offsets.save_topic_ids(spark, new_ids, path)
     new_ids.clear()
 
 
 def _run_for_resumed(spark: SparkSession, to: Target, hooks: Sequence[CommitHook]) -> None:
-    """Call the hooks for what was written at the start: all that is done, also of topics that were paused."""
+    """Call the hooks for the last committed batch, since the start may have written paused ranges."""
     done = checkpoint.last_committed(spark, to.checkpoint)
     if done != NONE:
         batch_hooks.run_hooks(hooks, to.start, CommittedBatch(spark, to.checkpoint, done))
 
 
 def _hooks(settings: Settings) -> list[CommitHook]:
-    """Return what comes behind each batch."""
+    """Return the commit hooks of the configuration."""
     pipeline = settings.pipeline
     hooks: list[CommitHook] = []
     if settings.lineage is not None:
         require_extra("lineage", "openlineage.client")
-        # Its client is not needed otherwise, and takes a moment.
+        # Importing its client takes time, and other pipelines do not need it.
         from topiclake.monitoring.lineage import prepared
 
         hooks.append(prepared(settings, settings.lineage))
@@ -176,7 +177,7 @@ def _writer(
     several: Topics | None,
     before_table: BeforeTable | None,
 ) -> WriteBatch:
-    """Make what the query's batches need, and return what writes them."""
+    """Prepare the tables for the query's batches, and return the function that writes the batches."""
     if not settings.pipeline.is_registered:
         values = DeclaredFormat.from_settings(settings.pipeline)
         with storage_errors(settings.storage, to.table):
@@ -193,11 +194,11 @@ def _writer(
                 snapshot.require_fit(columns, to.table)
             to = replace(to, snapshot=snapshot)
         return partial(declared_batch.write, to, values)
-    # A micro-batch waits for a registry that is away; the start of a query, where a person waits, does not.
+    # A micro-batch waits for an unavailable registry. The start of a query does not, since a person waits.
     patient = to.schemas.waiting(settings.schema_registry)
     if several is not None:
         multi_topic.resume(spark, several)
-        # Another start: what this one has learnt would ask the registry with little patience.
+        # A new start id discards the state of this start, whose registry client does not wait.
         template = replace(to, schemas=patient, start=uuid4().hex)
         return partial(multi_topic.write, replace(several, template=template))
     return partial(
@@ -208,7 +209,7 @@ def _writer(
 def _prepared(
     spark: SparkSession, settings: Settings, to: Target, before_table: BeforeTable | None
 ) -> Target:
-    """Make the table where it is missing, so that an empty topic has one too; return what was seen of it."""
+    """Create the table if it does not exist, also for an empty topic; return the target with its state."""
     with storage_errors(settings.storage, to.table):
         snapshot = read_snapshot(spark, to.table)
         is_new = snapshot is None and not delta.is_table(spark, to.table)
@@ -217,5 +218,5 @@ def _prepared(
         schemas.of.require_usable(schemas.current(spark))
         if to.schemas.plain_versions:
             to.schemas.plain_keys()
-    # What was made since is another one.
+    # A table that was created here has other columns than this snapshot.
     return seen if snapshot else replace(seen, snapshot=None)

@@ -1,7 +1,7 @@
-"""Checkpoint, table and history are compared before a query starts: each of them may be gone or replaced.
+"""Compare checkpoint, table and history before a query starts, since each may be missing or replaced.
 
-A query that went on regardless would double records or lose them without a word. `resume` says how it shall
-start then; where all agree it changes nothing.
+Without this check, a query could double or lose records silently. If they differ, `resume` specifies how to
+start. If they agree, it has no effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from topiclake.storage.failures import storage_errors
 from topiclake.streaming import batch_offsets, checkpoint, resumptions
 from topiclake.streaming.checkpoint import NONE, Offsets, Progress
 
-#: Topics whose tables are looked at side by side.
+#: Number of topics whose tables are read in parallel.
 _AT_ONCE = 8
 
 _In = TypeVar("_In")
@@ -42,14 +42,14 @@ _Out = TypeVar("_Out")
 
 @dataclass(frozen=True)
 class StartCheck:
-    """What is compared for one start.
+    """The comparison of checkpoint, table and history for one start.
 
     Attributes:
         spark: The session.
         settings: The configuration.
-        target: Where records go; of several topics, with `{topic}` in it.
-        progress: How far the query of the checkpoint is.
-        topics: The same where each of several topics has a table.
+        target: The tables; for several topics, their paths contain `{topic}`.
+        progress: Progress of the query of the checkpoint.
+        topics: The targets of several topics; None for a single table.
     """
 
     spark: SparkSession
@@ -61,13 +61,13 @@ class StartCheck:
     def run(self) -> Settings:
         """Return the configuration to start with.
 
-        With `resume=table` and no checkpoint, records that are in neither table are written, and
-        `starting_offsets` are the end of the tables.
+        With `resume=table` and no checkpoint, records that are in neither table are written first. Then
+        `starting_offsets` are the ends of the tables.
 
         Raises:
-            IngestError: Checkpoint, table and history do not agree, and `resume` does not say how to start.
-            ConfigError: `resume` cannot be done.
-            OffsetsLostError, KafkaError, SchemaRegistryError: While missing records are written.
+            IngestError: Checkpoint, table and history differ, and `resume` does not specify how to start.
+            ConfigError: The mode of `resume` is not possible.
+            OffsetsLostError, KafkaError, SchemaRegistryError: Missing records cannot be written.
         """
         with storage_errors(self.settings.storage, self.target.table):
             if self.progress.position is None:
@@ -87,7 +87,7 @@ class StartCheck:
         _in_threads(partial(self._compare, position), topics)
 
     def _compare(self, position: Offsets, topic: str) -> None:
-        """Compare what the checkpoint and the table of a topic say of its newest batch."""
+        """Compare the newest batch of a topic in the checkpoint with the one in the table."""
         target, progress = self._target(topic), self.progress
         if not delta.is_table(self.spark, target.table):
             if progress.committed != NONE and not self._may_lack_table(position, topic):
@@ -104,7 +104,7 @@ class StartCheck:
         if batch_id > progress.planned:
             raise self._checkpoint_put_back(target, topic, batch_id)
         if self.topics is not None:
-            # A batch without records of the topic made no commit: nothing more can be said.
+            # A batch without records of the topic makes no commit, so no further comparison is possible.
             return
         if batch_id < progress.committed:
             difference = f"the table at {target.table} ends with batch {batch_id}"
@@ -131,7 +131,7 @@ class StartCheck:
         )
 
     def _may_lack_table(self, position: Offsets, topic: str) -> bool:
-        """Return whether a topic has no rows yet: of several, each gets its table with its first record."""
+        """Return whether a topic of several may have no table, which is created with its first record."""
         if self.topics is None:
             return False
         begin = checkpoint.begin_of(self.spark, self.target.checkpoint, 0) or {}
@@ -180,7 +180,7 @@ class StartCheck:
         return self._resume(contents, self._read_partitions(broker_offsets))
 
     def _read_partitions(self, broker_offsets: BrokerOffsets) -> dict[str, dict[int, Span]]:
-        """Return what Kafka holds of the partitions that the pipeline reads."""
+        """Return the offsets in Kafka of the partitions that the pipeline reads."""
         assign = self.settings.pipeline.assign
         return {
             topic: {
@@ -192,12 +192,12 @@ class StartCheck:
         }
 
     def _content(self, topic: str) -> TableContent | None:
-        """Return what other queries have written of a topic; None where that is nothing."""
+        """Return the content of a topic that other queries have written, or None if it is empty."""
         spark, target = self.spark, self._target(topic)
         paused = {} if self.topics is None else paused_spans(spark, self.topics.ledger, topic)
         if not delta.is_table(spark, target.table):
             return TableContent(topic, target, None, None, (), paused, is_shared=False) if paused else None
-        # Before the history: whatever this version holds is in it.
+        # The version is read before the history, so the history includes all of its commits.
         version = delta.latest_version(spark, target.table)
         commits = table_commits.read(spark, target.table)
         of_topic = resume_table.commits_of(commits, topic)
@@ -213,13 +213,13 @@ class StartCheck:
         if self.settings.pipeline.resume == "restart":
             # A topic that was migrated may have another name.
             return content
-        # A history that was cleaned up does not say whose the rows are.
+        # A history that was cleaned up does not show which topic the rows are from.
         if commits.is_whole or not _is_traced(spark, content) or content.rows(spark).isEmpty():
             return None
         return content
 
     def _reads_any(self, content: TableContent) -> bool:
-        """Return whether the pipeline reads a partition that a table has: two may share a topic."""
+        """Return whether the pipeline reads a partition in the table; two pipelines may share a topic."""
         partitions = (self.settings.pipeline.assign or {}).get(content.topic)
         spans = resume_table.spans_of(content.commits, content.topic)
         return partitions is None or bool(set(partitions) & (set(spans) | set(content.paused)))
@@ -240,7 +240,7 @@ class StartCheck:
         )
 
     def _restart(self, contents: Iterable[TableContent]) -> None:
-        """Note what the tables have, so that an audit of the new checkpoint can leave it out."""
+        """Note the offsets in the tables, so that an audit of the new checkpoint can ignore them."""
         rows = [
             content.rows(self.spark)
             .where("NOT is_replayed")
@@ -281,7 +281,7 @@ def _in_threads(function: Callable[[_In], _Out], values: Iterable[_In]) -> list[
 
 
 def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Resumption:
-    """Return where the partitions resume that the pipeline reads."""
+    """Return the resumption, only with the partitions that the pipeline reads."""
     partitions = (settings.pipeline.assign or {}).get(topic)
     if partitions is None:
         return resumption
@@ -293,7 +293,7 @@ def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Re
 
 
 def _origin_fields(spark: SparkSession, content: TableContent) -> set[str]:
-    """Return the fields of `_kafka` in the table; empty where it has no such column."""
+    """Return the fields of `_kafka` in the table; empty if the table has no such column."""
     columns = delta.columns(spark, content.target.table)
     if columns is None or KAFKA_COLUMN not in columns.names:
         return set()
@@ -301,7 +301,7 @@ def _origin_fields(spark: SparkSession, content: TableContent) -> set[str]:
 
 
 def _is_traced(spark: SparkSession, content: TableContent) -> bool:
-    """Return whether the rows of a table say which record of a topic each of them is."""
+    """Return whether each row of a table has the partition and offset of its record."""
     return content.table_version is None or {"partition", "offset"} <= _origin_fields(spark, content)
 
 

@@ -1,4 +1,4 @@
-"""The tables of a configuration: as a view, as a history, as a summary of one run."""
+"""The tables of a configuration: views, histories, and a summary of one run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class TableState:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What one run of an ingest did, and what its tables hold now.
+    """The result of one run of an ingest, and the current content of its tables.
 
     Attributes:
-        query_id: Id of the streaming query; the same in each run with this checkpoint.
+        query_id: Id of the streaming query, which is the same in each run with this checkpoint.
         rows_written: Rows that this run appended to the table.
         quarantined: Records that this run put into quarantine, by reason.
         table: The table.
-        quarantine: Its quarantine table; version -1 while nothing was ever quarantined.
+        quarantine: The quarantine table; its version is -1 if it does not exist.
         preview: The first rows of the view; times in ISO 8601 with their zone.
     """
 
@@ -49,7 +49,7 @@ class RunSummary:
     preview: list[dict[str, Any]]
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return it as the exit value of a notebook."""
+        """Return the summary as JSON, for the exit value of a notebook."""
         return json.dumps(asdict(self), indent=indent)
 
     def counts(self, spark: SparkSession) -> DataFrame:
@@ -64,7 +64,7 @@ class RunSummary:
 
 
 def table_path(settings: Settings) -> str:
-    """Return the address of the pipeline's table, as Spark reads it.
+    """Return the location of the pipeline's table, as Spark reads it.
 
     Example:
         >>> spark.read.format("delta").load(tl.table_path(settings)).count()
@@ -81,17 +81,17 @@ def create_view(
     name: str | None = None,
     columns: StructType | None = None,
 ) -> DataFrame:
-    """Make a Delta table a temporary view, without `_kafka`, and return it.
+    """Create a temporary view of a Delta table, without `_kafka`, and return its rows.
 
     Args:
         spark: The session.
         settings: The store and the pipeline.
-        path: The table; by default the pipeline's.
-        name: The view; by default the pipeline's.
-        columns: Where there is no table yet, the view is empty and has these.
+        path: Location of the table; by default that of the pipeline.
+        name: Name of the view; by default that of the pipeline.
+        columns: Columns of an empty view, if the table does not exist.
 
     Raises:
-        StorageError: There is no table yet and no `columns`, or the storage refuses to show it.
+        StorageError: The table does not exist and `columns` is missing, or the storage refuses access to it.
 
     Example:
         >>> tl.create_view(spark, settings).count()
@@ -130,7 +130,7 @@ def table_history(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def paused_topics(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Return what paused topics have missed and not got yet; columns as `paused_topics.LEDGER_SCHEMA`.
+    """Return the ranges that paused topics still wait for; columns as `paused_topics.LEDGER_SCHEMA`.
 
     Example:
         >>> tl.paused_topics(spark, settings).count()
@@ -148,7 +148,7 @@ def summarize(
     settings: Settings,
     query: Any,  # noqa: ANN401 (StreamingQuery, classic or Connect)
 ) -> RunSummary:
-    """Count what this run appended and quarantined, from the tables themselves.
+    """Count the rows that this run appended and quarantined, from the tables.
 
     Example:
         >>> query = tl.start_ingest(spark, settings)

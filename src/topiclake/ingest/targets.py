@@ -1,4 +1,4 @@
-"""Where the records of a configuration go, and what a batch has put there."""
+"""The tables of a configuration, and reports of the rows that batches write into them."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from topiclake.streaming.batch_counts import TableCount
 
 _log = logging.getLogger(__name__)
 
-#: What commit 2 adds to the name of the writer.
+#: Suffix of the writer name in commit 2.
 LATE = "/late"
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the records of a topic go; all of it can be pickled, for Spark Connect.
+    """The tables of a topic, and the settings to write them; picklable, for Spark Connect.
 
     Attributes:
         pipeline: The pipeline's name.
-        run: Id of this run, for the tables' histories.
+        run: Id of this run, for the histories of the tables.
         mode: PERMISSIVE or FAILFAST.
-        schemas: What its records may have, and which columns rows have beside them.
+        schemas: Schemas of the records, and the additional columns of rows.
         table: Resolved location of the table.
         quarantine: Resolved location of the quarantine table.
         checkpoint: Resolved location of the checkpoint.
         properties: Table properties, for a new table.
-        topic: Set where a query has several topics: each is a writer of its own.
+        topic: The topic, only if the query has several: each topic is a separate writer.
         is_new: Whether this start created the table, so that no batch can be in it.
-        snapshot: Of the table, where this start has had one.
+        snapshot: State of the table, if this start has read it.
         type_widening: Whether columns of the table may become wider.
-        transform: What is done to valid rows before they are written.
-        start: Names this start of the query.
+        transform: The transform of valid rows before they are written.
+        start: Id of this start of the query.
     """
 
     pipeline: str
@@ -70,9 +70,9 @@ class Target:
 
     @property
     def judgement(self) -> dict[str, object]:
-        """What of the configuration decides where a record belongs, and what a row holds; as JSON has it."""
+        """The settings that decide how records are classified and which columns rows have, as JSON values."""
         layout, declared_key = self.schemas.layout, self.schemas.declared_key
-        # Batches of earlier versions say whether there was an Avro key.
+        # Batches of earlier versions only have a boolean, which is whether they had an Avro key.
         key: object = {"none": False, "avro": True}.get(layout.key, layout.key)
         if declared_key is not None:
             key = f"{layout.key} {declared_key.columns.simpleString()}"
@@ -80,18 +80,18 @@ class Target:
 
     @property
     def origin(self) -> dict[str, str]:
-        """What each commit keeps of where its rows come from."""
+        """The origin of rows in the metadata of each commit."""
         transform = {} if self.transform is None else {"transform": self.transform.name}
         return {"pipeline": self.pipeline, "run": self.run} | transform
 
     @contextmanager
     def table_rows(self, rows: DataFrame, table: StructType, unit: str) -> Iterator[DataFrame]:
-        """Yield valid rows as they are written: transformed, where there is a transform.
+        """Yield the rows to write: valid rows, or transformed rows if a transform exists.
 
         Args:
             rows: Valid rows.
             table: The columns that the table has.
-            unit: The rows in words, for errors: a batch or a claim.
+            unit: Name of the rows in errors: a batch or a claim.
 
         Raises:
             IngestError: The transform fails, or changed the number of rows or their `_kafka`.
@@ -103,14 +103,14 @@ class Target:
             yield transformed
 
     def batch_schemas(self) -> BatchSchemas:
-        """Return the schemas of this topic, with nothing learnt yet."""
+        """Return the schemas of this topic, without any that were looked up."""
         return BatchSchemas(
             self.schemas, self.table, self.properties, self.snapshot, self.type_widening, self.transform
         )
 
 
 def target(settings: Settings, transform: Function | None = None) -> Target:
-    """Resolve paths and secrets of a configuration into what a micro-batch must know."""
+    """Return the target of a configuration, with resolved paths and secrets."""
     resolve = partial(mount.resolve, settings.storage)
     pipeline = settings.pipeline
     return Target(
@@ -128,19 +128,19 @@ def target(settings: Settings, transform: Function | None = None) -> Target:
 
 
 def writer_name(target: Target, spark: SparkSession) -> str:
-    """Return how Delta knows the writer of a target's batches: a pipeline may be renamed."""
+    """Return Delta's writer name of a target: by the query id, since a pipeline may be renamed."""
     query = checkpoint.query_id(spark, target.checkpoint, target.start)
     return query if target.topic is None else f"{query}/{target.topic}"
 
 
 def report_counts(target: Target, spark: SparkSession, batch_id: int, count: TableCount) -> None:
-    """Tell who watches a query what one of its batches put into a table."""
+    """Report the rows that a batch wrote into a table to subscribers of its query."""
     query = checkpoint.query_id(spark, target.checkpoint, target.start)
     batch_counts.publish(query, batch_id, replace(count, topic=target.topic))
 
 
 def report_earlier_counts(target: Target, records: DataFrame, batch_id: int) -> None:
-    """Tell who watches a query what earlier attempts of a batch have committed; never fails."""
+    """Report the rows that earlier attempts of a batch have committed; errors are only logged."""
     if not batch_counts.are_wanted():
         return
     try:

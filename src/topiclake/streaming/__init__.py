@@ -1,1 +1,1 @@
-"""How Spark runs a query: its start, its checkpoint, its restarts, its failures and what it has lost."""
+"""Streaming queries: start, checkpoint, restarts, failures and lost offsets."""

@@ -1,6 +1,6 @@
-"""What micro-batches put into tables, counted by those who wrote them, for whoever watches their queries.
+"""Row counts of the commits of micro-batches, published to subscribers that watch the queries.
 
-In the process that writes: with Spark Connect that is a worker, and nobody there asks.
+Publisher and subscribers share one process. With Spark Connect the publisher is a worker without subscribers.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: Batches that are told of and not taken yet: a topic that is resumed tells of all that it has missed.
+#: Batches that are published and not taken yet. A topic that resumes publishes all batches that it missed.
 KEPT = 10_000
 
 
 @dataclass(frozen=True)
 class TableCount:
-    """What one commit of a micro-batch put into one table.
+    """The rows that one commit of a micro-batch wrote into one table.
 
     Attributes:
-        path: Of the table.
-        rows: How many rows.
-        reasons: Of a quarantine: how many of them for which reason; None for a table.
-        writer: How Delta knows who made the commit, once for each batch; None where nothing was committed.
-        schemas: Ids and GUIDs of the schemas that its records were decoded with, by part of the record.
-        topic: Theirs, where the query has several.
+        path: Location of the table.
+        rows: Number of rows.
+        reasons: For a quarantine, the number of rows by reason; None for a table.
+        writer: Delta's name of the writer, which commits each batch once; None without a commit.
+        schemas: Ids and GUIDs of the schemas that decoded the records, by part of the record.
+        topic: Topic of the rows, if the query has several topics.
     """
 
     path: str
@@ -45,7 +45,7 @@ _watches: list[CountSubscription] = []
 
 
 class CountSubscription:
-    """The counts that one watcher has not taken yet, from now on until `close`."""
+    """The counts that one subscriber has not taken yet, from its creation until `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class CountSubscription:
         _watches.append(self)
 
     def add(self, query_id: str, batch_id: int, count: TableCount) -> None:
-        """Keep a count until it is taken; of a commit that is told of twice, the last."""
+        """Keep a count until it is taken; a later count of the same commit replaces it."""
         commit = count.path, count.writer
         with self._lock:
             known = self._counts.setdefault((query_id, batch_id), [])
@@ -68,28 +68,31 @@ class CountSubscription:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be taken."""
+        """Whether all counts were taken."""
         with self._lock:
             return not self._counts
 
     def take(self, query_id: str, batch_id: int) -> dict[int, list[TableCount]]:
-        """Return once what a query was told of up to a batch: a topic that is resumed writes older ones."""
+        """Return and remove the counts of a query, by batch, up to `batch_id`.
+
+        Older batches are included, because a topic that resumes writes them later.
+        """
         with self._lock:
             known = sorted(key for key in self._counts if key[0] == query_id and key[1] <= batch_id)
             return {key[1]: self._counts.pop(key) for key in known}
 
     def close(self) -> None:
-        """End it."""
+        """End the subscription."""
         if self in _watches:
             _watches.remove(self)
 
 
 def are_wanted() -> bool:
-    """Whether somebody watches: else nothing that costs time is to be counted."""
+    """Return whether a subscriber exists; without one, rows need not be counted."""
     return bool(_watches)
 
 
 def publish(query_id: str, batch_id: int, count: TableCount) -> None:
-    """Tell of a commit that this attempt of a batch has made."""
+    """Publish the count of a commit that this attempt of a batch has made."""
     for watch in list(_watches):
         watch.add(query_id, batch_id, count)

@@ -1,6 +1,6 @@
-"""What is done behind each micro-batch of an ingest, once it is written; what fails there fails no batch.
+"""Commit hooks: calls after each written micro-batch of an ingest, whose errors do not fail the batch.
 
-In the process that writes, so with Spark Connect in a worker; what follows can be pickled.
+The process that writes calls them. With Spark Connect that is a worker, so hooks must be picklable.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class CommittedBatch:
     Attributes:
         spark: The query's session.
         checkpoint: Resolved location of its checkpoint.
-        number: Spark's.
-        began: When it began, in seconds since 1970.
-        ended: When it was written.
+        number: Spark's number of the batch.
+        began: Time at which it began, in seconds since 1970.
+        ended: Time at which it was written, in seconds since 1970.
     """
 
     spark: SparkSession
@@ -45,34 +45,34 @@ class CommittedBatch:
 
     @cached_property
     def first(self) -> Offsets | None:
-        """With which offsets it begins; None where the checkpoint does not tell it any more."""
+        """Its first offsets by topic and partition, or None if the checkpoint no longer has them."""
         return checkpoint.begin_of(self.spark, self.checkpoint, self.number)
 
     @cached_property
     def end(self) -> Offsets:
-        """Which offsets come behind it, by topic and partition."""
+        """Its end offsets by topic and partition, exclusive."""
         return checkpoint.end_of(self.spark, self.checkpoint, self.number) or {}
 
 
 class CommitHook(Protocol):
-    """What is done with each batch that is written."""
+    """A call for each batch that is written."""
 
     @property
     def what(self) -> str:
-        """What it does."""
+        """Name of the action, for the log."""
 
     def begin(self) -> None:
-        """Is called before a batch is written."""
+        """Prepare the hook for a batch that is about to be written."""
 
     def __call__(self, batch: CommittedBatch) -> None:
-        """Is called behind it."""
+        """Run the hook for a batch that was written."""
 
     def close(self) -> None:
-        """Is called at the end of the query, in the process that started it."""
+        """Close the hook at the end of the query, in the process that started the query."""
 
 
 class Backoff:
-    """What is away is asked again after some seconds, then after twice as long, up to a minute."""
+    """A pause after a failed call of a service: two seconds, then twice as long each time, up to a minute."""
 
     SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0
 
@@ -81,32 +81,32 @@ class Backoff:
         self._why: Exception | None = None
 
     def check(self) -> None:
-        """Raise the last problem once more while it is too early to try again."""
+        """Raise the last error again while the pause lasts."""
         if self._why is not None and time.monotonic() < self._until:
             raise self._why
 
     def begin(self, error: Exception) -> None:
-        """Wait from now on, because of a problem."""
+        """Begin a pause because of an error."""
         self._why, self._until = error, time.monotonic() + self._seconds
         self._seconds = min(self.LONGEST_SECONDS, 2 * self._seconds)
 
     def end(self) -> None:
-        """Wait no longer: it has worked."""
+        """End the pause, since a call has succeeded."""
         self._seconds, self._why = self.SHORTEST_SECONDS, None
 
 
-#: By checkpoint and hook: the start of its query, and the last problem; each is logged once a start.
+#: By checkpoint and hook: the start of its query, and the last problem. A start logs each problem once.
 _problems: dict[tuple[str, str], tuple[str, str]] = {}
 
 
 def with_hooks(write_batch: WriteBatch, hooks: Sequence[CommitHook], location: str, start: str) -> WriteBatch:
-    """Return what writes a micro-batch, and then calls each of the hooks.
+    """Return a function that writes a micro-batch and then calls each hook.
 
     Args:
-        write_batch: Writes it.
-        hooks: What an error of theirs costs is a line in the log.
-        location: The checkpoint, as Spark reads it.
-        start: Names one start of the query.
+        write_batch: Writes a micro-batch.
+        hooks: The hooks, whose errors are only logged.
+        location: Location of the checkpoint, as Spark reads it.
+        start: Id of this start of the query.
     """
     return partial(_write, write_batch, hooks, location, start)
 
@@ -121,7 +121,7 @@ def _write(
 ) -> None:
     began = time.time()
     for hook in hooks:
-        # Where it cannot, the call behind the batch tells why.
+        # If the hook cannot begin, its call after the batch fails, too, and that error is logged.
         with contextlib.suppress(Exception):
             hook.begin()
     write_batch(records, batch_id)
@@ -129,28 +129,28 @@ def _write(
 
 
 def run_hooks(hooks: Sequence[CommitHook], start: str, batch: CommittedBatch) -> None:
-    """Call each of the hooks; a problem is logged when it is new."""
+    """Call each hook, and log its error unless the previous call logged the same one."""
     for hook in hooks:
         try:
             hook(batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the query goes on
+        except Exception as error:  # noqa: BLE001 - no error of a hook stops the query
             problem = " ".join(str(error).split())[:500]
             if _problems.get((batch.checkpoint, hook.what)) != (start, problem):
-                _log.warning("%s failed; the query goes on: %s", hook.what, problem)
+                _log.warning("%s failed; the query continues: %s", hook.what, problem)
             _problems[batch.checkpoint, hook.what] = start, problem
         else:
             _problems.pop((batch.checkpoint, hook.what), None)
 
 
 def close_with(query: StreamingQuery, hooks: Sequence[CommitHook]) -> None:
-    """Close hooks at the end of a query, or of this process."""
+    """Close the hooks when the query or this process ends."""
     closing = partial(close, hooks)
     atexit.register(closing)
     threading.Thread(target=_close_with, args=(query, closing), name="hooks", daemon=True).start()
 
 
 def _close_with(query: StreamingQuery, closing: Callable[[], None]) -> None:
-    # Who waits for the query is told why it failed.
+    # The caller that waits for the query gets its error.
     with contextlib.suppress(Exception):
         query.awaitTermination()
     closing()
@@ -158,6 +158,6 @@ def _close_with(query: StreamingQuery, closing: Callable[[], None]) -> None:
 
 
 def close(hooks: Sequence[CommitHook]) -> None:
-    """Close each of them; twice does nothing."""
+    """Close each hook; a second call does nothing."""
     for hook in hooks:
         hook.close()

@@ -1,6 +1,6 @@
-"""Which offsets a micro-batch holds: its commit keeps them, so that no other batch passes for it.
+"""The offsets of a micro-batch, kept in its commit, so that another batch with its number is detected.
 
-The commit has them as JSON: topic → partition → `[first, after]`, with partitions that had nothing new.
+The commit has them as JSON: topic → partition → `[first, after]`. It includes partitions without new records.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from topiclake.errors import IngestError
 from topiclake.streaming.checkpoint import Offsets, Ranges
 
-#: Their key in a commit.
+#: Key of the offsets in the metadata of a commit.
 OFFSETS = "offsets"
-#: Of the offsets in a message.
+#: Length of the offsets in a message, at most.
 _MOST_CHARACTERS = 300
 
 
 def of_topic(ranges: Ranges, topic: str | None) -> Ranges:
-    """Return the offsets of one topic; of all where `topic` is None."""
+    """Return the offsets of one topic; without `topic`, those of all topics."""
     return ranges if topic is None else {name: offsets for name, offsets in ranges.items() if name == topic}
 
 
@@ -29,14 +29,15 @@ def require_same(
     """Check that an earlier commit of a batch holds the offsets that the batch has now.
 
     Args:
-        commit: The earlier commit; None where the table's history does not have it.
-        ranges: The offsets of now; empty where the checkpoint does not say.
+        commit: The earlier commit, or None if the table's history does not have it.
+        ranges: The offsets that the batch has now; empty if the checkpoint does not have them.
         table: Location of the table.
         checkpoint: Location of the checkpoint.
-        batch_id: Spark's number.
+        batch_id: Spark's number of the batch.
 
     Raises:
-        IngestError: It holds others, which the table would never get; or another version wrote it.
+        IngestError: The offsets differ, so the table would never get the new ones; or another version of
+            Topiclake wrote the commit.
     """
     if commit is None:
         return
@@ -46,7 +47,10 @@ def require_same(
 
 
 def require_same_ends(commit: Mapping[str, Any], ends: Offsets, *, table: str, checkpoint: str) -> None:
-    """Check that a commit ends where the checkpoint says that its batch does; arguments as `require_same`."""
+    """Check that a commit ends at the same offsets as its batch in the checkpoint.
+
+    Arguments as for `require_same`.
+    """
     batch_id = int(commit["batch_id"])
     committed = of_commit(commit, table=table, checkpoint=checkpoint)
     then = {
@@ -59,10 +63,10 @@ def require_same_ends(commit: Mapping[str, Any], ends: Offsets, *, table: str, c
 
 
 def of_commit(commit: Mapping[str, Any], *, table: str, checkpoint: str) -> dict[str, dict[str, list[int]]]:
-    """Return the offsets that a commit keeps, as JSON has them.
+    """Return the offsets in the metadata of a commit, with the keys of JSON.
 
     Raises:
-        IngestError: It keeps none, since another version of Topiclake wrote it.
+        IngestError: The commit has no offsets, because another version of Topiclake wrote it.
     """
     if OFFSETS not in commit:
         batch_id = commit["batch_id"]
@@ -81,7 +85,7 @@ def of_commit(commit: Mapping[str, Any], *, table: str, checkpoint: str) -> dict
 def changed(
     now: Mapping[str, Any], then: Mapping[str, Any], *, table: str, checkpoint: str, batch_id: int
 ) -> IngestError:
-    """Return the error of a batch that holds other offsets than the table has."""
+    """Return the error for a batch whose offsets differ from those in the table."""
     return IngestError(
         f"batch {batch_id} of the checkpoint at {checkpoint} holds offsets {_shown(now)}, but the table at "
         f"{table} has a batch of this number with {_shown(then)}: Delta would skip the records of this one",

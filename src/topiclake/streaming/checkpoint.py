@@ -1,6 +1,6 @@
-"""What Spark keeps of a streaming query in its checkpoint: `metadata`, `offsets/<batch>`, `commits/<batch>`.
+"""Spark's files in the checkpoint of a streaming query: `metadata`, `offsets/<batch>`, `commits/<batch>`.
 
-Read through Spark, since a checkpoint may live on an object store.
+Spark reads them, since a checkpoint may be on an object store.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from pyspark.sql import SparkSession
 
 from topiclake.errors import IngestError
 
-#: No batch yet.
+#: Number of the newest batch if no batch exists yet.
 NONE = -1
-#: topic → partition → offset, as Spark writes it.
+#: topic → partition → offset, as Spark writes them.
 Offsets = dict[str, dict[int, int]]
 #: topic → partition → the first offset of a batch, and the one after its last.
 Ranges = dict[str, dict[int, tuple[int, int]]]
 _OFFSETS = "offsets"
 _COMMITS = "commits"
-#: By checkpoint the start of its query, and the id; in the process that runs the micro-batches, which is a
-#: worker on Spark Connect.
+#: By checkpoint: the start of its query, and the id of the query. The process that runs the micro-batches
+#: keeps them; on Spark Connect that is a worker.
 _ids: dict[str, tuple[str, str]] = {}
-#: By checkpoint the start of its query, its newest batch, where that ends, and what it holds.
+#: By checkpoint: the start of its query, the newest batch, the end offsets and the ranges of that batch.
 _batches: dict[str, tuple[str, int, Offsets, Ranges]] = {}
-#: How Spark writes that a source has not given anything yet.
+#: Spark's mark for a source without offsets.
 _NOTHING = "-"
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What is fixed of a batch before it begins.
+    """The watermark and the end offsets that Spark fixes before a batch begins.
 
     Attributes:
-        watermark_ms: What is past, in milliseconds since 1970; 0 where the query has seen no event yet.
-        ends: Where each source of the query ends, in Spark's order; None where it has given nothing yet.
+        watermark_ms: The watermark, in milliseconds since 1970; 0 before the first event of the query.
+        ends: End offsets of each source of the query, in Spark's order; None for a source without offsets.
     """
 
     watermark_ms: int
@@ -46,12 +46,13 @@ class Planned:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the query of a checkpoint is.
+    """The progress of the query of a checkpoint.
 
     Attributes:
-        planned: The newest batch whose offsets are fixed; NONE for none.
-        committed: The newest batch that is done; NONE for none.
-        position: Which offsets come next, the end of the newest done batch; None before the first start.
+        planned: The newest batch whose offsets are fixed, or `NONE`.
+        committed: The newest committed batch, or `NONE`.
+        position: The next offsets, which are the end of the newest committed batch; None before the first
+            start.
     """
 
     planned: int
@@ -60,13 +61,13 @@ class Progress:
 
 
 def query_id(spark: SparkSession, path: str, start: str | None) -> str:
-    """Return the id that Spark gave the checkpoint, so that a new one never looks like an old one.
+    """Return the query id that Spark wrote into the checkpoint; each new checkpoint has another one.
 
     Args:
         spark: The session.
-        path: The checkpoint, as Spark reads it.
-        start: Names a start of the query, whose micro-batches read it once. None: it is read now, since the
-            checkpoint may have been deleted and begun again.
+        path: Location of the checkpoint, as Spark reads it.
+        start: Id of a start of the query, whose micro-batches read the query id once. None: the query id is
+            read now, since the checkpoint may have been deleted and begun again.
     """
     known = _ids.get(path)
     if known is not None and known[0] == start:
@@ -79,67 +80,67 @@ def query_id(spark: SparkSession, path: str, start: str | None) -> str:
 
 
 def cache_query_id(path: str, start: str, query: str) -> None:
-    """Note the id that Spark has read for a start of a query, so that its micro-batches need not read it."""
+    """Keep the query id of a start in memory, so that its micro-batches need not read the file."""
     _ids[path] = start, query
 
 
 def cache_position(path: str, start: str, progress: Progress) -> None:
-    """Note where the next batch of a start begins, so that the batch need not read it."""
+    """Keep the first offsets of the next batch in memory, so that the batch need not read the file."""
     if progress.position is not None:
         _batches[path] = start, progress.committed, progress.position, {}
 
 
 def last_planned(spark: SparkSession, path: str) -> int:
-    """Return the newest batch whose offsets are fixed; NONE where there is none."""
+    """Return the newest batch whose offsets are fixed, or `NONE` if no such batch exists."""
     return _newest(_files(spark, f"{path}/{_OFFSETS}"), _OFFSETS)
 
 
 def last_committed(spark: SparkSession, path: str) -> int:
-    """Return the newest batch that is done; NONE where there is none."""
+    """Return the newest committed batch, or `NONE` if no such batch exists."""
     return _newest(_files(spark, f"{path}/{_COMMITS}"), _COMMITS)
 
 
 def is_interrupted(spark: SparkSession, path: str) -> bool:
-    """Return whether the checkpoint holds a batch that was begun and not done."""
+    """Return whether the checkpoint holds a batch that has begun and is not committed."""
     planned, committed = _last_batches(spark, path)
     return committed < planned
 
 
 def progress(spark: SparkSession, path: str) -> Progress:
-    """Return how far the query of a checkpoint is."""
+    """Return the progress of the query of a checkpoint."""
     planned, committed = _last_batches(spark, path)
     return Progress(planned, committed, begin_of(spark, path, committed + 1))
 
 
 def _last_batches(spark: SparkSession, path: str) -> tuple[int, int]:
-    # Both at once where both are there: on an object store each question is a call.
+    # Both folders are listed at once if both exist, since each listing is a call of an object store.
     files = _files(spark, f"{path}/{_OFFSETS}", f"{path}/{_COMMITS}") or _files(spark, f"{path}/{_OFFSETS}")
     return _newest(files, _OFFSETS), _newest(files, _COMMITS)
 
 
 def position(spark: SparkSession, path: str) -> Offsets | None:
-    """Return which offsets come next, the end of the newest done batch; None before the first start."""
+    """Return the next offsets, the end of the newest committed batch; None before the first start."""
     return begin_of(spark, path, last_committed(spark, path) + 1)
 
 
 def begin_of(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
-    """Return where a batch begins."""
+    """Return the first offsets of a batch, or None if the checkpoint does not have them."""
     return read_offsets(spark, f"{path}/{_OFFSETS}/{batch_id - 1}" if batch_id else f"{path}/sources/0/0")
 
 
 def end_of(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
-    """Return where a batch ends; None where it has not begun."""
+    """Return the end offsets of a batch, or None if the batch has not begun."""
     return read_offsets(spark, f"{path}/{_OFFSETS}/{batch_id}")
 
 
 def ranges(spark: SparkSession, path: str, batch_id: int, start: str) -> Ranges:
-    """Return which offsets a batch of a running query holds; empty where the checkpoint does not say.
+    """Return the offsets of a batch of a running query; empty if the checkpoint does not have them.
 
     Args:
         spark: The session.
-        path: The checkpoint, as Spark reads it.
-        batch_id: The batch.
-        start: Names the start of the query, whose micro-batches read one file each.
+        path: Location of the checkpoint, as Spark reads it.
+        batch_id: Spark's number of the batch.
+        start: Id of the start of the query, whose micro-batches read one file each.
     """
     known_start, known_batch, end, ranges = _batches.get(path, ("", NONE, {}, {}))
     if (known_start, known_batch) == (start, batch_id):
@@ -152,7 +153,7 @@ def ranges(spark: SparkSession, path: str, batch_id: int, start: str) -> Ranges:
 
 
 def _between(begin: Offsets, end: Offsets) -> Ranges:
-    # A topic that was deleted has no end any more.
+    # A deleted topic has no end offsets, only first ones.
     return {
         topic: {
             partition: (begin.get(topic, {}).get(partition, 0), after)
@@ -163,10 +164,10 @@ def _between(begin: Offsets, end: Offsets) -> Ranges:
 
 
 def planned(spark: SparkSession, path: str, batch_id: int) -> Planned:
-    """Return what is fixed of a batch; of the one before the first, that it has seen nothing.
+    """Return what Spark has fixed of a batch; for `NONE`, a watermark of 0 and no ends.
 
     Raises:
-        IngestError: The file is gone, though Spark keeps those of a running batch and of the one before it.
+        IngestError: The file is missing, although Spark keeps those of the running and the previous batch.
     """
     if batch_id == NONE:
         return Planned(0, ())
@@ -180,20 +181,20 @@ def planned(spark: SparkSession, path: str, batch_id: int) -> Planned:
 def range_of(
     spark: SparkSession, path: str, before: Planned, batch: Planned, topic: str
 ) -> dict[int, tuple[int, int]]:
-    """Return what a batch reads of a topic, beside which the query may have other sources.
+    """Return the offsets that a batch reads of a topic; the query may have other sources, too.
 
     Args:
         spark: The session.
-        path: The checkpoint, as Spark reads it.
-        before: The batch before it.
+        path: Location of the checkpoint, as Spark reads it.
+        before: The previous batch.
         batch: The batch.
         topic: The topic.
 
     Returns:
-        By partition its first offset and the one after its last; without partitions that have nothing new.
+        By partition the first offset, and the one after the last; only partitions with new records.
 
     Raises:
-        IngestError: Not exactly one of the query's sources reads the topic, or a file is gone.
+        IngestError: Not exactly one source of the query reads the topic, or a file is missing.
     """
     sources = [number for number, end in enumerate(batch.ends) if _offsets_of(end, topic) is not None]
     if not sources and None in batch.ends:
@@ -210,14 +211,14 @@ def range_of(
     begun = before.ends[number] if before.ends else None
     if begun is None:
         begun = json.loads(_required(spark, path, f"sources/{number}/0")[-1])
-    # A partition that was added since begins at 0.
+    # A partition that was added later begins at 0.
     first, after = _offsets_of(begun, topic) or {}, _offsets_of(batch.ends[number], topic) or {}
     ranges = {partition: (first.get(partition, 0), end) for partition, end in sorted(after.items())}
     return {partition: (begin, end) for partition, (begin, end) in ranges.items() if begin < end}
 
 
 def _offsets_of(end: object, topic: str) -> dict[int, int] | None:
-    """Return a topic's offsets; None where a source is none of Kafka, or of another topic."""
+    """Return the offsets of a topic, or None for a source of another kind or of another topic."""
     offsets = end.get(topic) if isinstance(end, dict) else None
     if not isinstance(offsets, dict):
         return None
@@ -225,12 +226,12 @@ def _offsets_of(end: object, topic: str) -> dict[int, int] | None:
 
 
 def read_offsets(spark: SparkSession, file: str) -> Offsets | None:
-    """Return the offsets in the last line of a file; None when there is no such file."""
+    """Return the offsets in the last line of a file, or None if the file does not exist."""
     lines = _lines(spark, file)
     if lines is None:
         return None
     source: dict[str, dict[str, int]] = json.loads(lines[-1])
-    # A source that is none of Kafka's has numbers there.
+    # Other sources than Kafka have numbers there.
     topics = {topic: offsets for topic, offsets in source.items() if isinstance(offsets, dict)}
     return {
         topic: {int(partition): offset for partition, offset in offsets.items()}
@@ -262,7 +263,7 @@ def _lines(spark: SparkSession, file: str) -> list[str] | None:
 
 
 def _files(spark: SparkSession, *folders: str) -> list[str]:
-    """Return the files in `folders`, none of which is opened; nothing where a folder is missing."""
+    """Return the files in `folders` without opening them; an empty list if a folder does not exist."""
     try:
         return spark.read.format("binaryFile").load(list(folders)).inputFiles()
     except AnalysisException as error:
@@ -272,6 +273,6 @@ def _files(spark: SparkSession, *folders: str) -> list[str]:
 
 
 def _newest(files: list[str], folder: str) -> int:
-    """Return the greatest number among the names of those in `folder`."""
+    """Return the greatest number among the names of the files in `folder`, or `NONE`."""
     numbers = (re.search(rf"/{folder}/(\d+)$", file) for file in files)
     return max((int(number[1]) for number in numbers if number), default=NONE)

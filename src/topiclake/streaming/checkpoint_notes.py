@@ -1,4 +1,4 @@
-"""Topiclake's own notes in a checkpoint: lines of JSON in `topiclake/<name>`, one file for each append."""
+"""Notes of Topiclake in a checkpoint: lines of JSON in `topiclake/<name>`, one file for each append."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
 
-#: For `jars/store` on S3: one file needs no renames.
+#: Option for `jars/store` on S3: a single file needs no rename.
 _AT_ONCE = "topiclake.committed.at.once"
 
 
@@ -18,9 +18,9 @@ def path(checkpoint: str, name: str) -> str:
 
 
 def read(spark: SparkSession, checkpoint: str, name: str, schema: str) -> list[Row]:
-    """Return the notes called `name`, columns as in the DDL `schema`; none where nothing was noted."""
+    """Return the notes called `name`, with the columns of the DDL `schema`; empty without notes."""
     try:
-        # A line that a full disk cut off is of a start that failed.
+        # A line that a full disk truncated belongs to a start that failed.
         lines = spark.read.schema(schema).option("mode", "DROPMALFORMED")
         return lines.json(path(checkpoint, name)).collect()
     except AnalysisException as error:
@@ -32,7 +32,7 @@ def read(spark: SparkSession, checkpoint: str, name: str, schema: str) -> list[R
 def append(
     spark: SparkSession, checkpoint: str, name: str, rows: Iterable[tuple[Any, ...]], schema: str
 ) -> None:
-    """Add notes; no file where `rows` is empty."""
+    """Add notes; write no file if `rows` is empty."""
     if notes := list(rows):
         one_file = spark.createDataFrame(notes, schema).coalesce(1)
         one_file.write.mode("append").option(_AT_ONCE, "true").json(path(checkpoint, name))

@@ -1,4 +1,4 @@
-"""Why a query ended: the error that caused it, found again in Spark's text."""
+"""The error that ended a query, recovered from the text of Spark's exception."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ _OWN_ERROR = re.compile(
 )
 
 
-#: Of a record, not of the plan that may raise it, which Spark prints with the error of any other cause.
+#: The error of a record. Spark also prints the plan that may raise it with errors of other causes, and that
+#: text must not match.
 _FAILFAST = re.compile(r"FAILFAST: (topic [\w.-]+, .*?) \(end of record\)")
 
 
-#: Topic, partition and offset of a record, and its schema and reason where the sentence names them.
+#: Topic, partition and offset of a record, and its schema and reason if the text names them.
 _RECORD = re.compile(
     r"topic (?P<topic>[\w.-]+), partition (?P<partition>\d+), offset (?P<offset>\d+)"
     r"(?:, schema (?:id |of its \w+ )?(?P<schema_id>\w+))?(?:, reason (?P<reason>(?:key )?\w+))?"
 )
 
 
-#: A stream of a Delta table that was given columns.
+#: Delta's error for a stream of a table that has got new columns.
 _TABLE_CHANGED = re.compile(r"\[DELTA_SCHEMA_CHANGED\w*\] Detected schema change in version (\d+)")
 
 
-#: How the refusal of a record ends whose schema a fixed plan does not know.
+#: End of the error for a record whose schema a fixed plan does not know.
 NOT_LISTED = "its schema was not in the registry's list when the query started, and is not decided"
 
-#: How the error of a record that is not right begins, in mode FAILFAST.
+#: Beginning of the error for a record that cannot be decoded, in mode FAILFAST.
 FAILFAST = "FAILFAST:"
 
 
 def query_failure(query: str | None, text: str) -> TopiclakeError:
-    """Turn the text of a failed query into the error that caused it."""
+    """Return the error that caused the failure of a query, found in the text of its exception."""
     match = _FAILFAST.search(text)
     if match and match[1].endswith(NOT_LISTED):
         cause = f"query {query} stopped, with nothing lost: {match[1]}"
@@ -68,13 +69,13 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
         return OffsetsLostError(
             f"query {query} stopped: Kafka no longer holds offsets that its checkpoint asks for "
             f"({last_cause(text)})",
-            "a new checkpoint_path and table_path, or fail_on_data_loss=false, which goes on behind them",
+            "a new checkpoint_path and table_path, or fail_on_data_loss=false, which continues after them",
             query=query,
         )
     if SECOND_QUERY.search(text):
         return IngestError(
-            f"query {query} stopped: another query uses its checkpoint; nothing was lost, that one goes on",
-            "end one of them, or give this one a checkpoint_path and a table_path of its own",
+            f"query {query} stopped: another query uses its checkpoint; nothing was lost, that one continues",
+            "end one of them, or give this one another checkpoint_path and table_path",
             query=query,
         )
     if "SaslAuthenticationException" in text or "Authentication failed" in text:
@@ -91,7 +92,7 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
 
 
 def _record_fields(text: str) -> dict[str, object]:
-    """Return the fields of the record that a text names; a schema id is an int, a GUID, or None."""
+    """Return the fields of the record that a text names; a schema id is an int, a GUID or None."""
     match = _RECORD.search(text)
     if match is None:
         return {}
@@ -104,15 +105,18 @@ def _record_fields(text: str) -> dict[str, object]:
 
 
 def last_cause(text: str) -> str:
-    """Return the last cause that the text of an error names, in one line."""
-    # Spark 4.1 hangs the trace of the thread that failed below the error as another one, which says nothing.
+    """Return the last cause in the text of an error, in one line."""
+    # Spark 4.1 appends the failed thread's trace as a suppressed exception, which adds no information.
     text = re.sub(r"^\s*Suppressed: .*$", "", text, flags=re.MULTILINE)
     causes = re.findall(r"(?:Caused by|\w+(?:Exception|Error)): (.*)", text)
     return " ".join((causes[-1] if causes else text).split())[:500]
 
 
 def refused_record(*text: Column) -> Column:
-    """Raise, and say which record of Kafka's it is and `text`; `query_failure` finds the sentence again."""
+    """Return a column that raises an error with the record's topic, partition, offset and `text`.
+
+    `query_failure` finds that text in the exception.
+    """
     topic, partition, offset = (F.col(name).cast("string") for name in ("topic", "partition", "offset"))
     location = [
         F.lit(f"{FAILFAST} topic "),

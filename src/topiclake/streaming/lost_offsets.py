@@ -1,9 +1,9 @@
-"""Offsets that Kafka lost before they were read: told exactly, and kept where a query goes on behind them.
+"""Offsets that Kafka lost before they were read: reported exactly, and noted if the query continues.
 
-Spark only says that something may have been lost, and nothing at all of a topic that was deleted, created
-again and has grown past the checkpoint. So what the checkpoint wants next is compared with what Kafka holds:
-at each start, after a failure, and, where a query goes on, before each micro-batch. Below the checkpoint, in
-`topiclake/`, stand as JSON the ids of its topics and the ranges that were lost.
+Spark only reports that data may have been lost. It reports nothing if a topic was deleted, created again and
+has grown past the checkpoint. So the next offsets of the checkpoint are compared with those that Kafka holds.
+That happens at each start, after a failure, and before each micro-batch of a query that continues after a
+loss. The folder `topiclake/` of the checkpoint keeps as JSON the ids of the topics and the lost ranges.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _LOST = (
     "topic STRING, partition INT, first BIGINT, after BIGINT, why STRING, topic_id STRING, found_at TIMESTAMP"
 )
 _IDS = "topic STRING, topic_id STRING, found_at TIMESTAMP"
-#: Reasons of a loss for which one of several topics is paused. A topic that was created again is another one.
+#: Reasons of a loss that pause one of several topics. A topic that was created again is not among them.
 PAUSE = ("aged_out", "deleted")
-#: So many ranges are told in an error; `lost_offsets` has all.
+#: Number of ranges in an error, at most; `lost_offsets` returns all.
 _TOLD = 10
 
-#: By topic its id.
+#: Topic → topic id.
 NewIds = Mapping[str, str]
 
 _LOG = logging.getLogger(__name__)
@@ -49,12 +49,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LossCheck:
-    """What a micro-batch needs to find what was lost of it; can be pickled, for Spark Connect.
+    """Arguments with which a micro-batch finds its lost offsets; picklable, for Spark Connect.
 
     Attributes:
         pipeline: The pipeline's name.
         checkpoint: Resolved location of the checkpoint.
-        start: Names the start of the query.
+        start: Id of this start of the query.
         client: Settings of a confluent-kafka client.
     """
 
@@ -65,7 +65,7 @@ class LossCheck:
 
 
 def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Return what Kafka lost before the pipeline has read it.
+    """Return the offsets that Kafka lost before the pipeline read them.
 
     Args:
         spark: The session.
@@ -73,9 +73,10 @@ def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
 
     Returns:
         A DataFrame `topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING`, one
-        row a range: what queries with `fail_on_data_loss=false` went on behind, and what the next start would
-        meet. `after` is exclusive, and null where nobody knows; `records` is fewer where compaction or
-        transactions left gaps; `why` as in `LostRange`.
+        row for each range. It has the ranges that queries with `fail_on_data_loss=false` skipped, and those
+        that the next start would find. The offset `after` is exclusive, and null if unknown. The number
+        `records` may be too high, because compaction and transactions leave gaps. Reasons (`why`) are those
+        of `LostRange`.
 
     Raises:
         TopicNotFoundError, KafkaError, StorageError: The broker or the storage cannot be used.
@@ -108,17 +109,18 @@ def check_lost_offsets(
         spark: The session.
         settings: The configuration.
         path: Resolved location of the checkpoint.
-        position: Which offsets it wants next; None before the first start.
+        position: The next offsets of the checkpoint; None before the first start.
 
     Returns:
-        The topics that the checkpoint does not know yet, or by another id; for `save_topic_ids`, once nothing
-        else refuses the start. What a start did not get to is found by the next one.
+        The ids of topics that the checkpoint does not know, or knows by another id. The caller passes them to
+        `save_topic_ids` once all other checks of the start have passed. If it fails before, the next start
+        finds the same losses.
 
     Raises:
-        OffsetsLostError: Some are lost; names each range. With `fail_on_data_loss=false` they are logged and
-            kept instead. Of several topics, one that is deleted or lost old records is paused by its next
-            batch.
-        ConfigError: `assign`, or offsets for each partition, name other partitions than the topic has.
+        OffsetsLostError: Offsets are lost; the error names each range. With `fail_on_data_loss=false` they
+            are logged and noted instead. In a query of several topics, the next batch pauses a topic that is
+            deleted or has lost old records.
+        ConfigError: `assign`, or the offsets by partition, name other partitions than the topic has.
     """
     ids = _ids(spark, path)
     losses, broker_offsets = _find(settings, position, ids)
@@ -131,32 +133,32 @@ def check_lost_offsets(
 
 
 def save_topic_ids(spark: SparkSession, new: NewIds, path: str) -> None:
-    """Keep what `check_lost_offsets` returned in the checkpoint, unless a start beside this one has."""
+    """Note the ids from `check_lost_offsets` in the checkpoint, unless a concurrent start has noted them."""
     now = _now()
     try:
         ids = [(topic, topic_id, now) for topic, topic_id in new.items()]
         checkpoint_notes.append(spark, path, "topics", ids, _IDS)
     except (PySparkException, Py4JError):
-        # Hadoop's committers share a folder, which the first one to end removes. Which of the starts goes on
-        # is decided by the query's own files.
+        # Hadoop's committers share a folder, and the first one to end removes it. Spark's files in the
+        # checkpoint decide which of the starts continues.
         known = _ids(spark, path)
         if any(known.get(topic) != topic_id for topic, topic_id in new.items()):
             raise
 
 
 def seen_topics(spark: SparkSession, path: str) -> set[str]:
-    """Return the topics that existed at a start of the query whose checkpoint is at `path`."""
+    """Return the topics that existed at an earlier start of the query whose checkpoint is at `path`."""
     return set(_ids(spark, path))
 
 
 def describe_loss(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
-    """Return what a query that failed has lost; None where nothing is found."""
+    """Return the error for the offsets that a failed query has lost, or None if none are lost."""
     losses = find(spark, settings, path)
     return _error(settings, path, losses) if losses else None
 
 
 def require_configured(settings: Settings, broker_offsets: BrokerOffsets) -> None:
-    """Raise an OffsetsLostError where Kafka no longer holds the offsets that a batch read begins with."""
+    """Raise an OffsetsLostError if Kafka no longer holds the first offsets of a batch read."""
     losses = compare(_configured(settings.pipeline), broker_offsets, ids=broker_offsets.ids)
     if losses and settings.pipeline.fail_on_data_loss:
         raise OffsetsLostError(
@@ -168,7 +170,7 @@ def require_configured(settings: Settings, broker_offsets: BrokerOffsets) -> Non
 
 @contextmanager
 def data_loss_errors(subject: str, remedy: str) -> Iterator[None]:
-    """Read a range of Kafka; where it is gone, raise an OffsetsLostError that says of `subject`."""
+    """Read a range of Kafka; if its records are deleted, raise an OffsetsLostError that names `subject`."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -180,9 +182,9 @@ def data_loss_errors(subject: str, remedy: str) -> Iterator[None]:
 def write_watched(
     watch: LossCheck, write: Callable[[DataFrame, int], None], records: DataFrame, batch_id: int
 ) -> None:
-    """Keep what Kafka has lost of a micro-batch, then write the batch.
+    """Note the lost offsets of a micro-batch, then write the batch.
 
-    What Kafka deletes between the two, while the batch is read, is not told.
+    Records that Kafka deletes later, while Spark reads the batch, are not reported.
     """
     spark = records.sparkSession
     ranges = checkpoint.ranges(spark, watch.checkpoint, batch_id, watch.start)
@@ -191,11 +193,11 @@ def write_watched(
 
 
 def lost_of_batch(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
-    """Return what Kafka has lost of the offsets of a batch.
+    """Return the ranges of a batch that Kafka has lost.
 
     Args:
         client: Settings of a confluent-kafka client.
-        ranges: The offsets.
+        ranges: The offsets of the batch.
 
     Raises:
         KafkaError: The broker cannot be reached, or refuses the request.
@@ -209,7 +211,7 @@ def lost_of_batch(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
         for topic, spans in ranges.items()
     }
     try:
-        # The topics' ids only where something is lost: they are a question more for each batch.
+        # The topic ids cost one more request for each batch, so they are read only if offsets are lost.
         for with_ids in (False, True):
             losses = compare(begin, kafka_offsets.fetch_offsets(client, begin, with_ids=with_ids), ends=end)
             if not losses:
@@ -222,14 +224,14 @@ def lost_of_batch(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
 
 
 def find(spark: SparkSession, settings: Settings, path: str) -> list[LostRange]:
-    """Return what the next start would not find."""
+    """Return the ranges that the next start would not find in Kafka."""
     return _find(settings, checkpoint.position(spark, path), _ids(spark, path))[0]
 
 
 def _find(
     settings: Settings, position: Offsets | None, ids: Mapping[str, str]
 ) -> tuple[list[LostRange], BrokerOffsets]:
-    """Return what a query at `position` would not find, and what Kafka holds."""
+    """Return the ranges that a query at `position` would not find, and the offsets that Kafka holds."""
     pipeline = settings.pipeline
     broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, position or [])
     if position is None:
@@ -239,7 +241,7 @@ def _find(
 
 
 def _configured(pipeline: PipelineSettings) -> Offsets:
-    """Return the offsets that a new checkpoint begins with, where they are numbers."""
+    """Return the configured offsets that a new checkpoint begins with, if they are numbers."""
     if not isinstance(pipeline.starting_offsets, dict):
         return {}
     return {
@@ -249,7 +251,7 @@ def _configured(pipeline: PipelineSettings) -> Offsets:
 
 
 def _with_new(position: Offsets, pipeline: PipelineSettings, broker_offsets: BrokerOffsets) -> Offsets:
-    """Add the partitions that the checkpoint does not know yet: Spark wants them from 0 on."""
+    """Add the partitions that the checkpoint does not know yet, which Spark reads from offset 0 on."""
     known = set(position) - set(pipeline.topics)
     wanted = {topic: dict(offsets) for topic, offsets in position.items()}
     for topic, partitions in broker_offsets.offsets.items():
@@ -260,10 +262,10 @@ def _with_new(position: Offsets, pipeline: PipelineSettings, broker_offsets: Bro
 
 def _error(settings: Settings, path: str, losses: list[LostRange]) -> OffsetsLostError:
     return OffsetsLostError(
-        f"pipeline {settings.name} cannot go on: its checkpoint at {path} has not read what Kafka lost: "
+        f"pipeline {settings.name} cannot continue: its checkpoint at {path} has not read what Kafka lost: "
         f"{_message(losses)}",
-        "fail_on_data_loss=false, which goes on behind them and keeps the list for topiclake.lost_offsets, "
-        "or a new checkpoint_path and table_path, which begin with what Kafka holds",
+        "fail_on_data_loss=false, which continues after them and keeps the list for topiclake.lost_offsets, "
+        "or a new checkpoint_path and table_path, which begin with the records that Kafka still holds",
         pipeline=settings.name,
         checkpoint=path,
         ranges=_ranges(losses),
@@ -281,9 +283,9 @@ def _message(losses: list[LostRange]) -> str:
 
 
 def keep(spark: SparkSession, name: str, path: str, losses: Sequence[LostRange]) -> None:
-    """Note in the checkpoint at `path`, and in the log, what the pipeline `name` continues without."""
+    """Note lost ranges, without which the pipeline `name` continues, in its checkpoint and in the log."""
     for lost in losses:
-        _LOG.warning("pipeline %s goes on without records that Kafka lost: %s", name, lost)
+        _LOG.warning("pipeline %s continues without records that Kafka lost: %s", name, lost)
     now = _now()
     rows = [
         (lost.topic, lost.partition, lost.first, lost.after, lost.why, lost.topic_id, now) for lost in losses
@@ -292,7 +294,7 @@ def keep(spark: SparkSession, name: str, path: str, losses: Sequence[LostRange])
 
 
 def _ids(spark: SparkSession, path: str) -> dict[str, str]:
-    """Return the ids that the topics had at the last start."""
+    """Return the ids of the topics at the last start, by topic."""
     rows = checkpoint_notes.read(spark, path, "topics", _IDS)
     return {row["topic"]: row["topic_id"] for row in sorted(rows, key=lambda row: row["found_at"])}
 

@@ -1,4 +1,4 @@
-"""What an action counted on its way, as Spark's Observation tells it, or does not."""
+"""Metrics of Spark's Observation, with a limit on the time to wait for them."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from typing import Any
 
 from pyspark.sql import Observation
 
-#: Spark tells it by a listener, behind those of others: for a slow one there is time.
+#: Time to wait for metrics (s). A listener of Spark delivers them, after the session's other listeners, which
+#: may be slow.
 WAIT_SECONDS = 60.0
-#: So long it is waited for where it may not be told at all: mostly it takes some milliseconds.
+#: Time to wait for metrics that may not exist (s). Spark usually delivers metrics within milliseconds.
 _SOON_SECONDS = 1.0
 _LONGEST_PAUSE = 0.05
 _log = logging.getLogger(__name__)
 
 
 def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
-    """Wait for what an action counted that has ended.
+    """Wait for the metrics of an action that has ended.
 
-    `Observation.get` waits for ever where Spark never tells: its listener bus drops events when it is full,
-    and somebody may have cleared the session's listeners (https://issues.apache.org/jira/browse/SPARK-55037).
+    `Observation.get` may wait for ever. Spark's listener bus drops events when it is full, and a user may
+    have cleared the session's listeners (https://issues.apache.org/jira/browse/SPARK-55037).
 
     Args:
-        done: What the action did, for the log, in which it stands when its counts are lost.
-        observations: Of that one action.
+        done: Description of the action for the log, which is written if its metrics are lost.
+        observations: The observations of that action.
 
     Returns:
-        The counts of all by name; None where Spark does not tell them within `WAIT_SECONDS`, or tells none.
+        The metrics of all observations by name, or None if Spark does not deliver them in `WAIT_SECONDS`.
     """
     end = time.monotonic() + WAIT_SECONDS
     counted: dict[str, Any] = {}
     for observation in observations:
         metrics = observation.get if _has_metrics(observation, end) else {}
         if not metrics:
-            _log.warning("%s, but Spark does not tell its counts: what is left of it is looked for", done)
+            _log.warning("%s, but Spark did not deliver its metrics: the records are read again", done)
             return None
         counted |= metrics
     return counted
 
 
 def has_metrics(observation: Observation) -> bool:
-    """Return whether Spark tells what an action counted that has ended; False where it may still do so.
+    """Return whether Spark has delivered metrics of an action that has ended.
 
-    An action that was not executed, as an append that is there already, counts nothing.
+    False: Spark may still deliver them, or the action was not executed, such as an append that Delta skipped.
     """
-    # On Spark Connect to ask for what was not counted is an error.
+    # On Spark Connect, reading metrics that do not exist is an error.
     is_told = hasattr(observation, "_jo") and _has_metrics(observation, time.monotonic() + _SOON_SECONDS)
     return is_told and bool(observation.get)
 
@@ -53,7 +54,7 @@ def has_metrics(observation: Observation) -> bool:
 def _has_metrics(observation: Observation, end: float) -> bool:
     observed = getattr(observation, "_jo", None)
     if observed is None:
-        # Spark Connect: the action's own answer held them.
+        # On Spark Connect the response of the action contains the metrics.
         return True
     metrics, pause = observed.future(), 0.001
     while not metrics.isCompleted():

@@ -1,4 +1,4 @@
-"""Transactions of Kafka that do not end: a consumer of committed records waits at the first one of them."""
+"""Open transactions of Kafka: a consumer of committed records waits at the first one in each partition."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from topiclake.kafka import offsets as kafka_offsets
 from topiclake.streaming import progress
 
 _LOG = logging.getLogger(__name__)
-#: After how long a transaction is named, and how often Kafka is asked (s). A broker ends those that its own
-#: clients have left after `transaction.max.timeout.ms`, 15 minutes by default.
+#: Age at which an open transaction is logged, and interval of the checks (s). A broker aborts a transaction
+#: that its client has abandoned after `transaction.max.timeout.ms` at the latest, 15 minutes by default.
 STALLED_SECONDS, EVERY_SECONDS = 300, 60
 
-#: By topic and partition the first offset of the oldest transaction that is open.
+#: By topic and partition, the first offset of the oldest open transaction.
 OpenTransactions = Mapping[tuple[str, int], int]
 
 
 @dataclass
 class Stalls:
-    """Which partitions wait, and since when; each transaction is named once.
+    """Open transactions and the time since when each is open; each transaction is logged once.
 
     Attributes:
-        since: By topic, partition and offset: when it was seen first (s, of a monotonic clock).
-        named: Those that were named.
+        since: By topic, partition and offset, the time at which it was first seen (s, monotonic clock).
+        named: The transactions that were logged.
     """
 
     since: dict[tuple[str, int, int], float] = field(default_factory=dict)
     named: set[tuple[str, int, int]] = field(default_factory=set)
 
     def update(self, transactions: OpenTransactions, now: float) -> list[tuple[str, int, int]]:
-        """Return the topic, partition and offset of each transaction that is to be named now."""
+        """Return the topic, partition and offset of each transaction that must be logged now."""
         open_now = [(topic, partition, offset) for (topic, partition), offset in sorted(transactions.items())]
         self.since = {transaction: self.since.get(transaction, now) for transaction in open_now}
         stalled = {transaction for transaction, began in self.since.items() if now - began >= STALLED_SECONDS}
@@ -47,12 +47,12 @@ class Stalls:
 
 
 def watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSettings) -> None:
-    """Log a warning for each transaction that keeps a query from its records for five minutes.
+    """Log a warning for each transaction that blocks a query for five minutes.
 
     Args:
         query: A query that was just started.
-        settings: The broker; a consumer of uncommitted records waits for no transaction.
-        pipeline: Its topics.
+        settings: The broker. A consumer of uncommitted records does not wait for transactions.
+        pipeline: The topics of the query.
     """
     if settings.isolation_level == "read_committed":
         given = (query, settings, pipeline)
@@ -65,7 +65,7 @@ def _watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSet
         try:
             transactions = kafka_offsets.open_transactions(settings, pipeline)
         except KafkaError:
-            # The query names a broker that is away.
+            # The query itself reports an unavailable broker.
             continue
         for topic, partition, offset in stalls.update(transactions, time.monotonic()):
             _LOG.warning(

@@ -1,4 +1,4 @@
-"""What a streaming query does, and why it ended."""
+"""Functions that wait for a streaming query, and report the error that ended it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from topiclake.streaming.failure import query_failure
 
 _Call = TypeVar("_Call")
 
-#: By run of a query, in the process that started it: what draws it, and what looks for losses; of so many.
+#: By run of a query, in the process that started it: functions that draw it and that look for lost offsets.
+#: Only this number of runs is kept, the newest.
 _NEWEST = 1000
 _drawings: dict[str, Callable[[], None]] = {}
 _losses: dict[str, Callable[[], OffsetsLostError | None]] = {}
 
 
 def await_caught_up(query: StreamingQuery, trigger: str) -> None:
-    """Wait until the query has processed what Kafka held.
+    """Wait until the query has processed all records that Kafka holds.
 
     Args:
         query: A running query.
-        trigger: `availableNow`, and the query ends; or an interval, and it goes on running.
+        trigger: `availableNow`, with which the query ends, or an interval, with which it continues to run.
 
     Raises:
         TopiclakeError: The query failed; the error names the cause, not the stack.
@@ -36,7 +37,8 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
         >>> query = tl.start_ingest(spark, settings)
         >>> tl.await_caught_up(query, settings.pipeline.trigger)
     """
-    # Not asked for where nothing is drawn: behind a JVM that is gone, or Ctrl-C, it would hide the cause.
+    # Read `runId` only if a drawing exists: if the JVM has ended, or after Ctrl-C, its error would hide the
+    # cause.
     draw = _drawings.get(str(query.runId)) if _drawings else None
     try:
         if trigger == "availableNow":
@@ -54,7 +56,7 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
 
 
 def draw_when_caught_up(query: StreamingQuery, draw: Callable[[], None]) -> None:
-    """Have a query drawn once more by who waits for it: a notebook may end there."""
+    """Register a function that draws a query once more when it has caught up, as a notebook may end then."""
     _note(_drawings, query, draw)
 
 
@@ -65,10 +67,10 @@ def _note(notes: dict[str, _Call], query: StreamingQuery, call: _Call) -> None:
 
 
 def keep_running(query: StreamingQuery, seconds: float | str) -> None:
-    """Wait for so many seconds, or until the query ends; text, as widgets hold it, will do.
+    """Wait for `seconds`, or until the query ends. Text is accepted, since widgets return text.
 
     Raises:
-        ConfigError: `seconds` is no number of seconds.
+        ConfigError: `seconds` is not a number.
         TopiclakeError: The query failed; the error names the cause, not the stack.
 
     Example:
@@ -94,7 +96,7 @@ def keep_running(query: StreamingQuery, seconds: float | str) -> None:
 
 
 def has_ended(query: StreamingQuery, seconds: int) -> bool:
-    """Wait for so many seconds, or until a query ends, and return whether it has ended, for any reason."""
+    """Wait for `seconds`, or until the query ends. Return whether it has ended, for any reason."""
     try:
         return bool(query.awaitTermination(seconds))
     except Exception:  # noqa: BLE001 (the caller that awaits the query gets its error; or Spark is gone)
@@ -102,11 +104,11 @@ def has_ended(query: StreamingQuery, seconds: int) -> bool:
 
 
 def on_data_loss(query: StreamingQuery, find: Callable[[], OffsetsLostError | None]) -> None:
-    """Say which offsets were lost when a query ends because of that.
+    """Report the lost offsets if a query ends because of data loss.
 
     Args:
         query: A running query.
-        find: Looks for them, after the failure.
+        find: Finds the lost offsets, after the failure.
     """
     _note(_losses, query, find)
 

@@ -1,4 +1,4 @@
-"""Starting streaming queries: what an earlier run began first, then the trigger, with the store kept open."""
+"""Start streaming queries: finish the batch of an earlier run, set the trigger, renew credentials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topiclake.streaming import checkpoint, progress
 from topiclake.streaming.sink import Sink, SinkBatch
 
 OUTPUT_MODES = ("append", "update", "complete")
-#: What the NullPointerException says.
+#: Text of the NullPointerException of SPARK-55271.
 KAFKA_METRICS_BUG = re.compile(
     r'Cannot invoke .*because the return value of "scala\.Option\.get\(\)" is null'
 )
@@ -51,9 +51,9 @@ def write_to(sink: Sink, location: str, start_id: str, rows: DataFrame, batch_id
 
     Args:
         sink: The sink.
-        location: The checkpoint, as Spark reads it.
-        start_id: Names one start of the query, which reads the id of the query once.
-        rows: The batch.
+        location: Location of the checkpoint, as Spark reads it.
+        start_id: Id of one start of the query, which reads the query id once.
+        rows: The rows of the batch.
         batch_id: Spark's number of the batch.
     """
     query_id = checkpoint.query_id(rows.sparkSession, location, start_id)
@@ -75,16 +75,16 @@ def start_batches(
     Args:
         records: A streaming DataFrame.
         settings: The trigger, and the store.
-        write_batch: Called with each batch and its number, in an order without gaps; a batch that a crash
-            interrupted comes again. Can be pickled, for Spark Connect.
-        name: Of the query.
-        location: The checkpoint, as Spark reads it.
-        output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
-        started_as: What `write_batch` calls this start, where it asks for the id of the query.
+        write_batch: Called with each batch and its number, in an order without gaps. Spark repeats a batch
+            that a crash interrupted. Picklable, for Spark Connect.
+        name: Name of the query.
+        location: Location of the checkpoint, as Spark reads it.
+        output_mode: Spark's output mode for aggregations: `append`, `update` or `complete`.
+        started_as: Id of this start, if `write_batch` reads the query id by it.
 
     Raises:
         StorageError: The checkpoint cannot be written.
-        TopiclakeError: The batch that was begun failed.
+        TopiclakeError: The interrupted batch of an earlier run failed.
     """
     stream = (
         records.writeStream.queryName(name)
@@ -94,7 +94,7 @@ def start_batches(
     )
     query = start(stream, settings, records.sparkSession, location)
     if started_as is not None:
-        # A first batch that is faster reads the file.
+        # If the first batch is faster than this call, it reads the id from the file.
         checkpoint.cache_query_id(location, started_as, query.id)
     return query
 
@@ -109,7 +109,7 @@ def start(
 
     Raises:
         StorageError: The checkpoint cannot be written.
-        TopiclakeError: The batch that was begun failed.
+        TopiclakeError: The interrupted batch of an earlier run failed.
     """
     with storage_errors(settings.storage, location):
         if checkpoint.is_interrupted(spark, location):
@@ -120,7 +120,7 @@ def start(
 
 
 def require_output_mode(output_mode: str, *, usual: str = "append") -> None:
-    """Raise a ConfigError for what is no output mode; it proposes the `usual` one."""
+    """Raise a ConfigError if `output_mode` is not an output mode; the error proposes the `usual` one."""
     require_choice("output_mode", output_mode, OUTPUT_MODES, usual=usual)
 
 
@@ -132,12 +132,12 @@ def triggered(stream: DataStreamWriter, trigger: str) -> DataStreamWriter:
 
 
 def _finish_interrupted(stream: DataStreamWriter) -> None:
-    """Finish the batch that an earlier run began, that one alone, in a separate query.
+    """Finish only the batch that an earlier run began, in a separate query.
 
-    Spark 4.1's Kafka source ends with a NullPointerException after such a batch is done (SPARK-55271): it
-    reports how far behind it is before it has asked. The batch is committed then; the next start goes on.
+    After such a batch, Spark 4.1's Kafka source ends with a NullPointerException (SPARK-55271). It reports
+    its lag before it has read Kafka's end offsets. The batch is committed then, so the next start continues.
     """
-    # Where Spark has the fix, `availableNow` would read the whole backlog here.
+    # With a Spark version that has the fix, `availableNow` would read the whole backlog here.
     query = stream.trigger(once=True).start()
     try:
         progress.await_caught_up(query, "availableNow")

@@ -1,7 +1,7 @@
-"""Streams with a fixed plan that start again by themselves when a record has a newer schema.
+"""Streams with a fixed plan that restart automatically when a record has a newer schema.
 
-A plan knows the schemas that the registry listed when it was made. A record with another one ends its query
-before anything of the micro-batch is written, and another start, from the same checkpoint, knows the schema.
+A plan knows the schemas that the registry listed when the query started. A record with another schema ends
+the query before the micro-batch writes anything. A restart from the same checkpoint knows the schema.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from topiclake.streaming import progress, queries
 from topiclake.streaming.failure import query_failure
 
 _LOG = logging.getLogger(__name__)
-#: Between two tries while a service is away (s): twice as long each time, up to the second.
+#: Pauses between attempts while a service is unavailable (s): the first, and the longest. Each pause is twice
+#: as long as the one before.
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 15.0
-#: In which `start_quarantine` decides about a schema that the registry does not list (s): a batch of it.
+#: Time in which a batch of `start_quarantine` decides about a schema that the registry does not list (s).
 DECISION_SECONDS = 60.0
 
 
 class RestartedQuery:
-    """A streaming query, and those that take its place; made by `start_restarted`.
+    """A streaming query and its restarts; created by `start_restarted`.
 
     Attributes:
-        query: The one that runs now, or ran last.
-        restarts: How often another one took its place.
+        query: The query that runs now, or ran last.
+        restarts: Number of restarts.
     """
 
     def __init__(self, start: Callable[[], StreamingQuery], patience: float) -> None:
-        """Start the first query; raises what `start` raises."""
+        """Start the first query; errors of `start` are raised."""
         self._start, self._patience = start, patience
         self._changed = Condition()
         self._ended, self._stopped = False, False
@@ -52,19 +53,19 @@ class RestartedQuery:
 
     @property
     def isActive(self) -> bool:  # noqa: N802 (as StreamingQuery has it)
-        """Whether it runs, or is about to start again."""
+        """Whether the query runs, or is about to restart."""
         return not self._ended
 
     def await_caught_up(self, trigger: str) -> None:
-        """Wait until what Kafka held is processed; as `topiclake.await_caught_up`, over restarts."""
+        """Wait as `topiclake.await_caught_up` until Kafka's records are processed, over restarts."""
         self._wait(lambda query: progress.await_caught_up(query, trigger))
 
     def keep_running(self, seconds: float | str) -> None:
-        """Wait for so many seconds, or until it ends for good; as `topiclake.keep_running`, over restarts."""
+        """Wait as `topiclake.keep_running` for `seconds`, or until the query ends and does not restart."""
         self._wait(lambda query: progress.keep_running(query, seconds))
 
     def stop(self) -> None:
-        """Stop the query; the next start goes on where it stood."""
+        """Stop the query; the next start continues from its checkpoint."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -88,7 +89,7 @@ class RestartedQuery:
     def _watch(self) -> None:
         try:
             error = self._watched()
-        except Exception as other:  # noqa: BLE001 (who waits must hear of it)
+        except Exception as other:  # noqa: BLE001 (the waiting caller must get it)
             error = IngestError(
                 f"query {self.query.name} does not start again: {' '.join(str(other).split())[:500]}",
                 query=self.query.name,
@@ -98,7 +99,7 @@ class RestartedQuery:
             self._changed.notify_all()
 
     def _watched(self) -> TopiclakeError | None:
-        """Start the query again as often as that mends it; return why it ended for good."""
+        """Restart the query while restarts help; return the error that ended it, if any."""
         failed_at = ""
         while (error := self._end()) is not None:
             if not _is_mended_by_a_start(error) or error.cause == failed_at:
@@ -110,7 +111,7 @@ class RestartedQuery:
         return None
 
     def _end(self) -> TopiclakeError | None:
-        """Wait until the query ends, and return why; None: somebody wanted it, or there is no more to do."""
+        """Wait until the query ends, and return its error; None if it was stopped or has finished."""
         try:
             self.query.awaitTermination()
         except StreamingQueryException as error:
@@ -118,15 +119,15 @@ class RestartedQuery:
         return None
 
     def _started_again(self) -> TopiclakeError | None:
-        """Put another query in the place of the one that ended, or return why that does not go."""
+        """Start another query instead of the one that ended, or return the error that prevents it."""
         met: set[str] = set()
         end, wait = time.monotonic() + self._patience, _FIRST_WAIT
         while True:
             try:
                 query = self._start()
             except (NewSchemaError, SchemaRegistryError, KafkaError, StorageError) as error:
-                # The batch that was begun is finished first. A schema that the registry lists stops it once;
-                # of another one `start_quarantine` may be about to decide.
+                # The start first finishes the interrupted batch. A schema that the registry lists stops that
+                # batch once. `start_quarantine` may be about to decide about any other schema.
                 is_schema = isinstance(error, NewSchemaError)
                 if is_schema and error.cause not in met:
                     met.add(error.cause)
@@ -153,19 +154,19 @@ class RestartedQuery:
 
 
 def start_restarted(start: Callable[[], StreamingQuery], *, patience: float = 300) -> RestartedQuery:
-    """Start a query that reads `read_values`, and start it again when a schema comes that is new to it.
+    """Start a query that reads `read_values`, and restart it when a record has a new schema.
 
     Args:
-        start: Reads the topic anew, and starts the query, with the same checkpoint each time:
+        start: Reads the topic and starts the query, with the same checkpoint each time:
             `lambda: tl.start_console(tl.read_values(spark, settings), …)`. State needs the same columns each
-            time: what a new version adds has to be left out before rows are grouped, joined or deduplicated.
-        patience: How long another start is tried while a service is away (s).
+            time: drop columns that a new schema adds before rows are grouped, joined or deduplicated.
+        patience: Time in which a restart is tried again while a service is unavailable (s).
 
     Returns:
-        What waits for it and stops it.
+        The running query, with methods that wait for it and stop it.
 
     Raises:
-        TopiclakeError: What the first start raises.
+        TopiclakeError: The first start failed.
 
     Example:
         >>> def start():

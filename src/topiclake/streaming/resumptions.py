@@ -1,4 +1,4 @@
-"""What tables held before a checkpoint began, noted in the checkpoint: an audit must know it."""
+"""Notes in a checkpoint of the rows that its tables held before it began; an audit needs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def note_firsts(
     firsts: Mapping[str, Mapping[int, int]],
     begins: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """Note by topic and partition where the queries before a checkpoint began, and where it begins."""
+    """Note the first offsets of the queries before a checkpoint, and the first offsets of the checkpoint."""
     now = datetime.now(timezone.utc)
     rows = [
         (topic, partition, first, begins[topic][partition], now)
@@ -34,9 +34,9 @@ def note_firsts(
 def read_firsts(
     spark: SparkSession, checkpoint: str, begins: Mapping[str, Mapping[int, int]]
 ) -> dict[str, dict[int, int]]:
-    """Return where the queries before a checkpoint began, by topic and partition.
+    """Return the first offsets of the queries before a checkpoint, by topic and partition.
 
-    A note of a start that failed says that the checkpoint begins elsewhere, and does not count.
+    Notes whose `begin` differs from the offset of the checkpoint are ignored: their start failed.
     """
     firsts: dict[str, dict[int, int]] = {}
     for row in checkpoint_notes.read(spark, checkpoint, _NOTES, _FIRSTS):
@@ -48,7 +48,7 @@ def read_firsts(
 
 
 def note_rows(rows: DataFrame, checkpoint: str) -> None:
-    """Note which rows were there when a checkpoint began from `starting_offsets` again.
+    """Note the rows that existed when a new checkpoint began from `starting_offsets` again.
 
     Args:
         rows: `topic STRING, is_quarantined BOOLEAN, partition INT, offset BIGINT`.
@@ -58,7 +58,7 @@ def note_rows(rows: DataFrame, checkpoint: str) -> None:
 
 
 def read_rows(spark: SparkSession, checkpoint: str) -> DataFrame | None:
-    """Return what `note_rows` has noted; None where there is none."""
+    """Return the rows that `note_rows` has noted, or None without a note."""
     try:
         return spark.read.parquet(checkpoint_notes.path(checkpoint, _ROWS))
     except AnalysisException as error:

@@ -1,4 +1,4 @@
-"""Where the micro-batches of a stream go: the contract of each sink, of Topiclake's and of a user's own."""
+"""The contract of sinks that write the micro-batches of a stream: those of Topiclake and of users."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """Which micro-batch a sink writes.
+    """Identity of a micro-batch that a sink writes.
 
     Attributes:
-        query_id: Id of the streaming query. A new checkpoint has another one.
-        number: Spark's number of the batch. It rises with each batch of the query.
+        query_id: Id of the streaming query; each new checkpoint has another one.
+        number: Spark's number of the batch, which rises with each batch of the query.
         checkpoint: Resolved location of the query's checkpoint.
 
     Example:
@@ -30,11 +30,11 @@ class SinkBatch:
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where micro-batches go. A subclass has `write`, and the other two methods where they differ.
+    """A destination of micro-batches. Subclasses implement `write`, and may override the other methods.
 
-    Spark repeats a batch after a crash, with the same rows, `query_id` and `number`. So a sink keeps the
-    `number` that it wrote last of each `query_id`, or writes what overwrites itself. It can be pickled, for
-    Spark Connect.
+    Spark repeats a batch after a crash, with the same rows, `query_id` and `number`. So a sink keeps the last
+    written `number` of each `query_id`, or overwrites the rows of the earlier attempt. A sink must be
+    picklable, for Spark Connect.
 
     Example:
         >>> class Printed(tl.Sink):
@@ -51,13 +51,13 @@ class Sink(Protocol):
     """
 
     def destination(self) -> str | None:
-        """Return the place that it writes to, for itself alone in its query; None: no single place."""
+        """Return the location that only this sink may write to; None without a single location."""
         return None
 
     def require_output_mode(self, output_mode: str) -> None:
-        """Raise a ConfigError for an output mode that the sink cannot write; by default it writes each."""
+        """Raise a ConfigError if the sink cannot write an output mode; by default it accepts every mode."""
         return
 
     @abstractmethod
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
-        """Write the rows of a batch; the batch is done when this returns."""
+        """Write the rows of a batch, which counts as written when this method returns."""

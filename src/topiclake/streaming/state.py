@@ -1,4 +1,4 @@
-"""How streams with windows, joins and counts keep their state, set for small clusters."""
+"""State store settings of streams with windows, joins and counts, for small clusters."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _PREFIX = "spark.sql.streaming.stateStore."
 
 
 def set_state(spark: SparkSession, settings: Settings) -> None:
-    """Set that the streams which this session starts from now on keep their state in RocksDB.
+    """Set RocksDB as the state store of all streams that this session starts from now on.
 
-    A checkpoint keeps the store and the number of partitions that it began with: a later start with others
-    goes on with those. On Databricks only the partitions are set: there RocksDB is the runtime's own, from
-    17.3 on (https://learn.microsoft.com/azure/databricks/structured-streaming/rocksdb-state-store).
+    A checkpoint keeps its state store and its number of partitions. Later starts use those, whatever is set.
+    On Databricks only the partitions are set, since the runtime uses RocksDB by default from 17.3 on
+    (https://learn.microsoft.com/azure/databricks/structured-streaming/rocksdb-state-store).
 
     Args:
         spark: The session.
-        settings: The configuration; its section `state`.
+        settings: The configuration, with its section `state`.
 
     Example:
         >>> tl.set_state(spark, settings)
@@ -31,9 +31,10 @@ def set_state(spark: SparkSession, settings: Settings) -> None:
     if not is_databricks():
         conf |= {
             f"{_PREFIX}providerClass": _PROVIDER,
-            # What has changed goes to the checkpoint with each batch, not the whole store.
+            # Each batch writes only its changes to the checkpoint, not the whole store.
             f"{_PREFIX}rocksdb.changelogCheckpointing.enabled": "true",
-            # One limit for all stores of an executor, beside the JVM's memory; else each takes what it likes.
+            # One limit for all stores of an executor, in addition to the JVM's memory. Without it, their
+            # memory is unlimited.
             f"{_PREFIX}rocksdb.boundedMemoryUsage": "true",
             f"{_PREFIX}rocksdb.maxMemoryUsageMB": str(state.memory_mb),
         }

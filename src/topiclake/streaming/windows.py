@@ -1,4 +1,4 @@
-"""Windows over event time: streaming or batch DataFrame → DataFrame."""
+"""Windows over event time, for streaming and batch DataFrames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from topiclake.errors import ConfigError
 
-#: The column that says for which window a row came too late:
+#: The column with the window for which a row arrived too late:
 #: `STRUCT<start TIMESTAMP, end TIMESTAMP, watermark TIMESTAMP, batch_id BIGINT>`.
 LATE_COLUMN = "_late"
 _TICK = "_topiclake_tick"
@@ -18,25 +18,25 @@ _TICK = "_topiclake_tick"
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of event time, which need not begin at the full hour, and what is counted in them.
+    """Windows of event time, and the rows that are counted in them.
 
-    One object for `window_counts` and `late_batches`: what one leaves out is what the other keeps. Can be
-    pickled, for Spark Connect.
+    `window_counts` and `late_batches` share one object: rows that one leaves out, the other keeps. It is
+    picklable, for Spark Connect.
 
     Attributes:
         time: The TIMESTAMP column with the time of the event.
-        keys: Columns that are counted apart.
-        length: Of a window.
-        slide: From one window's begin to that of the next one; each row is in `length / slide` windows.
-        start: From the full hour to a window's begin. Windows count from 1970-01-01 00:00 UTC, whatever the
-            session's time zone is.
-        watermark: How much later than the latest event a row may come and still be counted, in a stream.
-        idle_timeout: A stream that brings nothing new closes no window. With a timeout the clock goes on for
-            it: an event counts as past when its time is `idle_timeout` and `watermark` ago, whatever has come
-            since. For topics whose events are of today: of older ones all would be late. Each trigger is a
-            batch then, also without records.
-        counted: Makes what is counted of the rows, each by itself: columns and filters, no join and no
-            `dropDuplicates`, which a stream and a batch do differently. None: the rows as they are.
+        keys: Columns that rows are grouped by.
+        length: Length of a window.
+        slide: Interval between the starts of two windows; each row is in `length / slide` windows.
+        start: Offset of the starts of the windows. Without it, windows are aligned to 1970-01-01 00:00 UTC,
+            in every time zone of the session.
+        watermark: Delay after the latest event with which a row may arrive and still be counted, in a stream.
+        idle_timeout: A stream without new records closes no window. With a timeout, the clock also advances
+            the watermark: windows that ended `idle_timeout` plus `watermark` ago close without new records.
+            Use it only for topics of current events, since all older events would be late. Each trigger runs
+            a batch then, also without records.
+        counted: A function that derives the counted rows, each by itself, with columns and filters only. A
+            stream and a batch differ in joins and `dropDuplicates`. None: all rows, without changes.
 
     Example:
         >>> windows = tl.Windows("at", keys=("sensor",), length="10 minutes", slide="5 minutes")
@@ -57,11 +57,11 @@ def window_counts(rows: DataFrame, windows: Windows) -> DataFrame:
     """Count rows in windows of event time.
 
     Args:
-        rows: What is counted, a stream or not.
-        windows: In which windows, and by which keys.
+        rows: The rows to count, streaming or not.
+        windows: The windows, and the keys.
 
     Returns:
-        `start TIMESTAMP, end TIMESTAMP`, the keys, `count BIGINT`; one row for each window with rows in it.
+        `start TIMESTAMP, end TIMESTAMP`, the keys, `count BIGINT`; one row for each window that has rows.
 
     Example:
         >>> windows = tl.Windows("at", length="10 minutes", slide="10 minutes")
@@ -80,19 +80,19 @@ def window_counts(rows: DataFrame, windows: Windows) -> DataFrame:
 
 
 def late_rows(rows: DataFrame, windows: Windows, *, watermark_ms: int, batch_id: int) -> DataFrame:
-    """Return what a stream leaves out of a micro-batch: each row with each window that had ended.
+    """Return the late rows of a micro-batch, which a stream drops: each with each window that had ended.
 
     Args:
-        rows: Those of the batch; no stream.
-        windows: In which windows it counts.
-        watermark_ms: What the stream took for past, in milliseconds since 1970.
-        batch_id: Of the batch.
+        rows: The rows of the batch, not streaming.
+        windows: The windows of the stream.
+        watermark_ms: The watermark of the stream in that batch, in milliseconds since 1970.
+        batch_id: Spark's number of the batch.
 
     Returns:
-        The columns of what is counted, and `_late` (`LATE_COLUMN`).
+        The columns of the counted rows, and `_late` (`LATE_COLUMN`).
 
     Raises:
-        ConfigError: What is counted has a column `_late`.
+        ConfigError: The counted rows have a column `_late`.
     """
     rows = _counted(rows, windows)
     if LATE_COLUMN in rows.columns:
@@ -109,7 +109,7 @@ def late_rows(rows: DataFrame, windows: Windows, *, watermark_ms: int, batch_id:
     late = F.struct(
         start, end, watermark.alias("watermark"), F.lit(batch_id).cast("bigint").alias("batch_id")
     )
-    # As Spark's WatermarkSupport has it: also a window that ends at the watermark itself is past.
+    # As in Spark's WatermarkSupport, a window that ends exactly at the watermark has ended, too.
     return paired.where(end <= watermark).withColumn(LATE_COLUMN, late)
 
 
@@ -118,7 +118,7 @@ def _counted(rows: DataFrame, windows: Windows) -> DataFrame:
 
 
 def _with_ticks(rows: DataFrame, time: str, idle_timeout: str) -> DataFrame:
-    """Add a row a second whose time is `idle_timeout` ago; a batch that is repeated has the same ones."""
+    """Add one row each second whose time is `idle_timeout` ago; a repeated batch gets the same rows."""
     clock = rows.sparkSession.readStream.format("rate").option("numPartitions", "1").load()
     ago = F.col("timestamp") - F.expr(f"INTERVAL {idle_timeout}")
     ticks = clock.select(ago.alias(time), F.lit(True).alias(_TICK))
@@ -126,20 +126,20 @@ def _with_ticks(rows: DataFrame, time: str, idle_timeout: str) -> DataFrame:
 
 
 def _without_ticks(rows: DataFrame) -> DataFrame:
-    # Non-deterministic: else Spark would filter before it takes the watermark.
+    # The filter is non-deterministic: Spark would move any other one before the watermark.
     return rows.where(~F.when(F.spark_partition_id() >= 0, F.col(_TICK))).drop(_TICK)
 
 
 def not_ahead(rows: DataFrame, time: str, arrival: str, *, ahead: str = "1 hour") -> DataFrame:
-    """Leave out rows whose event lies further ahead of its arrival than `ahead`.
+    """Drop rows whose event time is later than their arrival by more than `ahead`.
 
-    One clock that is a year fast would otherwise move the watermark, and close the windows of all others.
+    Otherwise one producer whose clock is a year fast would advance the watermark and close all windows.
 
     Args:
-        rows: With both columns, TIMESTAMP.
-        time: The time of the event.
-        arrival: When Kafka took the record, such as `_kafka.timestamp`.
-        ahead: How far a clock may be ahead.
+        rows: Rows with both TIMESTAMP columns.
+        time: Column with the time of the event.
+        arrival: Column with the time at which Kafka stored the record, such as `_kafka.timestamp`.
+        ahead: Tolerance for fast clocks.
 
     Example:
         >>> readings = tl.read_values(spark, settings)

@@ -170,7 +170,7 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
     session._jsparkSession.listenerManager().clear()
     monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
     declared_batch.write(anew, values, session.createDataFrame(records.collect(), records.schema), 2)
-    assert f"batch 2 is in {to.table}, but Spark does not tell its counts" in caplog.text
+    assert f"batch 2 is in {to.table}, but Spark did not deliver its metrics" in caplog.text
 
     assert delta.read(hits.spark, to.table).count() == 2 + 0 + 2
     assert hits.quarantined() == REASONS + REASONS

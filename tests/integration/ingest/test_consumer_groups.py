@@ -105,7 +105,7 @@ def test_batches_are_written_while_the_group_cannot_be_and_it_is_told_once(group
         tl.await_caught_up(query, "1 second")
     query.stop()
     assert delta.read(grouped.spark, f"{grouped.folder}/table").count() == 2
-    assert caplog.text.count("failed; the query goes on") == 1
+    assert caplog.text.count("failed; the query continues") == 1
 
 
 def test_offsets_are_held_back_where_records_wait():

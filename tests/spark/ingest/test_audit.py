@@ -465,7 +465,7 @@ def test_each_of_several_topics_is_audited_and_a_paused_one_waits(make) -> None:
     counts = [(part.topic, part.held, part.in_table, part.paused) for part in report.partitions]
     assert counts == [(one, 3, 3, 0), (other, 2, 0, 2)]
     assert report.ok
-    assert "· 2 records wait until their topic goes on" in str(report)
+    assert "· 2 records wait until their topic resumes" in str(report)
 
     second.produce(second.good(1))
     both.ingest()

@@ -557,7 +557,7 @@ def test_counts_that_spark_loses_stop_nothing(spark, target, mixed, monkeypatch,
     monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
     registered_batch.write(target, records, 1)
     assert Counter(places(spark, target)) == Counter(EXPECTED * 2)
-    assert f"batch 1 is in {target.table}, but Spark does not tell its counts" in caplog.text
+    assert f"batch 1 is in {target.table}, but Spark did not deliver its metrics" in caplog.text
     before = versions(spark, target)
     registered_batch.write(restarted(target), records, 1)
     assert versions(spark, target) == before

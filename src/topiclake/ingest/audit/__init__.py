@@ -1,4 +1,4 @@
-"""The proof that each record of a topic is in exactly one place.
+"""The audit that proves that each record of a topic is in exactly one place.
 
-Of the ingest it uses what is stored, nothing that decides.
+It reads the stored data of the ingest, and uses none of the code that classifies records.
 """

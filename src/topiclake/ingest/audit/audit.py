@@ -1,4 +1,4 @@
-"""The proof: each record that Kafka holds is in exactly one place, the table or the quarantine."""
+"""The audit: each record that Kafka holds is in exactly one place, the table or the quarantine."""
 
 from __future__ import annotations
 
@@ -44,17 +44,18 @@ from topiclake.streaming import lost_offsets, resumptions
 
 
 def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
-    """Compare what Kafka holds with what the pipeline's table and quarantine hold.
+    """Compare the records in Kafka with those in the pipeline's table and quarantine.
 
-    Offsets are compared from where the checkpoint began to its last committed batch; a stream may be running.
+    Offsets are compared from the first one of the checkpoint to the end of its last committed batch. The
+    stream may be running.
 
     Args:
         spark: The session.
         settings: The configuration of the ingest.
 
     Raises:
-        StorageError: There is no table, or the storage refuses to show it.
-        IngestError: There is no checkpoint, it is of another topic, or the rows have no `_kafka`.
+        StorageError: The table does not exist, or the storage refuses access to it.
+        IngestError: No checkpoint exists, it is of another topic, or the rows have no `_kafka`.
         OffsetsLostError: Kafka's topic is not the one that was read, or lost records during the audit.
         TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
 
@@ -63,7 +64,7 @@ def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
     """
     pipeline = settings.pipeline
     checkpoint = mount.resolve(settings.storage, pipeline.checkpoint_path)
-    # The checkpoint before the tables: whatever it calls committed is in them when they are read.
+    # The checkpoint is read before the tables, so the tables contain all batches that it calls committed.
     with storage_errors(settings.storage, checkpoint):
         topics = read_ranges(spark, checkpoint)
         before = resumptions.read_rows(spark, checkpoint)
@@ -77,7 +78,7 @@ def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
             topics=tuple(topics),
         )
     return joined(
-        # Each of several topics gets its table with its first record.
+        # In a pipeline of several topics, the first record of a topic creates its table.
         _audit_topic(spark, settings.for_topic(topic), topics[topic], before, required=not several)
         for topic in (topics if several else [pipeline.topic])
     )
@@ -120,30 +121,30 @@ def _audit_topic(
         locations = [_held_locations(spark, settings, ranges), *landed]
         report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
         if settings.kafka.isolation_level == "read_committed" and report.has_rows_without_record:
-            # Only then is Kafka read once more: such rows may be of aborted transactions.
+            # Such rows may be of aborted transactions. Kafka is read again only for them.
             locations.append(_uncommitted_locations(spark, settings, ranges))
             report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
         return report
 
 
-# Where each offset is: `partition INT, offset BIGINT, location INT`
+# Locations of offsets: `partition INT, offset BIGINT, location INT`
 
 
 def _held_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
-    """Return what Kafka holds; records are read, since compaction and transactions leave gaps."""
+    """Return the offsets of the records in Kafka, read from it: compaction and transactions leave gaps."""
     records = read_held(spark, settings.kafka, settings.pipeline, ranges)
     location = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
     return records.select("partition", "offset", location.alias("location"))
 
 
 def _uncommitted_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
-    """Return what Kafka holds of committed, open and aborted transactions."""
+    """Return the offsets of records in Kafka, including those of open and aborted transactions."""
     records = read_held(spark, settings.kafka, settings.pipeline, ranges, uncommitted=True)
     return records.select("partition", "offset", _location(UNCOMMITTED))
 
 
 def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool) -> list[DataFrame]:
-    """Return what the table holds; no frame when there is none, which is right before a topic's first row."""
+    """Return the offsets in the table; no frame if it does not exist, as before the first row of a topic."""
     if not delta.is_table(spark, path):
         if not required:
             return []
@@ -168,17 +169,17 @@ def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool)
 
 
 def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataFrame]:
-    """Return what waits in quarantine; a replayed row is in the table. No frame when there is none."""
+    """Return the offsets in quarantine without replayed rows; no frame if it does not exist."""
     if not delta.is_table(spark, path):
         return []
     rows = replay_claims.read(spark, path).where((F.col("topic") == topic) & F.col("replayed_at").isNull())
-    # Claimed by a replay that has not ended: it may have written the row already.
+    # A replay that has claimed a row and has not ended may have written the row already.
     location = F.when(F.col("replay").isNull(), WAITING).otherwise(CLAIMED).alias("location")
     return [rows.select("partition", "offset", location)]
 
 
 def _begun_since(locations: DataFrame, before: DataFrame, topic: str) -> DataFrame:
-    """Leave out rows that were there when the checkpoint began, as `resumptions.note_rows` noted them."""
+    """Drop rows that existed when the checkpoint began, as `resumptions.note_rows` noted them."""
     location = F.when(F.col("is_quarantined"), WAITING).otherwise(IN_TABLE).alias("location")
     return locations.exceptAll(before.where(F.col("topic") == topic).select("partition", "offset", location))
 
@@ -188,7 +189,7 @@ def _location(location: int) -> Column:
 
 
 def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list[DataFrame]) -> DataFrame:
-    """Leave out what is before the checkpoint's begin or not committed yet; add `aged BOOLEAN`."""
+    """Drop offsets that the checkpoint has not read, or not committed yet; add `aged BOOLEAN`."""
     bounds = [
         (partition, part.first, part.committed, part.earliest, *part.paused)
         for partition, part in ranges.items()
@@ -197,7 +198,7 @@ def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list
     schema = ", ".join(["partition INT", *(f"{name} BIGINT" for name in names)])
     rows = reduce(DataFrame.unionAll, locations)
     bounded = rows.join(F.broadcast(spark.createDataFrame(bounds, schema)), "partition", "left")
-    # Rows of no partition, or of one that the checkpoint does not know, stay: they are `unknown`.
+    # Rows without a partition, or of one that the checkpoint does not know, are kept: they are `unknown`.
     inside = "first IS NULL OR offset IS NULL OR (offset >= first AND offset < committed)"
     aged = F.coalesce(F.col("offset") < F.col("earliest"), F.lit(False)).alias("aged")
     waits = (F.col("location") <= HELD_NULL) & F.col("offset").between(
@@ -208,7 +209,7 @@ def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list
 
 
 def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: AuditRules) -> AuditReport:
-    """Count, and name the first offsets that are wrong, if any are."""
+    """Return the report, with the first wrong offsets, if any."""
     counts: Mapping[int | None, Mapping[str, Any]] = count_offsets(rows, policy)
     partitions = []
     for partition in sorted({*ranges, *counts}, key=lambda key: (key is None, key)):

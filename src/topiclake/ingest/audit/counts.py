@@ -1,4 +1,4 @@
-"""What an audit counts: sets of offsets, compared in one distributed job."""
+"""Counts of an audit: sets of offsets, compared in one distributed job."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pyspark.sql import functions as F
 
 from topiclake.ingest.audit.report import KINDS, MAX_FINDINGS, Finding
 
-#: Where an offset was seen. In Kafka: a record, one whose value is null, one that a paused topic waits for,
-#: a record of any transaction. In a table: a row, one that waits in quarantine, one that a replay has claimed
-#: and not ended with.
+#: Locations of an offset. In Kafka: a record, a record whose value is null, a record that a paused topic
+#: waits for, a record of any transaction. In a table: a row, a row in quarantine, a row in quarantine that a
+#: replay has claimed and not finished.
 HELD, HELD_NULL, PAUSED, UNCOMMITTED, IN_TABLE, WAITING, CLAIMED = range(7)
 
-#: Offsets are counted in blocks, one bit each, so that a set of them is an integer: 20 million records are
-#: 312,500 groups instead of 20 million.
+#: Offsets in a block, one bit each: an integer represents a set of offsets. So 20 million records are 312,500
+#: groups instead of 20 million.
 _BLOCK = 64
 _SETS = {
     "held": f"location = {HELD}",
@@ -31,11 +31,11 @@ _SETS = {
 
 @dataclass(frozen=True)
 class AuditRules:
-    """What is right besides a record in one place.
+    """Rules that allow a record to be missing, or a row to have no record.
 
     Attributes:
-        skips_tombstones: Records without a value may be nowhere.
-        compacted: Kafka may have dropped records in the middle of the topic.
+        skips_tombstones: Whether records without a value may be missing.
+        compacted: Whether Kafka may have removed records in the middle of the topic.
     """
 
     skips_tombstones: bool = False
@@ -43,12 +43,12 @@ class AuditRules:
 
 
 def count_offsets(locations: DataFrame, policy: AuditRules) -> dict[int | None, dict[str, int]]:
-    """Count for each partition what is right and what is wrong; names as in `PartitionAudit`.
+    """Count the right and the wrong offsets of each partition; names as in `PartitionAudit`.
 
     Args:
-        locations: `partition INT, offset BIGINT, location INT, aged BOOLEAN`; `aged` where Kafka no longer
-            holds it.
-        policy: What else is right.
+        locations: `partition INT, offset BIGINT, location INT, aged BOOLEAN`; `aged` offsets are no longer in
+            Kafka.
+        policy: The rules for missing records and for rows without a record.
     """
     blocks = _counted(locations, _BLOCK, policy)
     names = [name for name in blocks.columns if name not in ("partition", "block")]
@@ -57,12 +57,12 @@ def count_offsets(locations: DataFrame, policy: AuditRules) -> dict[int | None, 
 
 
 def find_offsets(locations: DataFrame, policy: AuditRules, topic: str) -> list[Finding]:
-    """Name the first offsets that are wrong, `MAX_FINDINGS` at most; arguments as in `count_offsets`."""
+    """Return the first wrong offsets, at most `MAX_FINDINGS`; arguments as in `count_offsets`."""
     wrong = " OR ".join(f"{kind} > 0" for kind in KINDS)
     blocks = (
         _counted(locations, _BLOCK, policy).where(wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
     )
-    # Collected, since a plan with both would group everything twice.
+    # The blocks are collected, since one plan with both steps would group all rows twice.
     spark, bad = locations.sparkSession, blocks.select("partition", "block").collect()
     bad_blocks = spark.createDataFrame(bad, "bad_partition INT, bad_block BIGINT")
     is_bad = F.expr(f"partition <=> bad_partition AND offset div {_BLOCK} <=> bad_block")
@@ -74,7 +74,7 @@ def find_offsets(locations: DataFrame, policy: AuditRules, topic: str) -> list[F
 
 
 def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
-    """Return `partition, block` and the counts of each block; of `width` 1, `block` is the offset."""
+    """Return `partition, block` and the counts of each block; with `width` 1, `block` is the offset."""
     bit = f"shiftleft(1L, CAST(pmod(offset, {width}) AS INT))"
     sets = locations.groupBy("partition", F.expr(f"offset div {width}").alias("block")).agg(
         *(
@@ -82,7 +82,7 @@ def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
             for name, seen in _SETS.items()
         ),
         F.expr(f"count(CASE WHEN location >= {IN_TABLE} THEN offset END)").alias("copies"),
-        # Rows that don't say where they came from.
+        # Rows without the offset of their record.
         F.expr("count_if(offset IS NULL)").alias("untraced"),
     )
     nowhere, dropped = (
@@ -95,7 +95,7 @@ def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
     counts = {
         "held": "bit_count(held | nulls | paused)",
         "in_table": "bit_count(rows)",
-        # A claimed row may be in the table already, and is right in either place.
+        # A claimed row may be in the table already, which is right, too.
         "quarantined": "bit_count(waiting | (claimed & ~rows))",
         "skipped": f"bit_count({skipped} & {nowhere})",
         "paused": f"bit_count(paused & {nowhere})",

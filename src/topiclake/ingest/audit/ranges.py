@@ -1,4 +1,4 @@
-"""Which offsets an audit compares: what a checkpoint has committed, and what of it Kafka still holds."""
+"""The offsets that an audit compares: the committed ones of a checkpoint that Kafka still holds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from topiclake.streaming import checkpoint, resumptions
 
 @dataclass(frozen=True)
 class Range:
-    """What is compared of one partition; each end is exclusive.
+    """The offsets of one partition that are compared; each end is exclusive.
 
     Attributes:
-        first: Where the query began.
-        committed: The end of its last committed batch.
-        planned: The end of the batch after that, where one has begun; else the same.
-        earliest: Where Kafka begins, within `first` and `committed`.
-        paused: What a paused topic has missed, and has yet to get: its first and last offset.
+        first: First offset of the query.
+        committed: End of its last committed batch.
+        planned: End of the next batch if that has begun, otherwise the same as `committed`.
+        earliest: First offset in Kafka, between `first` and `committed`.
+        paused: First and last offset that a paused topic has missed and still has to get, both inclusive.
     """
 
     first: int = 0
@@ -39,14 +39,14 @@ class Range:
 
 
 def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
-    """Return for each topic and partition how far a query is, from its checkpoint.
+    """Return the progress of a query for each topic and partition, from its checkpoint.
 
-    `commits/N` says that batch N has ended, `offsets/N` where it ends, `sources/0/0` where batch 0 began.
-    Spark keeps the last 100 of the first two. What was added later, topic or partition, begins at 0. A query
-    that was resumed from its table begins where the first query of that table did.
+    The file `commits/N` exists if batch N has ended, `offsets/N` has its end offsets, and `sources/0/0` the
+    first offsets of batch 0. Spark keeps the last 100 of the first two. Topics and partitions that were added
+    later begin at 0. A query that was resumed from its table begins where the first query of the table began.
 
     Raises:
-        IngestError: There is no checkpoint, or a file of it is missing.
+        IngestError: The checkpoint does not exist, or a file of it is missing.
     """
     first = checkpoint.read_offsets(spark, f"{path}/sources/0/0")
     if first is None:
@@ -92,10 +92,10 @@ def _ends(
 
 
 def within_kafka(range_: Range, broker_range: tuple[int, int], *, topic: str, partition: int) -> Range:
-    """Return the range with what Kafka still holds, `broker_range`: the first offset, and the next to come.
+    """Return the range with its first offset in Kafka, from `broker_range`: the first and the end offset.
 
     Raises:
-        OffsetsLostError: Kafka ends before the last committed offset.
+        OffsetsLostError: The end offset in Kafka is before the last committed offset.
     """
     earliest, end = broker_range
     if end < range_.committed:
@@ -113,13 +113,13 @@ def within_kafka(range_: Range, broker_range: tuple[int, int], *, topic: str, pa
 
 
 def is_compacted(settings: KafkaSettings, topic: str) -> bool:
-    """Return whether Kafka may drop records in the middle of `topic`; no, if the broker does not say."""
+    """Return whether `topic` is compacted; False if the broker does not allow reading its configuration."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     client = AdminClient(kafka_client.client_settings(settings))
     asked = client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
     try:
         return "compact" in (asked[resource].result()["cleanup.policy"].value or "")
-    except KafkaException:  # a login may read a topic and not its configuration
+    except KafkaException:  # some logins may read a topic, but not its configuration
         return False
 
 
@@ -131,21 +131,21 @@ def read_held(
     *,
     uncommitted: bool = False,
 ) -> DataFrame:
-    """Read the ranges of one topic from Kafka, with the consumer's settings that the stream has.
+    """Read the ranges of one topic from Kafka, with the consumer settings of the stream.
 
     Args:
         spark: The session.
         settings: The broker.
-        pipeline: The topic.
-        ranges: By partition.
-        uncommitted: Whether records of open and of aborted transactions are read, too.
+        pipeline: The pipeline of the topic.
+        ranges: The ranges by partition.
+        uncommitted: Whether records of open and aborted transactions are read, too.
 
     Returns:
-        A DataFrame with the columns of `kafka.source.read_topic`. Reading it fails when Kafka has deleted the
-        beginning of a range meanwhile; gaps that compaction or transactions left are right.
+        A DataFrame with the columns of `kafka.source.read_topic`. Reading it fails if Kafka has deleted the
+        first records of a range meanwhile. Gaps from compaction and transactions are allowed.
     """
     options = kafka_source.range_options(settings)
-    # Headers are not looked at, and cost time.
+    # The audit does not need headers, and reading them costs time.
     client = {key: value for key, value in options.items() if key != "includeHeaders"}
     if uncommitted:
         client["kafka.isolation.level"] = "read_uncommitted"
@@ -154,11 +154,11 @@ def read_held(
 
 
 def paused_ranges(spark: SparkSession, ledger: str, topic: str) -> dict[int, tuple[int, int]]:
-    """Return for each partition the first and the last offset that a paused topic waits for.
+    """Return by partition the first and the last offset that a paused topic waits for.
 
     Args:
         spark: The session.
-        ledger: Resolved location of the table of what is paused; there may be none.
+        ledger: Resolved location of the table of paused ranges, which may not exist.
         topic: The topic.
     """
     spans = paused_topics.spans_of(paused_topics.paused(spark, ledger).get(topic, []))

@@ -1,4 +1,4 @@
-"""What an audit found: counts for each partition, and the first offsets that are wrong."""
+"""The report of an audit: counts for each partition, and the first wrong offsets."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.errors import IngestError
 
-#: What a finding may be, in the order in which it is told.
+#: Kinds of findings, in the order of the report.
 KINDS = ("missing", "doubled", "in_both", "aborted", "unknown")
-#: At most so many findings are listed; all are counted.
+#: Number of findings in a report, at most. All findings are counted.
 MAX_FINDINGS = 100
 
 
 @dataclass(frozen=True)
 class PartitionAudit:
-    """One partition; offsets from `first` to before `committed` are compared.
+    """Counts of one partition, of the offsets from `first` to before `committed`.
 
     Attributes:
         topic: The topic.
-        partition: None for rows of the table that don't say where they came from.
-        first: Where the checkpoint began.
-        committed: The end of its last committed batch, exclusive.
-        in_flight: Offsets after `committed` that a batch has begun with; neither right nor wrong yet.
-        aged_out: Offsets that Kafka no longer holds; of those only `doubled` and `in_both` can be told.
+        partition: The partition, or None for rows of the table that do not name their record.
+        first: First offset of the checkpoint.
+        committed: End of its last committed batch, exclusive.
+        in_flight: Offsets after `committed` of a batch that has begun; neither right nor wrong yet.
+        aged_out: Offsets that Kafka no longer holds. Among those, only `doubled` and `in_both` are detected.
         held: Records that Kafka holds.
         in_table: Offsets in the table.
         quarantined: Offsets in quarantine.
-        skipped: Tombstones that are nowhere, as the configuration asks.
-        paused: Records that a paused topic has missed and is to get; neither right nor wrong yet.
-        compacted: Offsets in table or quarantine whose record Kafka has compacted away.
-        missing: Records that are nowhere.
-        doubled: Rows too many: of an offset that is in the table, or in quarantine, more than once.
+        skipped: Tombstones that are in neither table, as configured.
+        paused: Records that a paused topic has missed and will get; neither right nor wrong yet.
+        compacted: Offsets in table or quarantine whose record Kafka has removed by compaction.
+        missing: Records that are in neither table.
+        doubled: Surplus rows of offsets that are in the table, or in quarantine, more than once.
         in_both: Offsets in the table and in quarantine.
-        aborted: Offsets in table or quarantine whose record is of a transaction that was aborted.
+        aborted: Offsets in table or quarantine whose record belongs to an aborted transaction.
         unknown: Offsets in table or quarantine without a record in Kafka.
     """
 
@@ -60,7 +60,7 @@ class PartitionAudit:
 
     @property
     def faults(self) -> dict[str, int]:
-        """What is wrong, by kind."""
+        """Number of wrong offsets by kind, without zeros."""
         return {kind: getattr(self, kind) for kind in KINDS if getattr(self, kind)}
 
 
@@ -76,12 +76,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         ok: Whether each record that Kafka holds is in exactly one place.
-        partitions: One for each partition.
-        findings: The first offsets that are wrong, `MAX_FINDINGS` at most.
+        partitions: The counts of each partition.
+        findings: The first wrong offsets, at most `MAX_FINDINGS`.
     """
 
     ok: bool
@@ -90,15 +90,15 @@ class AuditReport:
 
     @property
     def has_rows_without_record(self) -> bool:
-        """Return whether a row was found whose record the audit did not read from Kafka."""
+        """Whether a table has rows whose record the audit did not read from Kafka."""
         return any(partition.unknown or partition.compacted for partition in self.partitions)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return it as the exit value of a notebook."""
+        """Return the report as JSON, for the exit value of a notebook."""
         return json.dumps(asdict(self), indent=indent)
 
     def require_ok(self) -> None:
-        """Raise an IngestError that counts what is wrong, so that a job fails; nothing where all is right."""
+        """Raise an IngestError with the number of wrong offsets by kind, if any, so that a job fails."""
         if not self.ok:
             raise IngestError(
                 f"the audit found records that are not in exactly one place: {', '.join(self._wrong())}",
@@ -118,7 +118,7 @@ class AuditReport:
         ]
 
     def summary(self, spark: SparkSession) -> DataFrame:
-        """Return the partitions as rows, one column an attribute of `PartitionAudit`."""
+        """Return the partitions as rows, with one column for each attribute of `PartitionAudit`."""
         kinds = {"topic": "STRING", "partition": "INT"}
         schema = ", ".join(
             f"{field.name} {kinds.get(field.name, 'BIGINT')}" for field in fields(PartitionAudit)
@@ -134,7 +134,7 @@ class AuditReport:
         }
         lines = [f"✗ {fault}" for fault in self._wrong()]
         if sums["paused"]:
-            lines.append(f"· {sums['paused']:,} records wait until their topic goes on")
+            lines.append(f"· {sums['paused']:,} records wait until their topic resumes")
         if sums["aged_out"]:
             lines.append(f"· {sums['aged_out']:,} offsets cannot be checked: Kafka no longer holds them")
         in_kafka = sums["held"] - sums["paused"]
@@ -143,7 +143,7 @@ class AuditReport:
 
 
 def joined(reports: Iterable[AuditReport]) -> AuditReport:
-    """Make one report of those of several topics."""
+    """Return one report that joins those of several topics."""
     all_reports = list(reports)
     return AuditReport(
         all(report.ok for report in all_reports),

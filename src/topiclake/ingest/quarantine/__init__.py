@@ -1,1 +1,1 @@
-"""Records that are no rows: how people see them, and how they become rows later."""
+"""Rejected records: views of the quarantine, and replays that turn records into rows later."""

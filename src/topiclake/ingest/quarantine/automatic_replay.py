@@ -1,4 +1,4 @@
-"""Records in quarantine whose schema the registry did not know: into the table, once it does."""
+"""Automatic replay of quarantined records when the registry knows their schema."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from topiclake.storage import mount
 from topiclake.streaming import checkpoint, progress
 
 _LOG = logging.getLogger(__name__)
-#: How often a running query looks whether a schema has become known (s).
+#: Interval at which a running query checks whether a schema has become known (s).
 EVERY_SECONDS = 60
-#: So many unknown schemas are looked at, those of the most records.
+#: Number of unknown schemas that are checked, at most; those of the most records come first.
 _MOST = 100
 
 
@@ -39,12 +39,12 @@ class _Waiting:
     """Schemas that records of one topic wait for.
 
     Attributes:
-        settings: The topic's.
-        target: Where its records go.
-        transform: What is done to its rows.
-        version: Of the quarantine when it was read last; None where it was not.
+        settings: The configuration of the topic.
+        target: The tables of the topic.
+        transform: The transform of its rows.
+        version: Version of the quarantine when it was last read; None before the first read.
         ids: Schemas that its records wait for.
-        replayed: Schemas whose records were replayed; those that wait on have another reason to.
+        replayed: Schemas whose records were replayed; records that still wait have another problem.
     """
 
     settings: Settings
@@ -55,7 +55,7 @@ class _Waiting:
     replayed: set[int] = field(default_factory=set)
 
     def read(self, spark: SparkSession) -> None:
-        """Read what waits, where the quarantine has changed since."""
+        """Read the schemas that records wait for, if the quarantine has changed since the last read."""
         path = self.target.quarantine
         if not delta.is_table(spark, path):
             return
@@ -69,20 +69,20 @@ class _Waiting:
             & F.col("replayed_at").isNull()
         )
         self.ids, self.version = [], version
-        # Mostly nothing waits, and to find that out takes less than to count.
+        # Usually no record waits, and that check costs less than a count.
         if not waiting.isEmpty():
             counts = waiting.groupBy("schema_id").count().orderBy(F.desc("count")).limit(_MOST)
             self.ids = [row["schema_id"] for row in counts.collect()]
 
     def known(self) -> set[int]:
-        """Return the schemas that the registry knows by now."""
+        """Return the schemas that the registry knows now."""
         wanted = [schema_id for schema_id in self.ids if schema_id not in self.replayed]
         schemas, _, _ = self.target.schemas.registry.by_ids(wanted)
         return set(schemas)
 
 
 def run_at_start(spark: SparkSession, settings: Settings, transform: Function | None = None) -> None:
-    """Replay what can be replayed, where the query that starts ends by itself."""
+    """Replay records at the start of a query with the trigger `availableNow`."""
     if _is_wanted(settings.pipeline) and settings.pipeline.trigger == "availableNow":
         _look(spark, settings, transform, {})
 
@@ -90,7 +90,7 @@ def run_at_start(spark: SparkSession, settings: Settings, transform: Function | 
 def watch(
     query: StreamingQuery, spark: SparkSession, settings: Settings, transform: Function | None = None
 ) -> None:
-    """Replay, while a query runs, what waits for a schema that has become known."""
+    """Replay records while a query runs, when the schema that they wait for becomes known."""
     if _is_wanted(settings.pipeline) and settings.pipeline.trigger != "availableNow":
         given = (query, spark, settings, transform)
         threading.Thread(target=_watch, args=given, name=f"replay of {query.name}", daemon=True).start()
@@ -111,7 +111,7 @@ def _watch(
 def _look(
     spark: SparkSession, settings: Settings, transform: Function | None, seen: dict[str, _Waiting]
 ) -> None:
-    """Look at each topic; `seen` holds what was there before. No problem costs the query anything."""
+    """Check each topic; `seen` keeps the state between checks. Errors are only logged."""
     with _problems_logged(f"pipeline {settings.name}"):
         for topic in _topics(spark, settings):
             with _problems_logged(f"topic {topic}"):
@@ -131,7 +131,7 @@ def _problems_logged(subject: str) -> Iterator[None]:
 
 
 def _topics(spark: SparkSession, settings: Settings) -> Iterable[str]:
-    """Return the topics; of several, those that the checkpoint knows."""
+    """Return the topics; in a pipeline of several topics, those that the checkpoint knows."""
     if not settings.pipeline.has_table_for_each:
         return settings.pipeline.topics
     path = mount.resolve(settings.storage, settings.pipeline.checkpoint_path)

@@ -1,11 +1,13 @@
-"""Quarantined records, decoded again with the schemas of today: each that is right now lands once.
+"""Replay of quarantined records with the current schemas: each valid record is appended to the table once.
 
-Three commits, and a crash may come after each:
-1. claim: rows that decode get the id of a claim, in one commit of the table of claims;
-2. append: the rows of a claim go to the table as batch 0 of a writer of the claim's name, so once for ever;
-3. mark: the rows get the time.
-The next replay finishes what an earlier one claimed. Which rows a claim holds never changes, so it does not
-matter who finishes it, nor how many try at once.
+A replay makes three commits, and may crash after each.
+
+1. Claim. In one commit of the table of claims, valid rows get the id of a claim.
+2. Append. The rows of a claim are appended as batch 0 of a writer with the claim's name, so only once.
+3. Mark. The rows of the claim get a time.
+
+The next replay finishes the claims of earlier ones. The rows of a claim never change, so any replay can
+finish it, also several at once.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from topiclake.session import require_avro_limits
 from topiclake.storage.failures import storage_errors
 
 _ATTEMPTS = 10
-#: Commits in which the newest batch is looked for; between batches are OPTIMIZE and changes of the table.
+#: Number of commits in which the newest batch is searched. OPTIMIZE and ALTER TABLE may be between batches.
 _NEWEST_COMMITS = 10
 
 _Result = TypeVar("_Result")
@@ -42,13 +44,13 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What one replay did.
+    """The result of one replay.
 
     Attributes:
-        looked_at: Rows that waited, and those that an earlier replay had claimed and not marked.
-        replayed: Rows of the quarantine that this replay marked as being in the table.
-        left: Rows that wait on, by reason.
-        claims: Ids of the claims that it finished.
+        looked_at: Number of rows that waited, or that an earlier replay had claimed and not marked.
+        replayed: Number of rows that this replay marked as being in the table.
+        left: Number of rows that still wait, by reason.
+        claims: Ids of the finished claims.
     """
 
     looked_at: int = 0
@@ -57,7 +59,7 @@ class ReplayReport:
     claims: list[str] = field(default_factory=list)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return it as JSON."""
+        """Return the report as JSON."""
         return json.dumps(asdict(self), indent=indent)
 
 
@@ -68,22 +70,22 @@ def replay_quarantine(
     *,
     transform: Function | None = None,
 ) -> ReplayReport:
-    """Put quarantined records of the pipeline's topic into its table, each once, if they decode now.
+    """Append quarantined records of the pipeline's topic to its table, each once, if they decode now.
 
-    Run it again after a crash, or while another one runs: no record is lost, none lands twice.
+    It is safe to repeat after a crash, or while another replay runs: no record is lost or doubled.
 
     Args:
         spark: The session.
         settings: The configuration.
-        reasons: Only rows with these reasons are claimed; empty: all. Earlier claims are finished anyway.
-        transform: That of `start_ingest`.
+        reasons: Reasons of the rows to claim; empty for all. Earlier claims are always finished.
+        transform: The transform of `start_ingest`.
 
     Raises:
-        ConfigError: A reason that there is not.
+        ConfigError: A reason does not exist.
         SchemaRegistryError, StorageError: A service cannot be used.
-        IngestError: Rows that an earlier replay claimed no longer decode, or the transform fails; everything
-            else is done. Or the table has transformed rows, and there is no transform. Or another version of
-            Topiclake wrote the quarantine.
+        IngestError: Rows that an earlier replay claimed no longer decode, or the transform fails; all other
+            claims are finished. Or the table has transformed rows, and `transform` is missing. Or another
+            version of Topiclake wrote the quarantine.
 
     Example:
         >>> tl.replay_quarantine(spark, settings).left
@@ -103,7 +105,7 @@ def replay_quarantine(
 
 
 def _require_transform(spark: SparkSession, to: Target) -> None:
-    """Check that rows of a table that a transform has made get no others among them."""
+    """Check that rows without a transform are not added to a table of transformed rows."""
     if to.transform is not None or not delta.is_table(spark, to.table):
         return
     newest = next(iter(table_commits.read(spark, to.table, limit=_NEWEST_COMMITS).valid), None)
@@ -148,7 +150,7 @@ class _Replay:
         return self.decoder.tag(rows.where(F.col("topic") == self.topic))
 
     def _open(self) -> DataFrame:
-        """Return the rows that wait, and those that are claimed and not marked yet."""
+        """Return the rows that wait, and those that are claimed but not marked yet."""
         asked = F.col("reason").isin(*self.reasons) if self.reasons else F.lit(True)
         return self._rows().where(F.col("replayed_at").isNull() & (F.col("replay").isNotNull() | asked))
 
@@ -161,14 +163,14 @@ class _Replay:
         return {row["reason"]: row["count"] for row in rows.collect()}
 
     def _claim(self) -> None:
-        """Step 1, for rows that are valid now."""
+        """Do step 1 for rows that are valid now."""
         waiting = self._open().where("replay IS NULL")
         valid = self.decoder.valid(waiting)
         if not valid.isEmpty():
             replay_claims.claim(self.spark, self.target.quarantine, valid, uuid4().hex)
 
     def _finish(self, claim: str) -> int:
-        """Do steps 2 and 3, whether or not they were done before; return how many rows were marked."""
+        """Do steps 2 and 3, which are safe to repeat; return the number of rows that were marked."""
         claimed = self._rows().where(F.col("replay") == claim).dropDuplicates(["partition", "offset"])
         lost = self.decoder.invalid(claimed)
         writer = f"replay/{claim}"
@@ -193,11 +195,11 @@ class _Replay:
             delta.append_once(table_rows, self.target.table, writer=writer, batch_id=0, commit=commit)
 
     def _retried(self, step: Callable[[], _Result]) -> _Result:
-        """Do a step again when another writer was faster: to read rows may change the table, too."""
+        """Repeat a step if another writer was faster; also reading rows may change the table."""
         tries = Retrying(
             retry=retry_if_exception(delta.is_conflict),
             stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.1, max=1),  # so that two do not meet again
+            wait=wait_random_exponential(multiplier=0.1, max=1),  # so that two replays do not conflict again
             before_sleep=lambda _: self.decoder.refresh(),
             reraise=True,
         )
@@ -210,10 +212,11 @@ def quarantine_summary(
     reason: str | None = None,
     replayed: ReplayReport | None = None,
 ) -> str:
-    """Return what is in quarantine as the exit value of a notebook.
+    """Return a summary of the quarantine as the exit value of a notebook.
 
     Returns:
-        JSON: `path`, `reasons` and the first 20 `rows` as their functions return them, and `replay`, or null.
+        JSON: `path`, `reasons` and the first 20 `rows` as the functions of these names return them, and
+        `replay`, which may be null.
 
     Example:
         >>> import json

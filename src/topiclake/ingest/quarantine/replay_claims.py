@@ -1,7 +1,7 @@
-"""Rows of a quarantine that replays have claimed: a table beside it, `<quarantine_path>_replays`.
+"""Claims of replays on rows of a quarantine, in a separate table `<quarantine_path>_replays`.
 
-The quarantine itself is only ever appended to. So a replay conflicts with other replays alone, and ends
-however busy the ingest is.
+The ingest only appends to the quarantine, and replays never change it. So a replay conflicts only with other
+replays, however busy the ingest is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from topiclake.config.pipeline import REPLAYS
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 
-#: What names a row of a quarantine: after `resume: restart` offsets come again, at another time.
+#: Columns that identify a row of a quarantine. After `resume: restart` an offset may appear again later.
 KEY = ("topic", "partition", "offset", "quarantined_at")
 _CLAIM = StructType([StructField("replay", StringType()), StructField("replayed_at", TimestampType())])
 _COLUMNS = StructType(
@@ -30,16 +30,16 @@ _COLUMNS = StructType(
 
 
 def location(quarantine: str) -> str:
-    """Return where the claims of the quarantine at `quarantine` are."""
+    """Return the location of the claims of the quarantine at `quarantine`."""
     return f"{quarantine}{REPLAYS}"
 
 
 def read(spark: SparkSession, quarantine: str, version: int | None = None) -> DataFrame:
-    """Read the quarantine at a location, as it is or as it was at `version`, with the claims on its rows.
+    """Read the newest version of the quarantine at a location, or `version`, with the claims on its rows.
 
     Returns:
         Columns of `quarantine_rows.SCHEMA`, `replay STRING` (the id of the claim on the row) and `replayed_at
-        TIMESTAMP` (when it was in the table).
+        TIMESTAMP` (the time at which the claim was marked as written).
 
     Raises:
         IngestError: Another version of Topiclake wrote the quarantine.
@@ -60,12 +60,12 @@ def read(spark: SparkSession, quarantine: str, version: int | None = None) -> Da
 
 
 def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) -> None:
-    """Claim rows that nobody has claimed; another replay that claims at the same time is a conflict.
+    """Claim rows that no replay has claimed; a concurrent claim of another replay is a conflict.
 
     Args:
         spark: The session.
         quarantine: Location of the quarantine.
-        rows: Those that are wanted, with the columns of `KEY`.
+        rows: The rows to claim, with the columns of `KEY`.
         replay: Id of the claim.
     """
     delta.ensure_table(spark, location(quarantine), _COLUMNS, {})
@@ -77,7 +77,7 @@ def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) ->
 
 
 def mark(spark: SparkSession, quarantine: str, replay: str) -> int:
-    """Note that the rows of a claim are in the table; return how many were not marked yet."""
+    """Mark the rows of a claim as written; return the number of rows that were not marked yet."""
     mark_row = spark.createDataFrame([(replay,)], "replay STRING")
     unmarked = "claim.replay = ended.replay AND claim.replayed_at IS NULL"
     table = DeltaTable.forPath(spark, location(quarantine)).alias("claim")

@@ -1,4 +1,4 @@
-"""What `read_values` leaves out, into the quarantine table: a query with a checkpoint of its own."""
+"""A query, with a separate checkpoint, that writes records rejected by `read_values` to the quarantine."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from topiclake.streaming import queries
 
 
 def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
-    """Start the stream of what `read_values` leaves out, into the quarantine table.
+    """Start a query that writes the records rejected by `read_values` to the quarantine table.
 
-    A query of its own beside those that take what is right: what a value means is fixed, so each record is in
-    exactly one of both.
+    The query is separate from those that read valid rows. The meaning of values is fixed for both, so each
+    record is either a valid row or in quarantine.
 
     Args:
         spark: The session.
-        settings: The configuration; its checkpoint is `checkpoint_path` with `_quarantine` behind.
+        settings: The configuration. The checkpoint of the query is `checkpoint_path` plus `_quarantine`.
 
     Returns:
         The running query; `await_caught_up` waits for it.
 
     Raises:
-        ConfigError, KafkaError, StorageError: Something cannot be used.
+        ConfigError, KafkaError, StorageError: The configuration or a service cannot be used.
 
     Example:
         >>> query = tl.start_quarantine(spark, settings)
@@ -77,13 +77,13 @@ def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
 def write_registered(
     target: Target, fixed: FixedSchemas, checkpoint: str, records: DataFrame, batch_id: int
 ) -> None:
-    """Write what `fixed_schemas.valid_rows` leaves out to the quarantine; `checkpoint` is that of its query.
+    """Write the records that `fixed_schemas.valid_rows` drops to the quarantine.
 
-    Schemas of which nothing is decided are asked for first, five unknown ones a minute at most; those that
-    the registry is not asked for are unknown.
+    The query has the checkpoint `checkpoint`. It first asks the registry for schemas without a decision, at
+    most five unknown ones a minute. The others count as unknown.
 
     Raises:
-        NewSchemaError: A schema is known that was not at the start; nothing is written.
+        NewSchemaError: A schema is known now that was unknown at the start; nothing is written.
         SchemaRegistryError: The registry cannot be used; nothing is written.
     """
     spark, codecs, layout = records.sparkSession, fixed.codecs, target.schemas.layout
@@ -111,7 +111,7 @@ def write_registered(
 def _decided(
     target: Target, table: str, spark: SparkSession, part: Part, new: Sequence[SchemaKey]
 ) -> Decisions:
-    """Ask the registry, write its answers, and return what is decided; raise where a schema is known."""
+    """Ask the registry, write its answers, and return all decisions; raise if a schema is known."""
     schemas, _, _ = target.schemas.registry.by_ids(new, subjects=target.schemas.subjects[part])
     schema_decisions.decide(spark, table, part, {key: key in schemas for key in new})
     decisions = schema_decisions.read(spark, table)
@@ -131,7 +131,7 @@ def _decided(
 def write_declared(
     target: Target, values: DeclaredFormat, checkpoint: str, records: DataFrame, batch_id: int
 ) -> None:
-    """Write what is no row of a table to the quarantine, in a query with a `checkpoint` of its own."""
+    """Write rejected records of a declared format to the quarantine, in the query with `checkpoint`."""
     batch = _batch(target, checkpoint, records, batch_id)
     declared_batch.write_rejected(batch, values, values.decode(records))
 

@@ -1,4 +1,4 @@
-"""What is in quarantine, for people to look at."""
+"""Views of the quarantine, for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topiclake.storage.failures import storage_errors
 
 
 def require_reasons(reasons: Iterable[str]) -> None:
-    """Check that each of `reasons` is one."""
+    """Check that each of `reasons` exists."""
     for reason in reasons:
         if reason not in REASONS:
             raise ConfigError(
@@ -31,7 +31,7 @@ def require_reasons(reasons: Iterable[str]) -> None:
 
 
 def _read(spark: SparkSession, settings: Settings, reason: str | None = None) -> DataFrame:
-    """Return the quarantined rows of the topic, as `replay_claims.read` does, also without a table."""
+    """Return the quarantined rows of the topic, as `replay_claims.read`; no rows without a table."""
     settings = settings.only_topic()
     require_reasons([reason] if reason else [])
     path = mount.resolve(settings.storage, settings.pipeline.quarantine_path)
@@ -49,8 +49,8 @@ def quarantine_reasons(spark: SparkSession, settings: Settings) -> DataFrame:
 
     Returns:
         `reason STRING, schema_id INT, waiting BIGINT, replayed BIGINT, first TIMESTAMP, last TIMESTAMP,
-        example STRING`: when the first and the last were quarantined, and the detail of the first. Most
-        waiting first.
+        example STRING`: the times at which the first and the last record were quarantined, and the detail of
+        the first. The reason with the most waiting records is first.
 
     Example:
         >>> tl.quarantine_reasons(spark, settings).select("reason", "waiting").collect()
@@ -71,13 +71,13 @@ def quarantine_rows(
     settings: Settings,
     reason: str | None = None,
 ) -> DataFrame:
-    """Show the quarantined records of the pipeline's topic to people, those that wait first.
+    """Return the quarantined records of the pipeline's topic for people to read, waiting ones first.
 
     Returns:
         `partition INT, offset BIGINT, timestamp TIMESTAMP, reason STRING, schema_id INT, detail STRING,
         length INT, first_bytes STRING, key STRING, quarantined_at TIMESTAMP, replay STRING, replayed_at
-        TIMESTAMP`: the value's length, its header and 32 more bytes as hex; the key as text, or as 0x… where
-        it is none.
+        TIMESTAMP`. The value is shown by its length, and its header and 32 more bytes as hex. The key is
+        text, or 0x… if its bytes are not text.
 
     Example:
         >>> tl.quarantine_rows(spark, settings, reason="undecodable").count()
