@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,7 +51,7 @@ VARIABLES = {
 
 
 def pages() -> dict[str, str]:
-    """Return the text of each page by its file's name."""
+    """Return the text of each page by its path below docs/."""
     made = {
         "configuration.md": _configuration(),
         "commands.md": _commands(),
@@ -63,7 +63,32 @@ def pages() -> dict[str, str]:
         "metrics.md": _metrics(),
         "environment.md": _environment(),
     }
-    return {name: NOTICE + re.sub(r"\n{3,}", "\n\n", text.strip()) + "\n" for name, text in made.items()}
+    written = {
+        f"reference/{name}": NOTICE + re.sub(r"\n{3,}", "\n\n", text.strip()) + "\n"
+        for name, text in made.items()
+    }
+    return written | {"llms.txt": _index(written)}
+
+
+def _index(reference: Mapping[str, str]) -> str:
+    """Return the index of all pages for programs (https://llmstxt.org)."""
+    others = {
+        f"docs/{file.name}": file.read_text("utf-8") for file in sorted((PROJECT / "docs").glob("*.md"))
+    }
+    generated = {f"docs/{name}": text for name, text in reference.items()}
+    lines = [
+        "# Topiclake\n",
+        "> Carries Kafka topics into Delta tables and other sinks from Databricks-style notebooks, and proves",
+        "> that every record arrived exactly once.\n",
+        "- [The front page](../README.md)",
+        "- [How to change the code](../CONTRIBUTING.md)",
+    ]
+    for title, entries in (("Pages", others), ("Reference", generated)):
+        lines.append(f"\n## {title}\n")
+        for path, text in entries.items():
+            (heading,) = re.findall(r"\A(?:<!--.*-->\n)?# (.*)$", text, re.MULTILINE)
+            lines.append(f"- [{heading}]({path.removeprefix('docs/')})")
+    return "\n".join(lines) + "\n"
 
 
 def _configuration() -> str:
@@ -344,4 +369,4 @@ def _environment() -> str:
 
 if __name__ == "__main__":
     for page, text in pages().items():
-        (FOLDER / page).write_text(text, "utf-8")
+        (PROJECT / "docs" / page).write_text(text, "utf-8")

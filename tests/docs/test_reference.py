@@ -26,22 +26,22 @@ def pages(generate):
 
 
 def test_each_page_is_that_of_the_code(pages):
-    written = {file.name: file.read_text("utf-8") for file in FOLDER.glob("*.md")}
-    assert written.keys() == pages.keys()
-    stale = [name for name, text in pages.items() if written[name] != text]
+    files = {f"reference/{file.name}" for file in FOLDER.glob("*.md")} | {"llms.txt"}
+    assert files == pages.keys()
+    stale = [name for name, text in pages.items() if (PROJECT / "docs" / name).read_text("utf-8") != text]
     assert not stale, f"{', '.join(stale)}: run make reference"
 
 
 def test_each_key_of_a_configuration_has_a_meaning(pages):
-    keys = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", pages["configuration.md"], re.MULTILINE)
+    keys = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", pages["reference/configuration.md"], re.MULTILINE)
     assert [key for key, meaning in keys if not meaning] == []
 
 
 def test_each_public_name_and_notebook_has_an_entry(pages, generate):
-    headings = re.findall(r"^## (\w+)$", pages["library.md"], re.MULTILINE)
+    headings = re.findall(r"^## (\w+)$", pages["reference/library.md"], re.MULTILINE)
     assert headings == generate.tl.__all__
     notebooks = [file.stem for file in sorted((PROJECT / "notebooks").glob("*.py"))]
-    assert set(notebooks) <= set(re.findall(r"^## (\w+)$", pages["notebooks.md"], re.MULTILINE))
+    assert set(notebooks) <= set(re.findall(r"^## (\w+)$", pages["reference/notebooks.md"], re.MULTILINE))
 
 
 def test_each_variable_is_that_of_the_code(generate):
