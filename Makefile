@@ -19,7 +19,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults screenshots services-up services-down clean
+.PHONY: help setup jars chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults reference docs screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,13 @@ torture-short:  ## the same with 15 kills and a minute for each way to write (ab
 
 faults: setup  ## break each guard once, and see its test fail (about a quarter of an hour)
 	$(PY) -m tests.mutation.plant_faults
+
+reference: setup  ## write docs/reference from the code
+	$(PY) docs/reference/generate.py
+
+docs: reference  ## build the site of the pages into .cache/site, and check its links
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -f docs/site/mkdocs.yml
+	@echo "== open .cache/site/index.html"
 
 screenshots: setup chromium  ## the README's pictures of the dashboard, of real streams (about two minutes)
 	$(PY) docs/images/screenshots.py

@@ -42,8 +42,8 @@ _BANNED = {word: re.compile(pattern, re.IGNORECASE) for word, (pattern, _) in BA
 _PAGES = re.compile(r"(README|CONTRIBUTING|SECURITY)\.md|docs/[^/]+\.md")
 _CODE = re.compile(r"(src|notebooks)/.*\.pyi?")
 _CONFIGURATION = re.compile(r"conf/.*\.ya?ml")
-_LIST_ITEM = re.compile(r"\s*([-*]|\d+\.|#+|>) ")
-_SENTENCE_END = re.compile(r"""(?<=[.!?])\s+(?=[A-Z"'(`])""")
+_LIST_ITEM = re.compile(r"^\s*([-*]|\d+\.|#+|>) ")
+_SENTENCE_END = re.compile(r"""(?<=[.!?])\s+(?=[A-Z"'(…*])""")
 #: A message has words; other texts of code are names, paths and formats.
 _FEWEST_WORDS = 4
 

@@ -1,0 +1,372 @@
+"""Write the reference pages from the code: `make reference`. A test compares the pages with the code."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+import topiclake as tl
+from topiclake import errors
+from topiclake.config.pipeline import QUARANTINE, REPLAYS
+from topiclake.config.secret import Secret
+from topiclake.config.settings import Settings
+from topiclake.ingest import paused_topics, quarantine_rows
+from topiclake.monitoring.store import Store
+from topiclake.reasons import REASONS
+from topiclake.sinks import notices
+from workbench.commands.cli import cli
+from workbench.dashboard.metrics import exposition
+
+FOLDER = Path(__file__).parent
+PROJECT = FOLDER.parents[1]
+NOTICE = "<!-- Written by docs/reference/generate.py: change the code, then run `make reference`. -->\n"
+COLUMNS = 100
+
+#: Variables that a user sets, by what they do.
+VARIABLES = {
+    "WORKBENCH_HOME": "Folder with topics, tables, logs and runs; by default `.workbench` in the project.",
+    "WORKBENCH_JAVA_OPTIONS": "More options of each JVM that the workbench starts.",
+    "WORKBENCH_KAFKA_HEAP": "Heap of the embedded broker, such as `2g`.",
+    "WORKBENCH_IVY_SETTINGS": "Settings file of Ivy for a mirror of Maven Central.",
+    "WORKBENCH_SPARK_MASTER": "Master of a Spark cluster, in place of a Spark in the kernel's own JVM.",
+    "WORKBENCH_SPARK_PROPERTIES": "File with settings that a driver of that cluster needs.",
+    "WORKBENCH_SPARK_UI": "Any value opens Spark's own pages.",
+    "TOPICLAKE_SECRETS_FOLDER": "Folder of secrets, such as Kubernetes mounts; by default `conf/secrets`.",
+    "TOPICLAKE_SECRET_": "Prefix of a secret: `TOPICLAKE_SECRET_<SCOPE>_<KEY>`, in capitals, `_` for `-`.",
+    "XDG_CACHE_HOME": "Folder for jars and programs that a wheel fetches; by default `~/.cache`.",
+    "XDG_DATA_HOME": "Folder for the project of a wheel; by default `~/.local/share`.",
+}
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its path below docs/."""
+    made = {
+        "configuration.md": _configuration(),
+        "commands.md": _commands(),
+        "library.md": _library(),
+        "notebooks.md": _notebooks(),
+        "errors.md": _errors(),
+        "reasons.md": _reasons(),
+        "tables.md": _tables(),
+        "metrics.md": _metrics(),
+        "environment.md": _environment(),
+    }
+    written = {
+        f"reference/{name}": NOTICE + re.sub(r"\n{3,}", "\n\n", text.strip()) + "\n"
+        for name, text in made.items()
+    }
+    return written | {"llms.txt": _index(written)}
+
+
+def _index(reference: Mapping[str, str]) -> str:
+    """Return the index of all pages for programs (https://llmstxt.org)."""
+    others = {
+        f"docs/{file.name}": file.read_text("utf-8") for file in sorted((PROJECT / "docs").glob("*.md"))
+    }
+    generated = {f"docs/{name}": text for name, text in reference.items()}
+    lines = [
+        "# Topiclake\n",
+        "> Carries Kafka topics into Delta tables and other sinks from Databricks-style notebooks, and proves",
+        "> that every record arrived exactly once.\n",
+        "- [The front page](../README.md)",
+        "- [How to change the code](../CONTRIBUTING.md)",
+    ]
+    for title, entries in (("Pages", others), ("Reference", generated)):
+        lines.append(f"\n## {title}\n")
+        for path, text in entries.items():
+            (heading,) = re.findall(r"\A(?:<!--.*-->\n)?# (.*)$", text, re.MULTILINE)
+            lines.append(f"- [{heading}]({path.removeprefix('docs/')})")
+    return "\n".join(lines) + "\n"
+
+
+def _configuration() -> str:
+    head = """# Configuration
+
+A configuration is `conf/base.yaml`, the pipeline's file `conf/pipelines/<name>.yaml`, the environment's
+file `conf/<env>.yaml`, and parameters of a notebook or a job. A later one has priority. Keys of a pipeline
+are at the top of its file, without the section's name.
+"""
+    sections = [
+        _section(name, model)
+        for name, field in Settings.model_fields.items()
+        if (model := _model(field.annotation)) is not None
+    ]
+    sections.sort(key=lambda text: not text.startswith("## pipeline"))
+    return "\n".join([head, *sections])
+
+
+def _section(name: str, model: type[BaseModel]) -> str:
+    lines = [
+        f"## {name}\n",
+        f"{_summary(model)}\n",
+        "| key | type | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    nested = []
+    comments = _field_comments(model)
+    for key, field in model.model_fields.items():
+        inner = _model(field.annotation)
+        if inner is not None:
+            nested.append(_section(f"{name}.{key}", inner))
+            continue
+        lines.append(f"| `{key}` | {_type(field.annotation)} | {_default(field)} | {comments.get(key, '')} |")
+    return "\n".join([*lines, "", *nested])
+
+
+def _field_comments(model: type[BaseModel]) -> dict[str, str]:
+    """Return the `#:` comment above each field of a model and its bases."""
+    comments: dict[str, str] = {}
+    for owner in reversed(model.__mro__):
+        if not issubclass(owner, BaseModel) or owner is BaseModel:
+            continue
+        source = inspect.getsource(owner)
+        lines = source.splitlines()
+        for node in ast.parse(source).body[0].body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                above: list[str] = []
+                number = node.lineno - 2
+                while number >= 0 and lines[number].lstrip().startswith("#:"):
+                    above.insert(0, lines[number].strip().removeprefix("#:").strip())
+                    number -= 1
+                comments[node.target.id] = " ".join(above).replace("|", "\\|")
+    return comments
+
+
+def _model(annotation: object) -> type[BaseModel] | None:
+    """Return the section that a field holds, if it holds one."""
+    candidates = get_args(annotation) if get_origin(annotation) in (UnionType, Union) else (annotation,)
+    return next((one for one in candidates if inspect.isclass(one) and issubclass(one, BaseModel)), None)
+
+
+def _type(annotation: object) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(arguments[0])
+    if origin in (UnionType, Union):
+        return " or ".join(dict.fromkeys(_type(one) for one in arguments if one is not NoneType))
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin is dict:
+        return f"mapping of {_type(arguments[1])}"
+    if origin in (tuple, list):
+        return f"list of {_type(arguments[0])}"
+    names = {
+        str: "text",
+        int: "integer",
+        float: "number",
+        bool: "`true`, `false`",
+        datetime: "time",
+        Secret: "secret",
+        Path: "path",
+        Any: "any value",
+    }
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default if field.default is not PydanticUndefined else None
+    if field.default_factory is not None:
+        value = field.default_factory()
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if value is None or value in ("", {}, (), []):
+        return ""
+    if isinstance(value, tuple):
+        return ", ".join(f"`{each}`" for each in value)
+    return f"`{value}`"
+
+
+def _commands() -> str:
+    parts = [
+        "# Commands\n",
+        "`topiclake` and `python -m workbench` are two names of one program. Each command has `--help`.\n",
+    ]
+    parts += [f"## {name}\n\n```text\n{text}\n```\n" for name, text in _helps(cli, "topiclake", None)]
+    return "\n".join(parts)
+
+
+def _helps(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    context = click.Context(
+        command, info_name=name, parent=parent, terminal_width=COLUMNS, max_content_width=COLUMNS
+    )
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            yield from _helps(command.commands[each], each, context)
+
+
+def _library() -> str:
+    index = ["# Library\n", "```python\nimport topiclake as tl\n```\n", "| name | meaning |", "|---|---|"]
+    parts = []
+    for name in tl.__all__:
+        value = getattr(tl, name)
+        index.append(f"| [`{name}`](#{name.lower()}) | {_summary(value)} |")
+        parts.append(f"## {name}\n\n```python\n{_signature(name, value)}\n```\n\n{_docstring(value)}\n")
+    return "\n".join([*index, "", *parts])
+
+
+def _signature(name: str, value: Callable[..., object]) -> str:
+    """Return how a public name is called, a line for each parameter."""
+    if inspect.isclass(value) and getattr(value, "_is_protocol", False):
+        return f"class tl.{name}"
+    lines, keyword_only = [], False
+    signature = inspect.signature(value)
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            lines.append("    *,")
+        keyword_only |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        kind = "" if parameter.annotation is parameter.empty else f": {_annotation(parameter.annotation)}"
+        default = "" if parameter.default is parameter.empty else f" = {_shown(parameter.default)}"
+        lines.append(f"    {stars}{parameter.name}{kind}{default},")
+    returned = "" if inspect.isclass(value) else f" -> {_annotation(signature.return_annotation)}"
+    return "\n".join([f"tl.{name}(", *lines, f"){returned}"]) if lines else f"tl.{name}(){returned}"
+
+
+def _annotation(annotation: object) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+def _shown(default: object) -> str:
+    """Return a default without the address that some objects print."""
+    return "…" if " at 0x" in repr(default) or "<factory>" in repr(default) else repr(default)
+
+
+def _docstring(value: object) -> str:
+    """Return a docstring as a page: its entries as a list, its example as code."""
+    shown: list[str] = []
+    section = ""
+    for line in (inspect.getdoc(value) or "").splitlines():
+        if match := re.fullmatch(r"(Args|Returns|Raises|Attributes|Yields|Example):", line):
+            shown += ["```"] if section == "Example" else []
+            section = match[1]
+            shown += ["", f"**{section}**", "", *(["```python"] if section == "Example" else [])]
+        elif section == "Example":
+            shown.append(line.removeprefix("    "))
+        elif section and (entry := re.fullmatch(r"    (\w[\w, *]*): (.*)", line)):
+            shown.append(f"- `{entry[1]}`: {entry[2]}")
+        elif section:
+            shown.append(f"  {line.strip()}" if line.strip() else "")
+        else:
+            shown.append(line)
+    if section == "Example":
+        while not shown[-1].strip():
+            shown.pop()
+        shown.append("```")
+    return "\n".join(shown)
+
+
+def _summary(value: object) -> str:
+    return " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+def _notebooks() -> str:
+    parts = [
+        "# Notebooks and their parameters\n",
+        "A parameter is a widget of the notebook, `-p name=value` of `topiclake run`, or of a job.\n",
+    ]
+    for file in sorted((PROJECT / "notebooks").rglob("*.py")):
+        name = file.relative_to(PROJECT / "notebooks").with_suffix("").as_posix()
+        cell = file.read_text("utf-8").partition("# COMMAND")[0]
+        lines = [
+            line.removeprefix("# MAGIC").removeprefix(" ") for line in cell.splitlines() if "# MAGIC" in line
+        ]
+        title = next(line.removeprefix("# ") for line in lines if line.startswith("# "))
+        table = [line for line in lines if line.startswith("|")]
+        link = f"../../notebooks/{name}.py"
+        parts.append(
+            "\n".join([f"## {name}\n", f"[{title}]({link})\n", *(table or ["It has no parameters."]), ""])
+        )
+    return "\n".join(parts)
+
+
+def _errors() -> str:
+    lines = [
+        "# Errors\n",
+        "Each error ends with the id of its class. Its `fields` have the values that the text names.\n",
+        "| id | class | meaning |",
+        "|---|---|---|",
+    ]
+    classes = [
+        each
+        for _, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, errors.TopiclakeError)
+    ]
+    lines += [
+        f"| {each.id} | `{each.__name__}` | {_summary(each)} |"
+        for each in sorted(classes, key=lambda one: one.id)
+    ]
+    return "\n".join(lines)
+
+
+def _reasons() -> str:
+    lines = [
+        "# Reasons of quarantined records\n",
+        "| reason | meaning | what to do | replay |",
+        "|---|---|---|---|",
+    ]
+    for name, reason in REASONS.items():
+        lines.append(
+            f"| `{name}` | {reason.meaning} | {reason.remedy} | {'yes' if reason.may_replay else 'no'} |"
+        )
+    return "\n".join(lines)
+
+
+def _tables() -> str:
+    tables = {
+        f"`<table_path>{QUARANTINE}`: rejected records": quarantine_rows.SCHEMA,
+        "`<checkpoint_path>_paused`: offsets that a paused topic has missed": paused_topics.LEDGER_SCHEMA,
+        "`path` of `notice_batches`: sent notices": notices.NOTICES,
+    }
+    replays = (
+        f"`<table_path>{QUARANTINE}{REPLAYS}` is the table of replay claims. `tl.quarantine_rows` reads "
+        "it: its rows have the columns of the quarantine, `replay STRING` and `replayed_at TIMESTAMP`.\n"
+    )
+    parts = [
+        "# Tables that Topiclake writes\n",
+        "The pipeline's own table has the columns that `topiclake plan` prints.\n",
+        replays,
+    ]
+    for title, ddl in tables.items():
+        columns = re.split(r", (?![^<]*>)", ddl)
+        parts.append("\n".join([f"## {title}\n", "```sql", ",\n".join(columns), "```", ""]))
+    return "\n".join(parts)
+
+
+def _metrics() -> str:
+    lines = [
+        "# Metrics\n",
+        "The dashboard serves them as `/metrics`. Each has the labels `query` and `query_id`.\n",
+        "| metric | type | meaning |",
+        "|---|---|---|",
+    ]
+    with TemporaryDirectory() as folder:
+        text = exposition(Store(Path(folder, "monitoring.db"))).decode()
+    for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
+        (meaning,) = re.findall(rf"^# HELP {name} (.*)$", text, re.MULTILINE)
+        lines.append(f"| `{name}` | {kind} | {meaning} |")
+    return "\n".join(lines)
+
+
+def _environment() -> str:
+    lines = ["# Environment variables\n", "| variable | meaning |", "|---|---|"]
+    return "\n".join([*lines, *(f"| `{name}` | {meaning} |" for name, meaning in VARIABLES.items())])
+
+
+if __name__ == "__main__":
+    for page, text in pages().items():
+        (PROJECT / "docs" / page).write_text(text, "utf-8")
