@@ -78,8 +78,8 @@ def _index(reference: Mapping[str, str]) -> str:
     generated = {f"docs/{name}": text for name, text in reference.items()}
     lines = [
         "# Topiclake\n",
-        "> Carries Kafka topics into Delta tables and other sinks from Databricks-style notebooks, and proves",
-        "> that every record arrived exactly once.\n",
+        "> Carries Kafka topics into Delta tables and other sinks from Databricks-style notebooks, and",
+        "> proves that every record arrived exactly once.\n",
         "- [The front page](../README.md)",
         "- [How to change the code](../CONTRIBUTING.md)",
     ]
