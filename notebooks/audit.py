@@ -2,12 +2,12 @@
 # MAGIC %md
 # MAGIC # Did every record arrive exactly once?
 # MAGIC
-# MAGIC Compares, for each partition, the records that Kafka still holds with the rows of the table and of its quarantine:
-# MAGIC none missing, none twice, none in both, none from nowhere. From where the checkpoint began to its last committed
-# MAGIC batch; the stream may be running. Writes nothing.
+# MAGIC Compares the records that Kafka still holds with the rows of the table and of its quarantine, for each partition.
+# MAGIC No record may be missing, in a place twice, or in both places, and no row without its record in Kafka. The range is
+# MAGIC from the start of the checkpoint to its last committed batch. The stream may be running. Writes nothing.
 # MAGIC
-# MAGIC **Run it** after an ingest, or as a job of its own; on a laptop with `python -m workbench audit`, which exits with 1
-# MAGIC when something is wrong. What each column means: `docs/reliability.md`.
+# MAGIC **Run it** after an ingest, or as a separate job. On a laptop, use `python -m workbench audit`, which exits with 1
+# MAGIC if something is wrong. `docs/reliability.md` explains each column.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
@@ -28,7 +28,7 @@ tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,Kafka against table and quarantine
+# DBTITLE 1,Kafka compared with table and quarantine
 report = tl.audit_ingest(spark, settings)
 print(report)
 
@@ -39,7 +39,7 @@ display(report.summary(spark))
 
 # COMMAND ----------
 
-# DBTITLE 1,A record that is missing or double fails the job
+# DBTITLE 1,Failure for missing or double records
 if dbutils.widgets.get("on_wrong") == "fail":
     report.require_ok()
 

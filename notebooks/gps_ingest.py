@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # GPS events from Kafka into a Delta table
 # MAGIC
-# MAGIC Reads Confluent-framed Avro from a Kafka topic, decodes each record by its own writer schema and appends it
-# MAGIC to a Delta table on mounted blob storage. Records that do not decode go to a quarantine table beside it.
+# MAGIC Reads Confluent-framed Avro from a Kafka topic and decodes each record by its own writer schema. Appends the rows
+# MAGIC to a Delta table on mounted blob storage. Records that do not decode go to a quarantine table.
 # MAGIC
 # MAGIC **Run it**: cell by cell; as a job (`trigger=availableNow` ends when the topic is drained); on a laptop with
 # MAGIC `python -m workbench run notebooks/gps_ingest.py`. Running it again reads only what is new.
@@ -14,10 +14,10 @@
 # MAGIC | `topic` | Kafka topic; the schema is that of subject `<topic>-value` | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}`; counts on the first run only | from conf |
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
-# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
-# MAGIC | `storage` | where tables and checkpoints live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | where the Delta table lives | from conf |
-# MAGIC | `checkpoint_path` | where the stream keeps its place; one for each table | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
+# MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | where the Delta table is | from conf |
+# MAGIC | `checkpoint_path` | where the state of the stream is; one for each table | from conf |
 
 # COMMAND ----------
 
@@ -62,13 +62,13 @@ displayHTML(track_map(gps))
 
 # COMMAND ----------
 
-# DBTITLE 1,What this run did
+# DBTITLE 1,Rows and rejected records of this run
 summary = tl.summarize(spark, settings, query)
 display(summary.counts(spark))
 
 # COMMAND ----------
 
-# DBTITLE 1,Is each record that Kafka holds in exactly one place?
+# DBTITLE 1,Each record in exactly one place
 audit = tl.audit_ingest(spark, settings) if settings.pipeline.kafka_column else None
 print(audit or "kafka_column is false: nothing can be audited")
 if audit:

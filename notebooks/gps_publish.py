@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # Real GPS tracks to a Kafka topic
 # MAGIC
-# MAGIC Plays the recorded tracks of `data/gps_tracks.csv` as if trackers were walking them now: registers the schema,
-# MAGIC creates the topic where it is missing, and sends each point as Confluent-framed Avro, keyed by device.
+# MAGIC Plays the recorded tracks of `data/gps_tracks.csv` as if trackers moved along them now. Registers the schema, and
+# MAGIC creates the topic if it is missing. Sends each point as Confluent-framed Avro, keyed by device.
 # MAGIC
 # MAGIC **Run it** before `gps_ingest`; the demo does. On a laptop:
 # MAGIC `python -m workbench run notebooks/gps_publish.py -p devices=10 -p records_per_second=200`.
@@ -12,9 +12,9 @@
 # MAGIC |---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
-# MAGIC | `devices` | how many trackers; three tracks are recorded, further trackers walk them again |
-# MAGIC | `times` | `now`: the tracks end now; `recorded`: the times of the file, of which one receiver's are of 1901 |
-# MAGIC | `records_per_second` | all trackers together; 0 for as fast as it goes |
+# MAGIC | `devices` | number of trackers; three tracks are recorded, and further trackers repeat them |
+# MAGIC | `times` | `now`: the tracks end now; `recorded`: the times of the file; those of one receiver are of 1901 |
+# MAGIC | `records_per_second` | of all trackers together; 0: no limit |
 
 # COMMAND ----------
 
@@ -39,7 +39,7 @@ print(f"{published.records} records of {published.devices} devices, acknowledged
 
 # COMMAND ----------
 
-# DBTITLE 1,For later tasks of a job
+# DBTITLE 1,Values for later tasks
 dbutils.jobs.taskValues.set(key="topic", value=settings.pipeline.topic)
 
 # COMMAND ----------

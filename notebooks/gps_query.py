@@ -2,7 +2,7 @@
 # MAGIC %md
 # MAGIC # Questions to the GPS table
 # MAGIC
-# MAGIC Reads what `gps_ingest` wrote: counts per device, last positions, the table's history, and the table as it was
+# MAGIC Reads the table of `gps_ingest`: counts per device, last positions, the table's history, and the table as it was
 # MAGIC at an earlier version. Writes nothing.
 # MAGIC
 # MAGIC | parameter | meaning |
@@ -38,7 +38,7 @@ display(tl.table_history(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,Time travel: the table as it was
+# DBTITLE 1,An earlier version of the table
 version = spark.read.format("delta").option("versionAsOf", dbutils.widgets.get("version"))
 then = version.load(tl.table_path(settings)).selectExpr("count(*) AS records")
 display(then)

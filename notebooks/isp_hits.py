@@ -2,14 +2,16 @@
 # MAGIC %md
 # MAGIC # Hits by zip code, counted while they arrive
 # MAGIC
-# MAGIC Reads JSON hits from a Kafka topic, counts them by zip code, and in windows of 10 minutes that begin every 5 minutes
-# MAGIC from 2 minutes past the hour. A value that is no JSON of the schema goes to a quarantine table, with what is wrong
-# MAGIC with it. A hit more than an hour ahead of its arrival is in no window.
+# MAGIC Reads JSON hits from a Kafka topic, and counts them by zip code and in windows. A window has 10 minutes, and one
+# MAGIC begins every 5 minutes from 2 minutes past the hour. A value that is not JSON of the schema goes to a quarantine
+# MAGIC table with its reason. A hit more than an hour ahead of its arrival is in no window.
 # MAGIC
-# MAGIC Then the hits go into Parquet files, partitioned by zip code and day, with a table over them; the counts from one
-# MAGIC read into a Delta table and a topic, and all of them with each micro-batch into another topic; closed windows into
-# MAGIC a Delta table, and what comes too late for its window into another one; closed windows are printed. What each of
-# MAGIC them promises: `docs/sinks.md`. Publish a second time, and hits come late.
+# MAGIC - The hits go into Parquet files, partitioned by zip code and day, with a table over them.
+# MAGIC - One query writes changed counts into a Delta table and a topic. Another query sends all counts to a second topic.
+# MAGIC - Closed windows go into a Delta table, and hits that are too late for their window into another one.
+# MAGIC - Closed windows are also printed.
+# MAGIC
+# MAGIC `docs/sinks.md` has the guarantees of each sink. To get late hits, publish a second time.
 # MAGIC
 # MAGIC **Run it**: cell by cell; as the job `isp_hits`; on a laptop, after `isp_publish`, with
 # MAGIC `python -m workbench run notebooks/isp_hits.py`.
@@ -20,13 +22,13 @@
 # MAGIC | `topic` | Kafka topic with JSON values | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}` | from conf |
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
-# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the streams go on | from conf |
-# MAGIC | `storage` | where tables and checkpoints live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | the quarantine table is this with `_quarantine` behind; files, counts and late hits with `_files`, `_per_zip`, `_windows`, `_late` | from conf |
-# MAGIC | `checkpoint_path` | where streams keep their places, with `_quarantine`, `_files`, `_per_zip`, `_all_zips`, `_windows`, `_database` behind | from conf |
-# MAGIC | `live` | `yes`: the counts by zip code, drawn anew with each micro-batch. On Databricks that keeps a job running | |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for streams that do not end | from conf |
+# MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | a prefix: `_quarantine`, `_files`, `_per_zip`, `_windows` and `_late` are appended | from conf |
+# MAGIC | `checkpoint_path` | a prefix: `_quarantine`, `_files`, `_per_zip`, `_all_zips`, `_windows` and `_database` are appended | from conf |
+# MAGIC | `live` | `yes`: show the counts by zip code, updated with each micro-batch. On Databricks, the display keeps a job running | |
 # MAGIC
-# MAGIC Topics that it makes: `<topic>-per-zip` and `<topic>-all-zips`.
+# MAGIC It creates the topics `<topic>-per-zip` and `<topic>-all-zips`.
 
 # COMMAND ----------
 
@@ -53,14 +55,14 @@ hits.printSchema()
 
 # COMMAND ----------
 
-# DBTITLE 1,What is no hit, with its reason
+# DBTITLE 1,Rejected records
 left = tl.start_quarantine(spark, settings)
 tl.await_caught_up(left, trigger)
 display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,Hits by zip code while they arrive, for whoever looks at it
+# DBTITLE 1,Live hits by zip code
 if dbutils.widgets.get("live") == "yes":
     display(isp.hits_per_zip(hits))
 
@@ -94,18 +96,18 @@ tl.await_caught_up(to_files, trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,A table over them, which shows new partitions by itself
+# DBTITLE 1,A table over the files
 tl.create_files_table(spark, settings, path=files_path, name="hits_files", columns=dated.schema)
 display(spark.sql("SELECT zip, day, count(*) AS hits FROM hits_files GROUP BY zip, day ORDER BY day, zip"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Its plan: only the files of these partitions are read
+# DBTITLE 1,Partition filters in the plan
 spark.sql("SELECT * FROM hits_files WHERE zip = '00501' AND day = DATE'2026-01-02'").explain()
 
 # COMMAND ----------
 
-# DBTITLE 1,One read, two sinks: what changed, into a Delta table and into a topic
+# DBTITLE 1,Changed counts to table and topic
 changed_topic, counts_path = f"{settings.pipeline.topic}-per-zip", f"{settings.pipeline.table_path}_per_zip"
 place = f"{settings.pipeline.checkpoint_path}_per_zip"
 tl.ensure_topic(settings.kafka, changed_topic, 4)
@@ -120,7 +122,7 @@ tl.await_caught_up(to_both, trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,All counts with each micro-batch, into a topic
+# DBTITLE 1,All counts to a topic
 whole_topic = f"{settings.pipeline.topic}-all-zips"
 tl.ensure_topic(settings.kafka, whole_topic, 4)
 to_topic = tl.start_topic_writer(
@@ -134,7 +136,7 @@ tl.await_caught_up(to_topic, trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,What changed, into a database, where the configuration has one
+# DBTITLE 1,Changed counts to a database
 if settings.database:
     to_database = tl.start_upsert(
         isp.hits_per_zip(hits).where("zip IS NOT NULL"),
@@ -147,7 +149,7 @@ if settings.database:
 
 # COMMAND ----------
 
-# DBTITLE 1,Windows as they are closed, into a table; and what came too late for them, into another
+# DBTITLE 1,Closed windows and late hits
 windows, windows_place = isp.hit_windows(), f"{settings.pipeline.checkpoint_path}_windows"
 closed_path, late_path = f"{settings.pipeline.table_path}_windows", f"{settings.pipeline.table_path}_late"
 window_sinks = {
@@ -162,7 +164,7 @@ display(tl.late_counts(spark, settings, path=late_path))
 
 # COMMAND ----------
 
-# DBTITLE 1,Windows as they are closed, printed
+# DBTITLE 1,Closed windows, printed
 closed = tl.start_console(isp.hits_per_window(hits), "closed_windows", trigger=trigger)
 tl.await_caught_up(closed, trigger)
 

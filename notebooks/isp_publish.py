@@ -2,7 +2,7 @@
 # MAGIC %md
 # MAGIC # Hits of an internet provider's customers to a Kafka topic
 # MAGIC
-# MAGIC Makes hits from a seed and sends each as JSON, keyed by zip code. The topic is created where it is missing.
+# MAGIC Makes hits from a seed and sends each as JSON, keyed by zip code. Creates the topic if it is missing.
 # MAGIC
 # MAGIC **Run it** before `isp_hits`; as the job `isp_publish`. On a laptop, with a million hits:
 # MAGIC `python -m workbench run notebooks/isp_publish.py -p hits=1000000`.
@@ -11,11 +11,11 @@
 # MAGIC |---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
-# MAGIC | `hits` | how many |
+# MAGIC | `hits` | the number of hits |
 # MAGIC | `seed` | the same seed makes the same hits |
 # MAGIC | `start` | the earliest hit, in ISO 8601 with its zone |
-# MAGIC | `minutes` | the hits are spread over so many |
-# MAGIC | `damaged` | how many of the hits are cut off, for the quarantine |
+# MAGIC | `minutes` | the minutes that the hits are spread over |
+# MAGIC | `damaged` | the number of hits that are truncated, for the quarantine |
 
 # COMMAND ----------
 

@@ -1,13 +1,14 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # Who Nest's cameras saw, and which of them are offline
+# MAGIC # Nest cameras: sightings and offline devices
 # MAGIC
-# MAGIC Reads JSON logs of Nest devices from a Kafka topic and takes the cameras out of them. All that the cameras told goes
-# MAGIC into an archive of Parquet files and into a Delta table. What they saw with a person in it is counted by zip code and
-# MAGIC hour, into a compacted topic, and reported from there. Cameras that are offline are listed, and told once each.
+# MAGIC Reads JSON logs of Nest devices from a Kafka topic and takes the cameras out of them. All camera events go into an
+# MAGIC archive of Parquet files and into a Delta table. Sightings of persons are counted by zip code and hour. The counts go
+# MAGIC to a compacted topic, and the report reads them there. Offline cameras are listed, and each is notified once.
 # MAGIC
-# MAGIC A log that is no JSON of the schema goes to a quarantine table with its reason. Where a camera is comes from lines of an old
-# MAGIC system, which a function reads (`topiclake_examples/nest/locations.py`). What each sink promises: `docs/sinks.md`.
+# MAGIC A log that is not JSON of the schema goes to a quarantine table with its reason. The locations of the cameras are lines
+# MAGIC of an old system, which a function reads (`topiclake_examples/nest/locations.py`). `docs/sinks.md` has the guarantees of
+# MAGIC each sink.
 # MAGIC
 # MAGIC **Run it**: cell by cell; as the job `nest_cameras`; on a laptop, after `nest_publish`, with
 # MAGIC `python -m workbench run notebooks/nest_cameras.py`.
@@ -17,14 +18,14 @@
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with JSON values | from conf |
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
-# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the streams go on | from conf |
-# MAGIC | `storage` | where tables and checkpoints live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | with `_locations`, `_archive`, `_cameras`, `_states`, `_notices` and `_quarantine` behind | from conf |
-# MAGIC | `checkpoint_path` | where streams keep their places, with names like these behind | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for streams that do not end | from conf |
+# MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | a prefix: `_locations`, `_archive`, `_cameras`, `_states`, `_notices` and `_quarantine` are appended | from conf |
+# MAGIC | `checkpoint_path` | a prefix, likewise, of the checkpoints | from conf |
 # MAGIC | `more_than` | hours with more sightings than this are reported | |
 # MAGIC
-# MAGIC Other topics: `<topic>-device-locations`, and `<topic>-camera-stats`, which it makes. Notices also go to a webhook where
-# MAGIC the configuration has one.
+# MAGIC It also reads the topic `<topic>-device-locations`, and creates `<topic>-camera-stats`. Notifications also go to a webhook
+# MAGIC if the configuration has one.
 
 # COMMAND ----------
 
@@ -45,7 +46,7 @@ table_path, checkpoint_path = settings.pipeline.table_path, settings.pipeline.ch
 
 # COMMAND ----------
 
-# DBTITLE 1,The static table: where the cameras are, read by a function of our own
+# DBTITLE 1,Locations of the cameras
 of_locations = {
     "env": settings.env,
     "storage": dbutils.widgets.get("storage"),
@@ -64,20 +65,20 @@ display(
 
 # COMMAND ----------
 
-# DBTITLE 1,The cameras, one row for each in each log
+# DBTITLE 1,Cameras of each log
 cameras = nest.nest_cameras(tl.read_values(spark, settings))
 cameras.printSchema()
 
 # COMMAND ----------
 
-# DBTITLE 1,What is no log, with its reason
+# DBTITLE 1,Rejected records
 left = tl.start_quarantine(spark, settings)
 tl.await_caught_up(left, trigger)
 display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,Archive: Parquet files by day, and a Delta table
+# DBTITLE 1,Archive in Parquet files and Delta
 archive_path = f"{table_path}_archive"
 dated = nest.dated_cameras(cameras)
 to_files = tl.start_files(
@@ -97,7 +98,7 @@ display(spark.sql("SELECT year, month, day, count(*) AS told FROM nest_archive G
 
 # COMMAND ----------
 
-# DBTITLE 1,Sightings of persons by zip code and hour, into a compacted topic
+# DBTITLE 1,Sightings to a compacted topic
 stats_topic = f"{topic}-camera-stats"
 tl.ensure_topic(settings.kafka, stats_topic, 4, compacted=True)
 to_stats = tl.start_topic_writer(
@@ -111,7 +112,7 @@ tl.await_caught_up(to_stats, trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,Report: the newest count of each zip code and hour
+# DBTITLE 1,Report of the newest counts
 report = nest.sightings_report(
     tl.read_compacted(spark, settings, topic=stats_topic), more_than=dbutils.widgets.get("more_than")
 )
@@ -119,12 +120,12 @@ display(report)
 
 # COMMAND ----------
 
-# DBTITLE 1,The same as a chart
+# DBTITLE 1,Chart of the report
 displayHTML(nest.sightings_chart(report))
 
 # COMMAND ----------
 
-# DBTITLE 1,Which cameras are offline: kept in a table, told once
+# DBTITLE 1,Offline cameras and notifications
 place, states_path = f"{checkpoint_path}_states", f"{table_path}_states"
 sinks = {
     "states": tl.delta_batches(settings, spark, path=states_path, mode="merge", keys=["device_id"]),

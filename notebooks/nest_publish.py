@@ -2,24 +2,24 @@
 # MAGIC %md
 # MAGIC # Logs of Nest devices to a Kafka topic
 # MAGIC
-# MAGIC Makes logs from a seed and sends each as JSON, keyed by home: the state of its thermostat, smoke alarm, meter and one
-# MAGIC to three cameras. Where the cameras are goes to a topic of its own, as lines of an old system. Both topics are created
-# MAGIC where they are missing.
+# MAGIC Makes logs from a seed and sends each as JSON, keyed by home. A log has the state of a thermostat, a smoke alarm, a
+# MAGIC meter and one to three cameras. The locations of the cameras go to a separate topic, as lines of an old system. Creates
+# MAGIC both topics if they are missing.
 # MAGIC
-# MAGIC **Run it** before `nest_cameras`; as the job `nest_publish`. On a laptop, with a later start, so that cameras that were
-# MAGIC offline are online again: `python -m workbench run notebooks/nest_publish.py -p start=2026-01-02T06:00:00Z -p offline=0`.
+# MAGIC **Run it** before `nest_cameras`, or as the job `nest_publish`. With a later start, offline cameras are online again, on
+# MAGIC a laptop: `python -m workbench run notebooks/nest_publish.py -p start=2026-01-02T06:00:00Z -p offline=0`.
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf. Locations go to `<topic>-device-locations` |
-# MAGIC | `logs` | how many |
-# MAGIC | `homes` | whose they are |
+# MAGIC | `logs` | the number of logs |
+# MAGIC | `homes` | the number of homes that they come from |
 # MAGIC | `seed` | the same seed makes the same logs |
 # MAGIC | `start` | the earliest log, in ISO 8601 with its zone |
-# MAGIC | `minutes` | the logs are spread over so many |
-# MAGIC | `offline` | in so many homes a camera is offline from the middle of that time on |
-# MAGIC | `damaged` | how many of the logs are cut off, for the quarantine |
+# MAGIC | `minutes` | the minutes that the logs are spread over |
+# MAGIC | `offline` | the number of homes in which a camera is offline from the middle of that time |
+# MAGIC | `damaged` | the number of logs that are truncated, for the quarantine |
 
 # COMMAND ----------
 
@@ -41,7 +41,7 @@ locations = tl.load_settings(
 
 # COMMAND ----------
 
-# DBTITLE 1,Send the logs, and where the cameras are
+# DBTITLE 1,Send the logs and the locations
 published = nest.publish_nest_logs(
     spark,
     settings,

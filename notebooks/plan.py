@@ -2,10 +2,10 @@
 # MAGIC %md
 # MAGIC # What would the next ingest do?
 # MAGIC
-# MAGIC Shows which offsets the next run of an ingest would read, how a sample of them decodes, how the table would change,
-# MAGIC and which versions of the schema would go to quarantine. It changes nothing.
+# MAGIC Shows which offsets the next run of an ingest would read, and how a sample of them decodes. Shows how the table would
+# MAGIC change, and which versions of the schema would go to quarantine. It changes nothing.
 # MAGIC
-# MAGIC **Run it** before the first ingest of a topic, or before a change of the configuration; on a laptop with
+# MAGIC **Run it** before the first ingest of a topic, or before a change of the configuration. On a laptop, use
 # MAGIC `python -m workbench plan <pipeline>`, which exits with 2 if the ingest would do something.
 # MAGIC
 # MAGIC | parameter | meaning | empty |

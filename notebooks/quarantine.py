@@ -1,16 +1,16 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # Records in quarantine: look, and replay
+# MAGIC # Records in quarantine: list, show, replay
 # MAGIC
 # MAGIC Shows which records of a topic are in the quarantine table, and why. With `action=replay` it decodes them again
-# MAGIC with the schemas of today; those that are right now land in the table, each exactly once.
+# MAGIC with the current schemas, and appends the records that decode now to the table, each exactly once.
 # MAGIC
-# MAGIC **Run it** after a schema was registered or a table was mended; on a laptop with
-# MAGIC `python -m workbench quarantine list`, `show` or `replay`. Running it twice, or after a crash, doubles nothing.
+# MAGIC **Run it** after a schema was registered or a table was fixed. On a laptop, use
+# MAGIC `python -m workbench quarantine list`, `show` or `replay`. A second run, also after a crash, doubles nothing.
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
-# MAGIC | `action` | `list` and `show` change nothing; `replay` puts what decodes now into the table |
+# MAGIC | `action` | `list` and `show` change nothing; `replay` puts the records that decode now into the table |
 # MAGIC | `reason` | only records with this reason are shown and replayed, such as `unknown_schema_id`; empty: all |
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `pipeline` | the pipeline of the ingest, as in conf |
@@ -28,7 +28,7 @@ tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,Replay, where that is the action
+# DBTITLE 1,Replay
 reason, replayed = dbutils.widgets.get("reason"), None
 if dbutils.widgets.get("action") == "replay":
     replayed = tl.replay_quarantine(spark, settings, [reason] if reason else [])
@@ -36,12 +36,12 @@ if dbutils.widgets.get("action") == "replay":
 
 # COMMAND ----------
 
-# DBTITLE 1,What is in quarantine, and why
+# DBTITLE 1,Reasons of rejected records
 display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,The first 20 records, with their first bytes
+# DBTITLE 1,First 20 records
 display(tl.quarantine_rows(spark, settings, reason).limit(20))
 
 # COMMAND ----------

@@ -4,8 +4,8 @@
 # MAGIC
 # MAGIC Reads Avro from a Kafka topic, decodes each record by its own writer schema and archives it, exactly once. A
 # MAGIC schema version that is registered while it runs adds its columns. A record that does not decode, or has the other
-# MAGIC form of Avro, ends the Parquet stream with its topic, partition, offset and reason, and none of its batch is
-# MAGIC written; the Delta table has a quarantine beside it.
+# MAGIC form of Avro, goes to the quarantine of the Delta table. It ends the Parquet stream, and nothing of its batch is
+# MAGIC written. The error names topic, partition, offset and reason.
 # MAGIC
 # MAGIC **Run it**: cell by cell; as a job (`trigger=availableNow` ends when the topic is drained); on a laptop with
 # MAGIC `python -m workbench run notebooks/taxi_archive.py`. Running it again reads only what is new.
@@ -15,14 +15,14 @@
 # MAGIC | `pipeline` | `taxi`: into Parquet files; `taxi_delta`: into a Delta table | |
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic; the schemas are those of subject `<topic>-value` | from conf |
-# MAGIC | `avro_form` | `confluent`: values name their schema; `plain`: they don't, as in the article | from conf |
+# MAGIC | `avro_form` | `confluent`: values name their schema; `plain`: values do not, as in the article | from conf |
 # MAGIC | `plain_versions` | for `plain`: versions that values may have, such as `1` or `1,2` | all |
 # MAGIC | `starting_offsets` | `latest`, `earliest` or offsets as JSON; counts on the first run only | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `1 second` | from conf |
-# MAGIC | `keep_running_seconds` | with an interval: how long the stream goes on behind what was there | 0 |
+# MAGIC | `keep_running_seconds` | with an interval: how long the stream runs after the first records | 0 |
 # MAGIC | `storage` | what is mounted: see `gps_ingest` | from conf |
-# MAGIC | `table_path` | where files or table live: below the mount, or a URI such as `s3a://<bucket>/<folder>` | from conf |
-# MAGIC | `checkpoint_path` | where the stream keeps its place; one for each `table_path` | from conf |
+# MAGIC | `table_path` | where files or table are: below the mount, or a URI such as `s3a://<bucket>/<folder>` | from conf |
+# MAGIC | `checkpoint_path` | where the state of the stream is; one for each `table_path` | from conf |
 # MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
 
 # COMMAND ----------
@@ -83,7 +83,7 @@ display(
 
 # COMMAND ----------
 
-# DBTITLE 1,What is there
+# DBTITLE 1,Files and rows of the archive
 summary = archive.summary() if is_parquet else tl.summarize(spark, settings, query)
 print(summary.to_json(indent=2))
 

@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # New York taxi trips to a Kafka topic
 # MAGIC
-# MAGIC Reads yellow taxi trips from the city's CSV files, checks each line, registers the schema, creates the topic with 10
-# MAGIC partitions where it is missing, and sends each trip as Avro, keyed by pickup zone.
+# MAGIC Reads yellow taxi trips from the city's CSV files, and checks each line. Registers the schema, and creates the topic
+# MAGIC with 10 partitions if it is missing. Sends each trip as Avro, keyed by pickup zone.
 # MAGIC
 # MAGIC **Run it** before `taxi_archive`. On a laptop, with five million trips made of the 10,000 real ones:
 # MAGIC `python -m workbench run notebooks/taxi_publish.py -p trips=5000000`.
@@ -15,7 +15,7 @@
 # MAGIC | `avro_form` | `confluent`: the schema's id in front of each value; `plain`: Avro alone, as in the article |
 # MAGIC | `columns` | `17`: the article's schema; `18`: with `congestion_surcharge`, the next version |
 # MAGIC | `source` | CSV files: a path from this notebook, below a mount, or a URI such as `s3a://<bucket>/<folder>` |
-# MAGIC | `trips` | how many to make of the trips in the files; empty: just those |
+# MAGIC | `trips` | the number of trips to make from those in the files; empty: only those |
 # MAGIC | `seed` | for `trips`: the same seed makes the same trips |
 
 # COMMAND ----------
@@ -45,7 +45,7 @@ print(f"{published.records} trips of {published.columns} columns, acknowledged b
 
 # COMMAND ----------
 
-# DBTITLE 1,For later tasks of a job
+# DBTITLE 1,Values for later tasks
 dbutils.jobs.taskValues.set(key="topic", value=settings.pipeline.topic)
 
 # COMMAND ----------

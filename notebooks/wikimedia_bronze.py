@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # Wikimedia's changes into a table: bronze
 # MAGIC
-# MAGIC Each change that the topic holds becomes a row of a Delta table, as it came and exactly once; what is no change goes to
-# MAGIC the quarantine beside it. `wikimedia_silver` goes on from there.
+# MAGIC Each change of the topic becomes a row of a Delta table, unmodified and exactly once. Records that do not decode go to
+# MAGIC the table's quarantine. The notebook `wikimedia_silver` reads the table.
 # MAGIC
 # MAGIC **Run it** cell by cell, or as the first table of the job `wikimedia_medallion`.
 # MAGIC
@@ -11,10 +11,10 @@
 # MAGIC |---|---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with the changes | from conf |
-# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
-# MAGIC | `storage` | where tables live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | the table of changes; the quarantine is this with `_quarantine` behind | from conf |
-# MAGIC | `checkpoint_path` | where the stream keeps its place | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
+# MAGIC | `storage` | where tables are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | the table of changes; its quarantine has the suffix `_quarantine` | from conf |
+# MAGIC | `checkpoint_path` | where the state of the stream is | from conf |
 
 # COMMAND ----------
 
@@ -41,7 +41,7 @@ display(
 
 # COMMAND ----------
 
-# DBTITLE 1,Is each record that Kafka holds in exactly one place?
+# DBTITLE 1,Each record in exactly one place
 audit = tl.audit_ingest(spark, settings)
 print(audit)
 audit.require_ok()

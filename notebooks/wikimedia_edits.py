@@ -1,11 +1,10 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # Who edits Wikipedia: Avro in, windows, Avro out
+# MAGIC # Edits of Wikipedia: Avro in, windows, Avro out
 # MAGIC
-# MAGIC Reads Wikimedia's changes from a topic as Confluent-framed Avro, counts the edits of bots and of people in windows of
-# MAGIC 60 seconds every 30 seconds, and sends each window that is closed to the topic `<topic>.processed`, as Avro with a schema
-# MAGIC that the registry holds. When the schema of the changes gets a new version, the stream starts again by itself, with its
-# MAGIC windows as they were.
+# MAGIC Reads Wikimedia's changes from a topic as Confluent-framed Avro. Counts the edits of bots and of people in windows of
+# MAGIC 60 seconds every 30 seconds. Sends each closed window to the topic `<topic>.processed`, as Avro with a registered
+# MAGIC schema. When the schema of the changes gets a new version, the stream restarts by itself and keeps its windows.
 # MAGIC
 # MAGIC **Run it** cell by cell, or as the job `wikimedia_edits`; on a laptop, after `wikimedia_publish`, with
 # MAGIC `python -m workbench run notebooks/wikimedia_edits.py`.
@@ -15,11 +14,11 @@
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with the changes | from conf |
 # MAGIC | `starting_offsets` | `latest`, `earliest` or `{"<topic>": {"0": 23, "1": -2}}` | from conf |
-# MAGIC | `trigger` | `availableNow`, or an interval such as `1 second`, and the streams go on | from conf |
-# MAGIC | `storage` | where checkpoints live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | the quarantine table is this with `_quarantine` behind | from conf |
-# MAGIC | `checkpoint_path` | where streams keep their places, with `_quarantine` and `_processed` behind | from conf |
-# MAGIC | `live` | `yes`: the windows, drawn anew with each micro-batch. On Databricks that keeps a job running | |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `1 second` for streams that do not end | from conf |
+# MAGIC | `storage` | where checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | a prefix of the quarantine table: `_quarantine` is appended | from conf |
+# MAGIC | `checkpoint_path` | a prefix: `_quarantine` and `_processed` are appended | from conf |
+# MAGIC | `live` | `yes`: show the windows, updated with each micro-batch. On Databricks, the display keeps a job running | |
 
 # COMMAND ----------
 
@@ -39,45 +38,45 @@ trigger = settings.pipeline.trigger
 
 # COMMAND ----------
 
-# DBTITLE 1,What Kafka holds: bytes, of which the first five name the schema
+# DBTITLE 1,Records as bytes
 records = tl.read_records(spark, settings)
 records.printSchema()
 
 # COMMAND ----------
 
-# DBTITLE 1,The schema, as the registry has it
+# DBTITLE 1,The schema in the registry
 registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
 print(registry.latest(f"{settings.pipeline.topic}-value"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Changes, each decoded by its own schema
+# DBTITLE 1,Decoded changes
 changes = tl.read_values(spark, settings)
 changes.printSchema()
 
 # COMMAND ----------
 
-# DBTITLE 1,What is no change, with its reason
+# DBTITLE 1,Rejected records
 left = tl.start_quarantine(spark, settings)
 tl.await_caught_up(left, trigger)
 display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,Edits of bots and of people in windows, while they arrive, for whoever looks at it
+# DBTITLE 1,Live edits of bots and people
 per_window = wikimedia.edits_per_window(wikimedia.wikimedia_edits(changes))
 if dbutils.widgets.get("live") == "yes":
     display(per_window)
 
 # COMMAND ----------
 
-# DBTITLE 1,Windows as they are closed, printed
+# DBTITLE 1,Closed windows, printed
 closed = tl.start_console(per_window, "closed_windows", trigger=trigger)
 tl.await_caught_up(closed, trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,The schema of what goes back to Kafka, before it is registered
+# DBTITLE 1,Proposed schema of the closed windows
 processed = f"{settings.pipeline.topic}.processed"
 print(tl.propose_schemas(wikimedia.edit_counts(per_window), settings, topic=processed, timestamps="string"))
 
@@ -85,7 +84,7 @@ print(tl.propose_schemas(wikimedia.edit_counts(per_window), settings, topic=proc
 
 # DBTITLE 1,Closed windows to Kafka
 def start_counts():
-    """Start the stream of closed windows; its schemas are those that the registry lists now."""
+    """Start the stream of closed windows with the schemas that the registry lists now."""
     edits = wikimedia.wikimedia_edits(tl.read_values(spark, settings))
     return tl.start_avro_writer(
         wikimedia.edit_counts(wikimedia.edits_per_window(edits)),
@@ -97,13 +96,13 @@ def start_counts():
 
 # COMMAND ----------
 
-# DBTITLE 1,A new version of the changes starts it again by itself
+# DBTITLE 1,Restart for each new schema version
 to_kafka = tl.start_restarted(start_counts)
 to_kafka.await_caught_up(trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,What is there now
+# DBTITLE 1,Windows in the topic
 back = tl.load_settings(
     "wikimedia", {"env": settings.env, "topic": processed}, secrets=dbutils.secrets.get
 )

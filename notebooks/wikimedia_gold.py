@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # Edits of bots and of people, in windows: gold
 # MAGIC
-# MAGIC Streams the table of `wikimedia_silver`, counts in windows of 60 seconds every 30 seconds, and writes each window into a
-# MAGIC table when it is closed: the same windows that `wikimedia_edits` counts from Kafka.
+# MAGIC Streams the table of `wikimedia_silver`, counts in windows of 60 seconds every 30 seconds, and writes closed windows into
+# MAGIC a table. They are the same windows that `wikimedia_edits` counts from Kafka.
 # MAGIC
 # MAGIC **Run it** cell by cell, or as the last table of the job `wikimedia_medallion`.
 # MAGIC
@@ -11,10 +11,10 @@
 # MAGIC |---|---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with the changes | from conf |
-# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
-# MAGIC | `storage` | where tables live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | the table of changes; windows go to this with `_gold` behind | from conf |
-# MAGIC | `checkpoint_path` | where the stream keeps its place, with `_gold` behind | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
+# MAGIC | `storage` | where tables are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | the table of changes; the table of windows has the suffix `_gold` | from conf |
+# MAGIC | `checkpoint_path` | where the state of the stream is: `_gold` is appended | from conf |
 
 # COMMAND ----------
 
@@ -28,13 +28,13 @@ tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,The edits as a stream, the oldest first
+# DBTITLE 1,Edits as a stream, oldest first
 silver = f"{tl.table_path(settings)}_silver"
 edits = spark.readStream.format("delta").option("withEventTimeOrder", "true").load(silver)
 
 # COMMAND ----------
 
-# DBTITLE 1,Closed windows into a table, each once
+# DBTITLE 1,Closed windows into a table
 tl.set_state(spark, settings)
 path, place = f"{settings.pipeline.table_path}_gold", f"{settings.pipeline.checkpoint_path}_gold"
 sinks = {"gold": tl.delta_batches(settings, spark, path=path)}

@@ -2,12 +2,12 @@
 # MAGIC %md
 # MAGIC # Edits of Wikipedia to a Kafka topic
 # MAGIC
-# MAGIC Sends Wikimedia's `recentchange` events as Confluent-framed Avro, keyed by wiki and page: the 100 that
-# MAGIC `data/wikimedia_recentchange.ndjson` holds, more that are made like them, or what happens now. Registers the schema,
-# MAGIC and creates the topic where it is missing.
+# MAGIC Sends Wikimedia's `recentchange` events as Confluent-framed Avro, keyed by wiki and page. The events are the 100 of
+# MAGIC `data/wikimedia_recentchange.ndjson`, more that are made from them, or live ones. Registers the schema, and creates the
+# MAGIC topic if it is missing.
 # MAGIC
 # MAGIC **Run it** as the job `wikimedia_publish`. On a laptop, a million events:
-# MAGIC `python -m workbench run notebooks/wikimedia_publish.py -p events=1000000`; as fast as they were made, but now:
+# MAGIC `python -m workbench run notebooks/wikimedia_publish.py -p events=1000000`. At their original speed, beginning now:
 # MAGIC `-p speed=1 -p times=now`.
 # MAGIC
 # MAGIC | parameter | meaning |
@@ -15,12 +15,12 @@
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `source` | `recorded`, or `live` from [EventStreams](https://stream.wikimedia.org) |
-# MAGIC | `events` | how many; of the recorded ones 0 is all 100, and those beyond are made |
-# MAGIC | `speed` | of recorded ones: 1 as they were made, 10 ten times as fast, 0 as fast as it goes |
-# MAGIC | `times` | of recorded ones: `recorded`, or `now` to begin now |
+# MAGIC | `events` | the number of events; of recorded events, 0 is all 100, and further events are made from them |
+# MAGIC | `speed` | of recorded events: 1 is the original speed, 10 is ten times as fast, 0 is no limit |
+# MAGIC | `times` | of recorded events: `recorded`, or `now` to begin now |
 # MAGIC | `seed` | the same seed makes the same events |
-# MAGIC | `user_agent` | of `live`: who asks, with an address; Wikimedia refuses those who do not tell |
-# MAGIC | `after` | of `live`: `last_event_id` of an earlier run, which this one goes on behind |
+# MAGIC | `user_agent` | of `live`: name and address of the caller, which Wikimedia requires |
+# MAGIC | `after` | of `live`: `last_event_id` of an earlier run; this run continues after it |
 
 # COMMAND ----------
 

@@ -1,9 +1,9 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # Edits, each with its time and who asked for it: silver
+# MAGIC # Edits with their time and author: silver
 # MAGIC
-# MAGIC Streams the table of `wikimedia_bronze` into another one that holds edits only, with columns of their own for when an
-# MAGIC edit was made and whether a bot or a person made it. `wikimedia_gold` counts them.
+# MAGIC Streams the edits of the table of `wikimedia_bronze` into another table. Separate columns have the time of an edit, and
+# MAGIC whether a bot or a person made it. The notebook `wikimedia_gold` counts the edits.
 # MAGIC
 # MAGIC **Run it** cell by cell, or as the second table of the job `wikimedia_medallion`.
 # MAGIC
@@ -11,10 +11,10 @@
 # MAGIC |---|---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `topic` | Kafka topic with the changes | from conf |
-# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds`, and the stream goes on | from conf |
-# MAGIC | `storage` | where tables live: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | the table of changes; edits go to this with `_silver` behind | from conf |
-# MAGIC | `checkpoint_path` | where the stream keeps its place, with `_silver` behind | from conf |
+# MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
+# MAGIC | `storage` | where tables are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
+# MAGIC | `table_path` | the table of changes; the table of edits has the suffix `_silver` | from conf |
+# MAGIC | `checkpoint_path` | where the state of the stream is: `_silver` is appended | from conf |
 
 # COMMAND ----------
 
@@ -28,7 +28,7 @@ tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,Edits into a table, each once; new columns of the changes start this again by itself
+# DBTITLE 1,Edits into a table
 bronze = tl.table_path(settings)
 path, place = f"{settings.pipeline.table_path}_silver", f"{settings.pipeline.checkpoint_path}_silver"
 sinks = {"silver": tl.delta_batches(settings, spark, path=path)}
@@ -46,7 +46,7 @@ query.await_caught_up(settings.pipeline.trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,Who edited
+# DBTITLE 1,Edits by author
 silver = tl.create_view(spark, settings, path=path, name="wikimedia_silver")
 display(spark.sql("SELECT requested_by, count(*) AS edits FROM wikimedia_silver GROUP BY requested_by"))
 

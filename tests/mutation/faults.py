@@ -107,7 +107,7 @@ FAULTS = (
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
     ),
     Fault(
-        "verdicts are pinned by the schemas of commit 1",
+        "a repeated batch keeps the schemas of commit 1",
         "ingest/registered_batch",
         'batch.state.schemas.pinned(batch.spark, commit["schemas"], commit["constraints"])',
         "batch.state.schemas.current(batch.spark)",
@@ -179,7 +179,7 @@ FAULTS = (
         "the_name_of_a_reference_is_no_option_and_no_path_elsewhere",
     ),
     Fault(
-        "where a schema is gone, the table tells what it has",
+        "if a schema is gone, the table shows which records it has",
         "ingest/registered_batch",
         'return records.join(written, location, "left_anti")',
         "return records",
@@ -251,7 +251,7 @@ FAULTS = (
         "retry_after_is_honoured_up_to_a_minute",
     ),
     Fault(
-        "a registry that is away, hangs or breaks off is no verdict",
+        "an unavailable, hanging or interrupted registry classifies no record",
         "schema_registry/client",
         "timed_out = isinstance(error, httpx.TimeoutException)",
         "raise NotFoundError from None",
@@ -260,7 +260,7 @@ FAULTS = (
         only=("each way",),
     ),
     Fault(
-        "an error of the registry is no verdict",
+        "an error of the registry classifies no record",
         "schema_registry/client",
         "            return FaultError(cause, _LOOK_AT_LOG, wait)",
         "            return NotFoundError()",
@@ -269,7 +269,7 @@ FAULTS = (
         only=("each way",),
     ),
     Fault(
-        "a refused login is no verdict",
+        "a refused login classifies no record",
         "schema_registry/client",
         "            self._is_refused = True\n",
         "            return NotFoundError()\n",
@@ -360,7 +360,7 @@ FAULTS = (
         "replays_beside_and_after_one_that_crashed_land_each_record_once",
     ),
     Fault(
-        "a registry that is away pauses no topic",
+        "an unavailable registry pauses no topic",
         "ingest/multi_topic",
         "return not (isinstance(error, (SchemaRegistryError, DecodeError)) or FAILFAST in str(error))",
         "return True",
@@ -368,7 +368,7 @@ FAULTS = (
         "a_registry_that_is_away_pauses_no_topic",
     ),
     Fault(
-        "a checkpoint that is gone begins nothing anew",
+        "a missing checkpoint does not restart the topic",
         "ingest/start_check",
         'if pipeline.resume != "table":',
         "if False:",
