@@ -1,6 +1,6 @@
 """How to reach the broker, and which settings of Kafka's clients a configuration may hold.
 
-The others are Spark's, or have a key of their own.
+The other settings belong to Spark, or have a separate key.
 """
 
 from __future__ import annotations
