@@ -1,7 +1,7 @@
-"""What the types of a JSON Schema mean in Spark: how values are parsed, checked, and made columns.
+"""The types of a JSON Schema in Spark: how values are parsed, checked, and made columns.
 
-`from_json` takes any JSON for a STRING. So what must be a JSON string is parsed as VARIANT, which tells; and
-a time stays text until it is known to have its zone, since without one it would take the session's.
+`from_json` accepts any JSON for a STRING. So a JSON string is parsed as VARIANT, which keeps its type. A time
+stays text until it is known to have a zone, since without one Spark would use the session's zone.
 """
 
 from __future__ import annotations
