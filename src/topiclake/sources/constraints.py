@@ -1,6 +1,6 @@
-"""What a Delta table demands of its rows, so that a record which breaks it goes to quarantine.
+"""The constraints of a Delta table; a record whose row breaks one goes to quarantine.
 
-Delta ends a commit at the first such row, and a query that repeats its batch ends there again.
+Delta aborts a commit at the first such row, and a query that repeats its batch fails there again.
 Source: https://docs.delta.io/delta-constraints/ and runs against Delta 4.4 (`test_constraints`).
 """
 
@@ -37,8 +37,8 @@ def of_table(columns: StructType, properties: Mapping[str, str]) -> dict[str, st
         properties: Its table properties.
 
     Returns:
-        By its words, such as `CHECK positive` or `NOT NULL id`, a condition in SQL of the table's columns; a
-        row breaks it where it is false or null.
+        Conditions in SQL of the table's columns, by their words, such as `CHECK positive` or `NOT NULL id`.
+        A row breaks a condition that is false or null.
     """
     checks = {
         f"CHECK {name[len(_CHECK) :]}": condition
@@ -98,8 +98,8 @@ def with_refused(
 def with_broken(rows: DataFrame, columns: StructType, constraints: Mapping[str, str], name: str) -> DataFrame:
     """Add the columns of a table that `rows` lack, and `name STRING`: the constraint that a row breaks.
 
-    It is the first that is broken, in words; null where none is. What a row lacks is what Delta makes of it:
-    the column's default, or null.
+    It is the first that is broken, in words; null if the row breaks no constraint. A column that a row lacks
+    has the value that Delta would write: the column's default, or null.
     """
     checks = [
         F.when(~F.coalesce(F.expr(condition), F.lit(False)), words)

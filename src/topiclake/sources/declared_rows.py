@@ -30,14 +30,14 @@ def decode(
     snapshot: TableSnapshot,
     enforced: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Judge records as `DeclaredFormat.decode`, and hold their rows against the constraints of a table.
+    """Decode records as `DeclaredFormat.decode`, and check their rows against the constraints of a table.
 
     Args:
-        values: What values mean.
+        values: The format of values.
         records: Kafka's columns.
         layout: The rows' other columns.
         snapshot: Of the table.
-        enforced: Its constraints where a batch was begun, in place of those of today.
+        enforced: Its constraints when a batch was begun, in place of those of today.
     """
     decoded, enforced = values.decode(records), snapshot.constraints if enforced is None else enforced
     if not enforced:

@@ -1,7 +1,7 @@
 """Values that name schemas of the registry, in a plan that is fixed when its query starts.
 
-Nothing is looked up for a record within such a plan. So one whose schema is neither listed nor decided ends
-the query, and a later start knows what is decided: see `schema_decisions`.
+Such a plan looks up no schemas. So a record whose schema is neither listed nor decided ends the query, and a
+later start knows the decision: see `schema_decisions`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from topiclake.sources.topic_schemas import TopicSchemas
 
 @dataclass(frozen=True)
 class FixedSchemas:
-    """What records of one start of a query may have; can be pickled, for Spark Connect.
+    """The schemas that records may have after one start of a query; can be pickled, for Spark Connect.
 
     Attributes:
-        codecs: What the schemas mean.
-        decisions: What is decided of schemas that the subjects do not list.
+        codecs: How records of the schemas are decoded.
+        decisions: The decisions on schemas that the subjects do not list.
         table: Location of the decisions.
     """
 
@@ -35,7 +35,7 @@ class FixedSchemas:
 
 
 def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> FixedSchemas:
-    """Return what the versions of the subjects mean, as the registry lists them now, and what is decided.
+    """Return the codecs of the versions that the registry lists now, and the decisions.
 
     Args:
         spark: The session.

@@ -41,11 +41,11 @@ KEYS_OF_A_BATCH = 1000
 
 
 def decode(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
-    """Decode each record by its own writer schema, and hold its row against the table's constraints.
+    """Decode each record by its own writer schema, and check its row against the table's constraints.
 
     Args:
         records: Kafka's columns.
-        codecs: What the schemas mean.
+        codecs: How records of the schemas are decoded.
         layout: The rows' other columns.
 
     Returns:
@@ -107,10 +107,10 @@ def count_records(layout: Layout) -> Column:
 
 @dataclass(frozen=True)
 class Tally:
-    """What is wrong with records, and which schemas they name that are not known, the most frequent first.
+    """Counts of records by reason, and the unknown schemas that they name, the most frequent first.
 
     Attributes:
-        reasons: How many records for which verdict of their value.
+        reasons: The number of records by the status of their value.
         late: Keys of schemas, by part.
         is_whole: Whether each record was counted.
     """
@@ -120,7 +120,7 @@ class Tally:
     is_whole: bool
 
     def is_open(self, codecs: Codecs) -> bool:
-        """Return whether records may be rows for who knows more: schemas, or that a constraint is gone."""
+        """Return whether records may become rows, with more schemas or without a constraint."""
         unknown = any(set(keys) - set(codecs.parts[part].keys) for part, keys in self.late.items())
         return unknown or REFUSED_BY_TABLE in self.reasons
 
@@ -131,9 +131,9 @@ def tally(
     layout: Layout,
     unknown: Mapping[Part, Collection[SchemaKey]] = MappingProxyType({}),
 ) -> Tally:
-    """Count records that are left; executes one job, and collects at most `KEYS_OF_A_BATCH` rows.
+    """Count records by status and schema; executes one job, and collects at most `KEYS_OF_A_BATCH` rows.
 
-    Schemas in `unknown` are not named.
+    Schemas in `unknown` are not listed.
     """
     decoded = decode(records, codecs, layout).where(is_rejected(codecs, layout) | is_valid(codecs))
     parts = codecs.parts
@@ -221,8 +221,8 @@ def fail_on_bad_record(
 ) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written.
 
-    A record that names a schema which is still to be looked up does not raise, unless the plan `is_static`:
-    nothing is looked up for it.
+    A record whose schema is still to be looked up does not raise, unless the plan `is_static`, for which
+    nothing is looked up.
     """
     reason = status(codecs)
     if codecs.key is not None:
