@@ -52,7 +52,7 @@ class SchemaRegistry:
         username: For basic auth; None for a registry without a login; never shown.
         password: For basic auth; never shown.
         ca_file: PEM file with the authority that signed the registry's certificate.
-        patience: Seconds until a registry that gives no answer is an error.
+        patience: Seconds until a registry that does not answer is an error.
         listing_seconds: Seconds for which a list of versions or subjects is reused.
         new_id_seconds: Seconds for which an unknown id is asked for again, once, before it is unknown.
         timeout: Seconds until one request counts as failed.
@@ -212,7 +212,7 @@ class SchemaRegistry:
         is asked for again, for `new_id_seconds`.
 
         Args:
-            ids: As `by_id` takes them; a string is a GUID.
+            ids: As `by_id` accepts them; a string is a GUID.
             subjects: The subjects that may list a new id in the meantime.
 
         Returns:

@@ -83,7 +83,7 @@ class _Requests:
 
 
 class RateLimit:
-    """How often each path was asked within the last minute."""
+    """The limit of requests for each path within a minute."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

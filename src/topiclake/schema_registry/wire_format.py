@@ -23,7 +23,7 @@ HEADER_LENGTH = 5
 GUID_MAGIC_BYTE = 1
 GUID_HEADER_LENGTH = 17
 
-#: How a record names its writer schema: by id, or by GUID.
+#: The name of a record's writer schema: its id, or its GUID.
 SchemaKey = int | str
 Part = Literal["value", "key"]
 
@@ -68,7 +68,7 @@ def named_in_header(part: Part) -> Column:
 
 
 def header_of(value: Column) -> Column:
-    """Return the first five bytes of `value BINARY`; fewer where it is shorter.
+    """Return the first five bytes of `value BINARY`, or fewer if it is shorter.
 
     Compared as binary: `conv(hex(…))` on each row costs a third of the throughput.
     """
