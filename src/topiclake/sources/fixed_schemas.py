@@ -39,7 +39,7 @@ def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> Fi
 
     Args:
         spark: The session.
-        topic: Where the schemas come from.
+        topic: The source of the schemas.
         table: Location of the decisions.
 
     Raises:
@@ -48,7 +48,7 @@ def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> Fi
     """
     decisions = schema_decisions.read(spark, table)
     known = {part: _known(topic, decisions, part) for part in topic.subjects}
-    # There is no table that must take the columns.
+    # No table must accept the columns.
     united = topic.unite(
         known, lambda part: partial(topic.refusal, spark, part=part, of_columns=lambda columns: None)
     )
@@ -65,9 +65,9 @@ def _known(topic: TopicSchemas, decisions: Decisions, part: Part) -> dict[Schema
 
 
 def valid_rows(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) -> DataFrame:
-    """Return the rows of what is right; the plan raises where nothing is decided of a schema.
+    """Return the rows of valid records; the plan raises at a record whose schema is not decided.
 
-    In mode FAILFAST it raises at each record that is not right.
+    In mode FAILFAST, it raises at each record that is not valid.
     """
     codecs = fixed.codecs
     decoded = registered_rows.fail_on_unknown_schema(

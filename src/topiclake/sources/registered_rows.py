@@ -32,11 +32,11 @@ from topiclake.sources.constraints import REFUSED
 from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.streaming.failure import NOT_LISTED, refused_record
 
-#: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
+#: The column of a row before it is written: true if it is valid, false if it is rejected, null if skipped.
 IS_VALID = f"{OWN}is_valid"
 
 
-#: Distinct unknown schemas that are looked at in one batch.
+#: The number of distinct schemas and reasons that one batch collects, at most.
 KEYS_OF_A_BATCH = 1000
 
 
@@ -77,7 +77,7 @@ def _is_decoded(codecs: Codecs) -> Column:
 
 
 def status(codecs: Codecs) -> Column:
-    """Name what became of a decoded record's value, as `decode_status`, or of its row."""
+    """Return the status of a decoded record's value, as `decode_status`, or of its row."""
     reason = decode_status(F.col("decoded"), codecs.value)
     return (
         F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(reason)
@@ -95,13 +95,13 @@ def is_late(codec: Codec, part: Part, unknown: Collection[SchemaKey] = ()) -> Co
 
 
 def is_rejected(codecs: Codecs, layout: Layout) -> Column:
-    """Return whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
+    """Return whether a decoded record is rejected; a skipped tombstone is neither valid nor rejected."""
     rejected = ~is_valid(codecs)
     return rejected & F.col("value").isNotNull() if layout.skips_tombstones else rejected
 
 
 def count_records(layout: Layout) -> Column:
-    """Count `records` that belong somewhere: all of Kafka's, or those with a value."""
+    """Count `records` that are valid or rejected: all of Kafka's, or those with a value."""
     return (F.count("value") if layout.skips_tombstones else F.count("*")).alias("records")
 
 

@@ -1,4 +1,4 @@
-"""Which schemas the records of `read_values` may have, decided once for all queries of the pipeline.
+"""The schemas that records of `read_values` may have, decided once for all queries of the pipeline.
 
 A query with a fixed plan stops at a record whose schema its plan does not know. Then `start_quarantine` asks
 the registry, and writes the answer into the Delta table `<checkpoint_path>_schemas`. The table has one row

@@ -39,9 +39,9 @@ class TableSnapshot:
         return constraints.of_table(self.columns, self.properties)
 
     def refusal(self, wanted: StructType, *, may_widen: bool) -> str | None:
-        """Say why it cannot take rows with columns `wanted`; None: it can.
+        """Return why it cannot take rows with columns `wanted`, or None if it can.
 
-        Its columns become wider only where that is allowed, or where it was done before.
+        Its columns become wider only if `may_widen` is set, or if the table has Delta's type widening.
         """
         if problem := evolution.refusal(self.columns, wanted):
             return problem

@@ -113,7 +113,7 @@ class TopicSchemas:
         return Codecs(codecs["value"], codecs.get("key"), declared_key=self.declared_key)
 
     def require_usable(self, codecs: Codecs) -> None:
-        """Raise an IngestError where values' subjects have versions, and none of them can be used."""
+        """Raise an IngestError if values' subjects have versions, and none of them can be used."""
         if not codecs.value.writers and codecs.value.refused:
             details = "; ".join(
                 f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items()
