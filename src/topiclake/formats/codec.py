@@ -234,7 +234,7 @@ def decoded_row(fields: Sequence[Column], is_whole: Column, part: Part = "value"
 
 
 def is_decoded(result: Column) -> Column:
-    """Return whether `decoded` got one whole record and nothing else; false, never null, where it did not."""
+    """Return whether `decoded` got one whole record and nothing else; never null."""
     return result[END_FIELD].eqNullSafe(END)
 
 
@@ -244,13 +244,13 @@ def is_decoded_key() -> Column:
 
 
 def is_known_schema(codec: Codec, part: Part = "value") -> Column:
-    """Return whether a record names a schema of `codec`; null where it names none."""
+    """Return whether a record names a schema of `codec`; null if it names no schema."""
     known = [identifier(key) for key in codec.keys]
     return F.col(f"{part}_schema").isin(known) if known else F.lit(False)
 
 
 def names_schema(part: Part = "value") -> Column:
-    """Return whether a record names a schema at all, known or not; false, never null, where it does not."""
+    """Return whether a record names a schema at all, known or not; never null."""
     schema = F.col(f"{part}_schema")
     return F.coalesce(F.col(part).isNotNull() & (is_id(schema) | is_guid(schema)), F.lit(False))
 

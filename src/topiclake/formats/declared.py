@@ -198,7 +198,7 @@ def columns_of(ddl: str, parameter: str = "value_schema", *, others: Sequence[st
         others: Names of columns that rows have in addition.
 
     Raises:
-        ConfigError: It is no list of columns, has a name twice, or one of our own.
+        ConfigError: It is no list of columns, or has a name twice, a reserved name or a TINYINT.
     """
     remedy = f"{parameter} such as `id INT NOT NULL, name STRING, seen TIMESTAMP`"
     try:
@@ -249,7 +249,7 @@ def columns_of(ddl: str, parameter: str = "value_schema", *, others: Sequence[st
 
 
 def _required(kind: DataType, value: Column) -> list[Column]:
-    """Return what must hold of a `value` that is not null, so that what is NOT NULL is there."""
+    """Return the conditions on a `value` that is not null, by which its NOT NULL fields exist."""
     if isinstance(kind, ArrayType) and _has_required(kind.elementType):
         return [F.forall(value, lambda item: _is_whole(kind.elementType, item))]
     if isinstance(kind, MapType) and _has_required(kind.valueType):

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from topiclake.errors import ConfigError
 
-#: From values, none of which is null, to as many objects that JSON can hold.
+#: From values, none of which is null, to the same number of objects that JSON can hold.
 Deserialize = Callable[[Sequence[bytes]], Iterable[object]]
 _Function = TypeVar("_Function", bound=Deserialize)
 
@@ -129,7 +129,7 @@ def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> 
     """Check that a class can be used.
 
     Raises:
-        ConfigError: `jars/values` or the class is not there, or it is no Deserializer, or refuses `config`.
+        ConfigError: `jars/values` or the class is missing, or it is no Deserializer, or refuses `config`.
     """
     remedy = (
         "the class's jar in spark.jars (on Databricks: a library of the cluster), and deserializer_config"

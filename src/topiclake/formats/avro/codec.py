@@ -58,7 +58,7 @@ class AvroCodec(Codec):
         return avro_diagnosis.reason(payload, schema, writers)
 
     def mismatch(self, *, tries: bool = True) -> Column:
-        """Say which form of Avro a value has, where it is the other one, as `Codec.mismatch` says."""
+        """Say which form of Avro a value has, if it was read as the other form; see `Codec.mismatch`."""
         return avro_plain.mismatch(self, tries=tries)
 
 

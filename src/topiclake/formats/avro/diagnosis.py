@@ -1,4 +1,4 @@
-"""Why a record does not decode, by fastavro: another decoder than the one that refused it.
+"""The diagnosis of records that do not decode, by fastavro instead of Spark's decoder.
 
 Workers import this.
 """

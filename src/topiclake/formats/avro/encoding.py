@@ -22,7 +22,7 @@ Tree = Any
 
 _INT = (-(2**31), 2**31 - 1)
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-#: Which columns are written as a type, and what they are cast to first.
+#: By Avro type, the columns that are written as it, and the type that they are cast to first.
 _ALLOWED: dict[str, tuple[tuple[type[T.DataType], ...], str | None]] = {
     "boolean": ((T.BooleanType,), None),
     "int": (_INTEGERS, "int"),

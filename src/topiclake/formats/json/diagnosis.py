@@ -1,4 +1,4 @@
-"""Why a value is no JSON of its schema, by Python: another reader than the one that refused it.
+"""The diagnosis of values that are no JSON of their schema, by Python's parser instead of Spark's.
 
 Workers import this.
 """

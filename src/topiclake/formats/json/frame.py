@@ -39,7 +39,7 @@ def framed(text: Column, columns: StructType, **options: str) -> Column:
 
 
 def event_of(frame: Column) -> Column:
-    """Return a struct with the fields that were read of each text; null where it begins with no object."""
+    """Return a struct with the fields that were read of each text; null if it begins with no object."""
     return F.get(frame[FRAME], F.lit(0))
 
 

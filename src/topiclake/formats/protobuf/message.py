@@ -167,7 +167,7 @@ def _full_name(file: Any, path: Sequence[int]) -> str:  # noqa: ANN401
 
 
 def _indexes(value: bytes) -> tuple[list[int], int]:
-    """Read message indexes, and return where the message begins."""
+    """Read message indexes; return them and the position at which the message begins."""
     count, end = _number(value, 0)
     if not 0 <= count <= len(value):
         raise ValueError(f"there are {count} message indexes, it says")
@@ -175,12 +175,12 @@ def _indexes(value: bytes) -> tuple[list[int], int]:
     for _ in range(count):
         index, end = _number(value, end)
         indexes.append(index)
-    # The first message of a file is named by no index.
+    # An empty list of indexes names the first message of a file.
     return indexes or [0], end
 
 
 def _number(value: bytes, begin: int) -> tuple[int, int]:
-    """Read a whole number (varint, zigzag), and return where it ends."""
+    """Read a whole number (varint, zigzag); return it and the position of its end."""
     number = shift = 0
     end = begin
     while True:
