@@ -1,4 +1,4 @@
-"""Which database rows are written to: the configuration's section `database`."""
+"""The database that rows are written to: the configuration's section `database`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _check_url(value: str) -> str:
 
 
 class DatabaseSettings(Section):
-    """How to reach a database, and how long to wait for it."""
+    """The connection to a database, and how long to wait for it."""
 
     url: Annotated[str, AfterValidator(_check_url)]
     username: SecretReference

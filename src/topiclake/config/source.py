@@ -153,7 +153,7 @@ Offsets = Literal["earliest", "latest"] | datetime | PartitionOffsets | Partitio
 
 
 class SourceSettings(Section):
-    """Which records of Kafka a pipeline reads."""
+    """The records of Kafka that a pipeline reads."""
 
     #: A topic, or several with commas between them; then paths hold `{topic}`.
     topic: Text

@@ -110,7 +110,7 @@ class StorageSettings(Section):
 
     @property
     def kind(self) -> str:
-        """Which of `SOURCES` the source is."""
+        """The source's key in `SOURCES`."""
         return _kind(self.source)
 
     @property
@@ -131,7 +131,7 @@ class StorageSettings(Section):
 
     @model_validator(mode="after")
     def _check_credentials(self) -> StorageSettings:
-        # None at all is enough where it is mounted already.
+        # A source that is mounted already needs no credentials.
         given = frozenset(self.credentials)
         if given and given not in ACCESS[self.kind]:
             given_names = " and ".join(sorted(given))
