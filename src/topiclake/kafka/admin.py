@@ -89,7 +89,7 @@ def _near_there(name: str, topics: Iterable[str]) -> str:
 
 
 def _near(name: str, topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the three topics whose names are most like `name`, the nearest first; none of Kafka's own."""
+    """Return the three topics whose names are most like `name`, the nearest first; no internal topics."""
     public = sorted(topic for topic in topics if not topic.startswith("_"))
     return tuple(get_close_matches(name, public, n=3, cutoff=0))
 

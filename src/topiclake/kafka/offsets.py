@@ -196,7 +196,7 @@ def _ends(
 
 
 def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
-    """Return the ids of topics; a broker before 2.8 gives none, and a login may not be allowed to ask."""
+    """Return the ids of topics; a broker before 2.8 has no ids, and a login may not be allowed to ask."""
     asked = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_SECONDS)
     ids = {}
     for name, future in asked.items():

@@ -15,7 +15,7 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.source import Offsets, SourceSettings
 from topiclake.kafka.client import jvm_client_settings
 
-#: topic → partition → whatever is known of it.
+#: topic → partition → any value; only the keys are used.
 Known = Mapping[str, Mapping[int, object]]
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600}

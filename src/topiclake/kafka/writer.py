@@ -100,7 +100,7 @@ def write_topic(
 
     Args:
         records: `value`, and where wanted `key`, both STRING or BINARY; `headers ARRAY<STRUCT<key STRING,
-            value BINARY>>`; `topic STRING`, where it is not the argument. Other columns are not sent.
+            value BINARY>>`; `topic STRING`, unless it is the argument. Other columns are not sent.
         settings: The broker, and the pipeline's name.
         write_id: The name of this write. A repeated job passes the same name, such as its day; another write
             passes another name. With `id_columns` it has no effect.
@@ -123,7 +123,7 @@ def write_topic(
 
 
 def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[str]) -> None:
-    """Check that Kafka takes the columns of `records`, see `write_topic`.
+    """Check that Kafka accepts the columns of `records`, see `write_topic`.
 
     Raises:
         ConfigError: A column is missing or of the wrong type, or the topic is named twice or not at all.
@@ -162,7 +162,7 @@ def identified(records: DataFrame, batch: str, writer: str, id_columns: Sequence
         id_columns: As for `write_topic`.
 
     Returns:
-        A DataFrame `topic STRING` (where there is one), `key BINARY, value BINARY, headers
+        A DataFrame `topic STRING` (if the records have it), `key BINARY, value BINARY, headers
         ARRAY<STRUCT<key STRING, value BINARY>>`.
     """
     whole = _whole(records)
@@ -193,7 +193,7 @@ def _numbered(whole: DataFrame, records: DataFrame, batch: str) -> DataFrame:
     """Identify records by what they hold and a number among equal ones; those of one key keep their order."""
     hashes = (F.coalesce(F.sha2(name, 256), F.lit("-")) for name in ("key", "value"))
     content = F.concat_ws("/", *hashes, F.sha2(F.to_json("headers"), 256), *_topic(records))
-    # Without a key there is no order to keep, and nothing to gather in one place.
+    # Records without a key have no order to keep, and need not be in one partition.
     marked = whole.withColumns({_ORDER: F.monotonically_increasing_id(), _CONTENT: content}).withColumn(
         _KEY, F.coalesce(F.sha2("key", 256), _CONTENT)
     )
