@@ -20,7 +20,7 @@ from topiclake.formats.avro.union import Column, Union
 
 K = TypeVar("K")
 
-#: Where the names of all types in the schemas that are made here begin.
+#: The namespace in which the names of all types in the generated schemas begin.
 ROOT = "topiclake.event"
 
 
@@ -102,7 +102,7 @@ def _grown(union: Union, tree: Node, version: Node) -> Node:
 
 
 def _plain(node: Node, name: str) -> Json:
-    """Write what readers and writers have in common of a type that is no union and holds no other."""
+    """Write the common part of readers and writers, for a type that is no union and holds no other type."""
     written: dict[str, Json] = {"type": node.kind}
     if node.name:
         written["name"] = name

@@ -129,7 +129,7 @@ class _Reader:
         return {"type": "struct", "fields": fields}
 
     def _resolved(self, reference: str, document: Any) -> tuple[Any, Any]:  # noqa: ANN401
-        """Return what `$ref` names, and the document that it is in; None for what is not there."""
+        """Return what `$ref` names, and the document that it is in; None if it does not exist."""
         name, _, pointer = reference.partition("#")
         of = self._named(name, document) if name else document
         target = of
@@ -139,7 +139,7 @@ class _Reader:
                 target = target[int(key)]
             else:
                 target = target.get(key) if isinstance(target, dict) else None
-        # Whatever does not begin with a slash is the name of an anchor.
+        # A fragment that does not begin with a slash is the name of an anchor.
         return (target, of) if not pointer or pointer.startswith("/") else (None, of)
 
     def _named(self, name: str, document: Any) -> Any:  # noqa: ANN401
