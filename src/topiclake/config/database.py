@@ -1,4 +1,4 @@
-"""Which database rows are written to: the configuration's section `database`."""
+"""The database that rows are written to: the configuration's section `database`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from topiclake.config.secret import SecretReference, Section
 
-#: What a URL may begin with behind `jdbc:`, and the port that each has by default.
+#: The databases that a URL may name after `jdbc:`, each with its default port.
 PORTS = {"mariadb": 3306, "mysql": 3306, "postgresql": 5432}
 _URL = re.compile(
     r"jdbc:(?P<kind>mariadb|mysql|postgresql)://(?P<host>[\w.-]+|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?"
@@ -23,13 +23,13 @@ def _check_url(value: str) -> str:
         return value
     allowed = ", ".join(f"jdbc:{kind}://<host>:<port>/<database>" for kind in PORTS)
     raise ValueError(
-        f"must be one of {allowed}, without options and login, which have keys of their own: username, "
+        f"must be one of {allowed}, without options and login, which have separate keys: username, "
         "password, tls, ca_file"
     )
 
 
 class DatabaseSettings(Section):
-    """How to reach a database, and how long to wait for it."""
+    """The connection to a database, and how long to wait for it."""
 
     url: Annotated[str, AfterValidator(_check_url)]
     username: SecretReference
@@ -58,7 +58,7 @@ class DatabaseSettings(Section):
 
     @property
     def port(self) -> int:
-        """The port, where the URL has none the kind's own."""
+        """The port of the URL, or the default port of the database."""
         return int(self._part("port") or PORTS[self.kind])
 
     @property

@@ -1,6 +1,6 @@
-"""How to reach the broker, and which settings of Kafka's clients a configuration may hold.
+"""The connection to the broker, and the settings of Kafka's clients that a configuration may hold.
 
-The others are Spark's, or have a key of their own.
+The other settings belong to Spark, or have a separate key.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Client:
         raise ValueError(f"is unknown; allowed: {', '.join(self.allowed)}")
 
     def check_values(self, given: dict[str, Any]) -> dict[str, str | int]:
-        """Return the values of settings as Kafka takes them; ValueError: one is of another kind."""
+        """Return the values of settings as Kafka accepts them; ValueError: one is of another kind."""
         values: dict[str, str | int] = {}
         for name, value in given.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -183,7 +183,7 @@ ProducerSettings = Annotated[
 
 
 class KafkaSettings(Section):
-    """How to reach the broker."""
+    """The connection to the broker, and settings of its clients."""
 
     #: Host and port of one broker or several, with commas between them.
     bootstrap_servers: Text

@@ -13,7 +13,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class LineageSettings(Section):
-    """A file, or a server that takes OpenLineage's events, such as Marquez."""
+    """A file, or a server that accepts OpenLineage's events, such as Marquez."""
 
     #: On a local disk: an event is a line of JSON; several pipelines may share it. Use it without a server.
     file: Path | None = None

@@ -29,9 +29,9 @@ SECRET_KEYS = {"username", "password", "client_secret"}.union(
 LOGIN_URL = ("database", "url")
 #: Keys whose value names code that is loaded: who may set a job's parameters need not be who may run code.
 CODE_KEYS = ("deserializer", "deserializer_config")
-#: What a dropdown holds when the configuration files decide.
+#: The choice of a dropdown that keeps the value of the configuration files.
 FROM_CONF = "from conf"
-#: What a widget holds when the configuration files decide.
+#: The values of a widget that keep the value of the configuration files.
 UNSET = ("", FROM_CONF)
 
 
@@ -46,10 +46,11 @@ def load_settings(
 
     Args:
         name: The name of a file in `pipelines/`, or a key of `pipelines` in one of the other files.
-        parameters: Values of widgets or a job; `env` names the file of the environment (else `env` in the
-            pipeline's file does, else it is `local`), `storage` the mount's source, every other one is a key
-            of the pipeline. "" and "from conf" leave the files' value.
-        secrets: What resolves secrets, usually `dbutils.secrets.get`.
+        parameters: Values of widgets or a job. Parameter `env` names the file of the environment; its default
+            is `env` in the pipeline's file, else `local`. Parameter `storage` is the source of the mount.
+            Every other parameter is a key of the pipeline. The values "" and "from conf" keep the files'
+            value.
+        secrets: The function that resolves secrets, usually `dbutils.secrets.get`.
         conf: The folder of the files; by default the nearest `conf` at or above the working directory.
 
     Raises:
@@ -124,17 +125,17 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _upper(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parameters; who names what to read, by topic, pattern or partitions, names all of it."""
+    """Return the parameters; one that selects topics clears the other keys that would select some."""
     for key in ("topic", "topic_pattern", "assign"):
         if key in given:
-            # With a pattern the topic's name is read by nobody, but tells of one pipeline.
+            # With a pattern, `topic` selects nothing, but still names the pipeline's source.
             others = {"topic": {"topic_pattern", "assign"}, "topic_pattern": {"assign"}}
             return {**dict.fromkeys(others.get(key, {"topic", "topic_pattern"})), **given}
     return dict(given)
 
 
 def first_pipeline(conf: Path) -> str:
-    """Return the name of a pipeline, for who reads what all of them share: the services.
+    """Return the name of a pipeline, for callers that need only the shared sections: the services.
 
     Raises:
         ConfigError: `conf`/base.yaml is missing or is wrong, or there is no pipeline.
@@ -193,7 +194,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
     except yaml.MarkedYAMLError as error:
-        # Without the line's text, which str(error) has: a password may stand in it.
+        # Not str(error), which holds the line's text: it may contain a password.
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         cause, named = f"{file}, line {line} is not YAML: {error.problem}", {"file": str(file), "line": line}
         raise ConfigError(cause, "mend that line", **named, reason="no_yaml") from None

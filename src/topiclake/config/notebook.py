@@ -30,14 +30,14 @@ def notebook_settings(
 ) -> Settings:
     """Define the widgets of a notebook, and return the settings of its pipeline.
 
-    A widget `env` offers the environments. A parameter of the run that the notebook does not declare is
-    ignored with one line in the log, because a job gives its parameters to all of its tasks.
+    A widget `env` offers the environments. A job passes its parameters to all of its tasks. Parameters that
+    the notebook does not declare are therefore ignored, with one line in the log.
 
     Args:
         dbutils: The platform's, or the workbench's.
         keys: Keys of the pipeline, or `storage`, that have a widget; it is empty, or `from conf`, at first.
-        pipeline: The name of the pipeline. Or several names: a widget `pipeline` then offers them, the first
-            is its default, and every key of the pipeline is a parameter, also without a widget.
+        pipeline: The name of the pipeline, or several names. A widget `pipeline` then offers them; the first
+            is its default. Every key of the pipeline is then a parameter, also without a widget.
         env: The default of the widget `env`; `from conf` is that of the pipeline's file, else `local`.
         conf: The folder of the files; by default the nearest `conf` at or above the working directory.
         defaults: Further widgets by their names. Text is the default of a text widget, several texts are the

@@ -1,4 +1,4 @@
-"""What is read from Kafka, how it is decoded, and where it goes."""
+"""The configuration of a pipeline: the topics, how records are decoded, and the tables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from topiclake.config.source import SourceSettings, Text, listed
 
-#: Stands for the topic where each has a table of its own: in paths, and in subjects.
+#: The placeholder for the topic's name in paths and subjects, if each topic has a separate table.
 TOPIC = "{topic}"
 _LOG = logging.getLogger(__name__)
 
-#: What is added to a table's path for its quarantine.
+#: Suffix of a table's path for its quarantine.
 QUARANTINE = "_quarantine"
 #: Suffix of a quarantine's path for the claims of replays.
 REPLAYS = "_replays"
@@ -46,26 +46,26 @@ class PipelineSettings(SourceSettings):
     view: Annotated[str, Field(pattern=r"^\w+$")]
     table_path: Text
     checkpoint_path: Text
-    #: How a query starts whose checkpoint and table do not agree: `checkpoint` continues where the checkpoint
-    #: ends, `table` where table, quarantine and paused ranges end, `restart` begins at `starting_offsets`.
-    #: None: the query does not start. Where they agree, it changes nothing.
+    #: Where a query starts whose checkpoint and table disagree. `checkpoint`: where the checkpoint ends.
+    #: `table`: where table, quarantine and paused ranges end. `restart`: at `starting_offsets`. None: the
+    #: query does not start. If checkpoint and table agree, the setting has no effect.
     resume: Literal["checkpoint", "table", "restart"] | None = None
-    #: What values are; text is one column `value STRING`. Values of avro, protobuf and json_schema, which is
-    #: JSON with a JSON Schema, name schemas of the registry.
+    #: The format of values; text is one column `value STRING`. Values of avro, protobuf and json_schema (JSON
+    #: with a JSON Schema) name schemas of the registry.
     value_format: Literal["avro", "json", "json_schema", "protobuf", "text", "custom"] = "avro"
     #: The columns of JSON and custom values as DDL; one that is NOT NULL must be there.
     value_schema: Text | None = None
     #: Of custom values: `module:function`, see `topiclake.deserializer`, or the name of a Kafka
     #: `Deserializer` class in a jar that Spark has.
     deserializer: Annotated[str, Field(pattern=r"^[\w.]+:\w+$|^[\w.$]+$")] | None = None
-    #: What such a class is configured with, as a consumer's properties; no secrets, it stands in plans.
+    #: The configuration of such a class, as a consumer's properties. Query plans show it: no secrets here.
     deserializer_config: dict[str, str] = Field(default_factory=dict)
     #: Spark's pattern for TIMESTAMP fields of JSON values. Set it when they are not ISO 8601.
     timestamp_format: Text | None = None
     #: How the producer's serializer names subjects (`subject.name.strategy` of Confluent's).
     subject_strategy: Literal["topic_name", "record_name", "topic_record_name"] = "topic_name"
-    #: Full names of the records in the topic, for the strategies that name subjects by them; a record that is
-    #: not listed is looked up by its schema id. Of protobuf: the messages that values may be.
+    #: Full names of the records in the topic, for the strategies that name subjects by them. A record that is
+    #: not listed is looked up by its schema id. For protobuf: the messages that values may be.
     record_names: Annotated[tuple[Text, ...], BeforeValidator(_as_list)] = ()
     #: How values name their schema: `confluent` (an id in front or in a header), or `plain`: they do not. Use
     #: `plain` for producers without a registry's serializer.
@@ -77,8 +77,9 @@ class PipelineSettings(SourceSettings):
     #: not fit. Set it when all readers of the table know Delta's type widening: others cannot read it any
     #: more.
     type_widening: bool = False
-    #: What keys are, for the column `_key`. `none`: there is no such column. Keys of avro, json_schema and
-    #: protobuf name schemas of the subject `<topic>-key`. Set it when keys hold more than values.
+    #: The format of keys, for the column `_key`. `none`: the table has no such column. Keys of avro,
+    #: json_schema and protobuf name schemas of the subject `<topic>-key`. Set it when keys hold more than
+    #: values.
     key: Literal["none", "binary", "string", "avro", "json", "json_schema", "protobuf"] = "none"
     #: The columns of JSON keys as DDL; one that is NOT NULL must be there.
     key_schema: Text | None = None
@@ -96,7 +97,7 @@ class PipelineSettings(SourceSettings):
     #: Whether records that wait in quarantine for a schema go to the table once the registry knows it. Set it
     #: to false when a person decides about each replay.
     automatic_replay: bool = True
-    #: What happens to a record without a value. Use `skip` for a compacted topic, where it deletes a key.
+    #: The handling of a record without a value. Use `skip` for a compacted topic, where it deletes a key.
     tombstones: Literal["quarantine", "skip"] = "quarantine"
     #: A consumer group whose offsets are committed after each micro-batch. Set it when Kafka's own tools show
     #: or alert on the lag.
@@ -122,7 +123,7 @@ class PipelineSettings(SourceSettings):
     @model_validator(mode="after")
     def _check_together(self) -> PipelineSettings:
         if self.has_several_topics and not self.has_table_for_each:
-            raise ValueError("table_path must hold {topic}: each of several topics has a table of its own")
+            raise ValueError("table_path must hold {topic}: each of several topics has a separate table")
         if (self.value_format in ("json", "custom")) != (self.value_schema is not None):
             raise ValueError("value_schema belongs to value_format json or custom, which needs it")
         if (self.value_format == "custom") != (self.deserializer is not None):
@@ -158,17 +159,17 @@ class PipelineSettings(SourceSettings):
 
     @property
     def has_table_for_each(self) -> bool:
-        """Whether each topic has a table of its own, be it one topic for now."""
+        """Whether each topic has a separate table, even if there is only one topic for now."""
         return TOPIC in self.table_path
 
     @property
     def paused_path(self) -> str:
-        """The table of what paused topics have missed, beside the checkpoint."""
+        """The table of the ranges that paused topics have missed, next to the checkpoint."""
         return f"{self.checkpoint_path.rstrip('/')}_paused"
 
     @property
     def schemas_path(self) -> str:
-        """The table of which schemas are decided for `read_values`, beside the checkpoint."""
+        """The table of the schema decisions for `read_values`, next to the checkpoint."""
         return f"{self.checkpoint_path.rstrip('/')}_schemas"
 
     def subjects(self, part: Literal["value", "key"], *, topic: str) -> tuple[str, ...]:
@@ -181,5 +182,5 @@ class PipelineSettings(SourceSettings):
 
     @property
     def quarantine_path(self) -> str:
-        """The table of the records that are not in `table_path`, beside it."""
+        """The table of the records that are not in `table_path`, next to it."""
         return f"{self.table_path.rstrip('/')}{QUARANTINE}"

@@ -1,4 +1,4 @@
-"""How to reach the schema registry."""
+"""The connection to the schema registry: the configuration's section `schema_registry`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topiclake.config.secret import SecretReference, Section
 
 
 class SchemaRegistrySettings(Section):
-    """How to reach the schema registry."""
+    """The connection to the schema registry, and how long to wait for it."""
 
     url: Annotated[str, Field(pattern=r"^https?://")]
     #: The login of basic auth. Set it when the registry asks for one.

@@ -25,8 +25,8 @@ class StateSettings(Section):
     #: Partitions of the state, fixed when a checkpoint begins. None: Spark's own setting. Set it to the
     #: number of cores of a small cluster, because each partition is a task and files of each batch.
     partitions: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    #: What RocksDB may use of an executor's memory in addition to the JVM, in MB. Raise it when the state is
-    #: larger and batches read it from disk.
+    #: The memory of an executor that RocksDB may use in addition to the JVM, in MB. Raise it when the state
+    #: is larger and batches read it from disk.
     memory_mb: Annotated[int, Field(ge=16)] = 256
 
 
@@ -66,11 +66,11 @@ class Settings(Section):
         """Return the configuration of its topic.
 
         Raises:
-            ConfigError: It has several, each with tables of its own.
+            ConfigError: It has several topics, each with separate tables.
         """
         if self.pipeline.has_several_topics:
             raise ConfigError(
-                f"pipeline {self.name} has several topics, each with a table and a quarantine of its own",
+                f"pipeline {self.name} has several topics, each with a separate table and quarantine",
                 "settings.for_topic('<topic>') in a notebook, -p topic=<topic> on a command line",
                 pipeline=self.name,
             )

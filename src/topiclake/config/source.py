@@ -1,4 +1,4 @@
-"""What a pipeline reads from Kafka: which topics, from where, to where, how fast."""
+"""The records that a pipeline reads from Kafka: topics, first and last offsets, and rate."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _each(value: Mapping[Any, Any], read: Any) -> dict[str, dict[str, Any]]:  # 
 
 
 def _require_own_topics(value: Mapping[Any, Any], data: Mapping[str, Any]) -> None:
-    """Spark takes the offsets of the topics that it reads, and of no other."""
+    """Require that offsets name only topics that the pipeline reads: Spark accepts no others."""
     pattern, topic = data.get("topic_pattern"), data.get("topic")
     if pattern:
         other = [name for name in value if not re.fullmatch(pattern, str(name))]
@@ -153,7 +153,7 @@ Offsets = Literal["earliest", "latest"] | datetime | PartitionOffsets | Partitio
 
 
 class SourceSettings(Section):
-    """Which records of Kafka a pipeline reads."""
+    """The records of Kafka that a pipeline reads."""
 
     #: A topic, or several with commas between them; then paths hold `{topic}`.
     topic: Text
@@ -190,7 +190,7 @@ class SourceSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _name_topics(cls, given: Any) -> Any:  # noqa: ANN401 (pydantic's own)
-        """Whoever names partitions has named the topics."""
+        """Take `topic` from `assign`, unless it is set."""
         if isinstance(given, dict) and given.get("assign") and not given.get("topic"):
             return given | {"topic": ",".join(_assigned(given["assign"]))}
         return given
@@ -224,7 +224,7 @@ class SourceSettings(Section):
 
 
 def _assigned(assign: Any) -> list[str]:  # noqa: ANN401
-    """Return the topics of `assign`; something where it is wrong, so that this is told of `assign`."""
+    """Return the topics of `assign`; a placeholder if it is wrong, so that the error is about `assign`."""
     try:
         return sorted(map(str, json.loads(assign) if isinstance(assign, str) else assign)) or ["?"]
     except (TypeError, json.JSONDecodeError):
@@ -232,7 +232,7 @@ def _assigned(assign: Any) -> list[str]:  # noqa: ANN401
 
 
 def moment(text: str) -> datetime | None:
-    """Return a time in ISO 8601 with its zone; None where it is none."""
+    """Return a time in ISO 8601 with its zone, or None if the text is not one."""
     try:
         # Before Python 3.11 fromisoformat knows no Z.
         parsed = datetime.fromisoformat(text.strip().replace("Z", "+00:00").replace("z", "+00:00"))

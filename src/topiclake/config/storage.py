@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from topiclake.config.secret import SecretReference, Section
 
-#: What `storage.source` may be, and how it is written.
+#: The kinds of `storage.source`: the pattern of each, and how it is written.
 SOURCES = {
     "file": (r"(?:file:(?!//[^/])|/(?!Volumes/))", "file:///<folder>"),
     "volume": (r"/Volumes/[^/]+/[^/]+/[^/]+(?:/|$)", "/Volumes/<catalog>/<schema>/<volume>"),
@@ -24,7 +24,7 @@ SOURCES = {
     ),
     "s3a": (r"s3a://[^@/:]+(?:/|$)", "s3a://<bucket>/<folder>"),
 }
-#: What grants access: any one of these, each a set of keys; the empty one is what the machine itself has.
+#: The sets of keys that grant access, by kind of source. The empty set is the access of the machine itself.
 ACCESS: dict[str, tuple[frozenset[str], ...]] = {
     "file": (frozenset(),),
     "volume": (frozenset(),),
@@ -36,8 +36,8 @@ ACCESS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"access_key", "secret_key", "session_token"}),
     ),
 }
-#: To Java a bucket's name is a host's, and Hadoop opens no other (HADOOP-17241): `a_b` and `logs.2024`
-#: are none.
+#: Java reads a bucket's name as the name of a host, and Hadoop opens no other (HADOOP-17241). `a_b` and
+#: `logs.2024` are not such names.
 _BUCKET = re.compile(r"(?!.*\.[0-9][^.]*$)(?!.*(?:\.\.|\.-|-\.))[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 #: A secret key may hold slashes.
 _LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^@\s]*@")
@@ -110,7 +110,7 @@ class StorageSettings(Section):
 
     @property
     def kind(self) -> str:
-        """Which of `SOURCES` the source is."""
+        """The source's key in `SOURCES`."""
         return _kind(self.source)
 
     @property
@@ -120,18 +120,18 @@ class StorageSettings(Section):
 
     @property
     def credentials(self) -> dict[str, SecretReference | OAuthSettings]:
-        """What grants access to this source; credentials for others are left alone."""
+        """The credentials for this source; those for others are ignored."""
         names = sorted({name for way in ACCESS[self.kind] for name in way})
         return {name: credential for name in names if (credential := getattr(self, name)) is not None}
 
     @property
     def ways_in(self) -> str:
-        """What would grant access to the source, for people to read."""
+        """The credentials that would grant access to the source, for people to read."""
         return ", or ".join(" and ".join(sorted(way)) or "none" for way in ACCESS[self.kind])
 
     @model_validator(mode="after")
     def _check_credentials(self) -> StorageSettings:
-        # None at all is enough where it is mounted already.
+        # A source that is mounted already needs no credentials.
         given = frozenset(self.credentials)
         if given and given not in ACCESS[self.kind]:
             given_names = " and ".join(sorted(given))

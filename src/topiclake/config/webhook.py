@@ -11,9 +11,9 @@ from topiclake.config.secret import SecretReference, Section
 
 
 class WebhookSettings(Section):
-    """An address that takes JSON by POST, such as a chat's, and how long to wait for it."""
+    """An address that accepts JSON by POST, such as a chat's, and how long to wait for it."""
 
-    #: A secret as a whole: whoever knows such an address can write to it.
+    #: A secret as a whole: anyone who knows such an address can write to it.
     url: SecretReference
     #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None

@@ -1,1 +1,1 @@
-"""What the bytes of a value mean: from bytes to columns, and from columns to bytes."""
+"""The formats of values: from bytes to columns, and from columns to bytes."""

@@ -1,7 +1,7 @@
-"""What the schemas of a batch mean: the contract of each format of the registry.
+"""Codecs for the schemas of a batch: the contract of each format of the registry.
 
-A value is right where its decoder got one whole record and nothing else. Each format marks that by the field
-`_topiclake_end` of what it decodes, which then is END.
+A value is right if its decoder got one whole record and nothing else. Each format then sets the field
+`_topiclake_end` of the decoded value to END.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 #: Any long would do that random bytes rarely hold; a long is cheaper to decode than a fixed(8).
 END = 0x5A17_E5C0_DE5E_A1ED
 
-#: How names of Topiclake's own begin, which no field may have.
+#: The prefix of Topiclake's names, which no field may have.
 OWN = "_topiclake_"
 
 END_FIELD = f"{OWN}end"
@@ -63,16 +63,16 @@ class SchemaVersion(Protocol):
 
 @dataclass(frozen=True)
 class Codec(ABC):
-    """What the schemas of a batch mean, by id or GUID; a format of the registry is a subclass.
+    """Decoders for the schemas of a batch, by id or GUID; a format of the registry is a subclass.
 
     Attributes:
-        reader: The schema that all records are resolved to: the union of the versions, and of what was
-            kept of earlier ones; None where there is none.
+        reader: The schema that all records are resolved to: the union of the usable versions and of the kept
+            reader. None if there is neither.
         writers: How records are decoded.
         refused: Why records are not decoded: `(reason, detail)`.
-        kept: The reader as it is kept with the table (`kept_reader`); None where nothing must be.
-        comment: What the newest schema says of its records; "" where it says nothing.
-        comments: What it says of their fields, by name.
+        kept: The reader as it is kept with the table (`kept_reader`); None if nothing must be kept.
+        comment: The newest schema's documentation of its records, or "".
+        comments: Its documentation of their fields, by name.
     """
 
     reader: str | None = None
@@ -82,7 +82,7 @@ class Codec(ABC):
     comment: str = ""
     comments: Mapping[str, str] = field(default_factory=dict)
 
-    #: What the registry calls such schemas.
+    #: The registry's name for the type of such schemas.
     schema_type: ClassVar[str]
 
     @classmethod
@@ -134,10 +134,11 @@ class Codec(ABC):
         """Decode `part` of records that `identified` has seen.
 
         Returns:
-            The columns of `records`, and `decoded`, or `decoded_key`: a struct of the reader schema's fields
-            and `_topiclake_end BIGINT` for values whose fields are columns; of `event`, as the reader schema
-            says, and `_topiclake_end` for others and for keys. It is right where `_topiclake_end` is END. It
-            is null where the schema is not one of the codec's; a bad record never raises.
+            The columns of `records`, and the struct `decoded`, or `decoded_key`. For values whose fields are
+            columns, it has the reader schema's fields and `_topiclake_end BIGINT`. For other values and for
+            keys, it has `event`, of the reader schema's type, and `_topiclake_end`. The record is right if
+            `_topiclake_end` is END. The struct is null if the codec lacks the schema; a bad record never
+            raises.
         """
 
     @abstractmethod
@@ -145,11 +146,11 @@ class Codec(ABC):
         """Say why `payload BINARY` of a part, of the schema named `schema BINARY`, is wrong; runs Python."""
 
     def mismatch(self, *, tries: bool = True) -> Column:
-        """Say which form a value has, where it is the other one than it was read as; else "".
+        """Say which form a value has, if it was read as the other form; else "".
 
         Args:
-            tries: Whether a value without a header is tried by each schema of the codec; without, the form
-                without one is not noticed. A micro-batch's own plan shall decode once.
+            tries: Whether each schema of the codec is tried on a value without a header. Otherwise, the form
+                without a header is not noticed. The plan of a micro-batch should decode only once.
 
         Returns:
             STRING, for records that `identified` has seen and that are not right.
@@ -158,12 +159,12 @@ class Codec(ABC):
 
     @property
     def keys(self) -> list[SchemaKey]:
-        """Ids and GUIDs that it knows, whatever of."""
+        """The ids and GUIDs that it knows, of usable and refused schemas."""
         return [*self.writers, *self.refused]
 
 
 class KeyFormat(Protocol):
-    """What keys mean that name no schema."""
+    """The format of keys that name no schema."""
 
     def decode_key(self, records: DataFrame) -> DataFrame:
         """Add `decoded_key`, a struct as `Codec.decode` adds it."""
@@ -174,15 +175,15 @@ class KeyFormat(Protocol):
 
 @dataclass(frozen=True)
 class Codecs:
-    """What the schemas of a batch mean, and the table that its rows go to.
+    """The codecs of a batch, and the table that its rows go to.
 
     Attributes:
         value: For values.
-        key: For keys; None where they name no schema.
-        declared_key: For keys that name no schema; None where they are not decoded.
+        key: For keys; None if they name no schema.
+        declared_key: For keys that name no schema; None if they are not decoded.
         comments: Comments of columns that a table does not have yet, by name.
         table: Columns that the table has so far.
-        constraints: What the table demands of its rows (`constraints.of_table`).
+        constraints: The conditions that the table's rows must meet (`constraints.of_table`).
     """
 
     value: Codec
@@ -194,7 +195,7 @@ class Codecs:
 
     @property
     def parts(self) -> dict[Part, Codec]:
-        """What is decoded of a record, and how."""
+        """The parts of a record that are decoded, each with its codec."""
         of_value: dict[Part, Codec] = {"value": self.value}
         return of_value if self.key is None else {**of_value, "key": self.key}
 
@@ -205,7 +206,7 @@ class Codecs:
 
 
 def identified(records: DataFrame, part: Part = "value") -> DataFrame:
-    """Add to Kafka's columns what names the schema of `part`.
+    """Add the columns that name the schema of `part` to Kafka's columns.
 
     Returns:
         The columns of `records` and `<part>_named BINARY` (null where no header names the schema),
@@ -216,7 +217,7 @@ def identified(records: DataFrame, part: Part = "value") -> DataFrame:
 
 
 def nothing_decoded() -> Column:
-    """Return what `Codec.decode` decodes without any schema: null."""
+    """Return the result of `Codec.decode` without any schema: null."""
     return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
 
 
@@ -233,7 +234,7 @@ def decoded_row(fields: Sequence[Column], is_whole: Column, part: Part = "value"
 
 
 def is_decoded(result: Column) -> Column:
-    """Return whether `decoded` got one whole record and nothing else; false, never null, where it did not."""
+    """Return whether `decoded` got one whole record and nothing else; never null."""
     return result[END_FIELD].eqNullSafe(END)
 
 
@@ -243,23 +244,23 @@ def is_decoded_key() -> Column:
 
 
 def is_known_schema(codec: Codec, part: Part = "value") -> Column:
-    """Return whether a record names a schema of `codec`; null where it names none."""
+    """Return whether a record names a schema of `codec`; null if it names no schema."""
     known = [identifier(key) for key in codec.keys]
     return F.col(f"{part}_schema").isin(known) if known else F.lit(False)
 
 
 def names_schema(part: Part = "value") -> Column:
-    """Return whether a record names a schema at all, known or not; false, never null, where it does not."""
+    """Return whether a record names a schema at all, known or not; never null."""
     schema = F.col(f"{part}_schema")
     return F.coalesce(F.col(part).isNotNull() & (is_id(schema) | is_guid(schema)), F.lit(False))
 
 
 def decode_status(result: Column, codec: Codec, part: Part = "value") -> Column:
-    """Name what became of a record: `ok`, or why it is not (docs/exactly-once.md).
+    """Return the status of a record: `ok`, or the reason why not (docs/exactly-once.md).
 
     Args:
-        result: What `decoded` made of it.
-        codec: What `decoded` knew.
+        result: The result of `decoded`.
+        codec: The codec that decoded it.
         part: `value` or `key`.
     """
     schema = F.col(f"{part}_schema")

@@ -26,23 +26,23 @@ from topiclake.schema_registry.wire_format import Part
 
 _FRAMED = f"{OWN}framed"
 _MADE = f"{OWN}made"
-#: Names of columns that rows have beside those of their values.
+#: Names of columns that rows have in addition to those of their values.
 _RESERVED = (OWN, "_kafka", "_headers")
 _TEXT = StructType([StructField("value", StringType())])
 
 
 @dataclass(frozen=True)
 class DeclaredFormat:
-    """What values mean; can be pickled, for Spark Connect.
+    """The format of values; can be pickled, for Spark Connect.
 
     Attributes:
         value_format: `json`, `text` or `custom`.
-        columns: The rows' columns: the fields of JSON objects, of which those that are not nullable must be
-            there; of text `value STRING`.
+        columns: The rows' columns: the fields of JSON objects, or `value STRING` of text. A record must have
+            the fields that are not nullable.
         timestamp_format: Spark's pattern for fields of type TIMESTAMP; None: ISO 8601.
-        deserializer: The name of what makes JSON of custom values.
-        deserializer_config: What a class of that name is configured with.
-        key: What keys mean; None where they are not decoded.
+        deserializer: The name of the function or class that makes JSON of custom values.
+        deserializer_config: The configuration of a class of that name.
+        key: The format of keys; None if they are not decoded.
     """
 
     value_format: Literal["json", "text", "custom"]
@@ -54,7 +54,7 @@ class DeclaredFormat:
 
     @staticmethod
     def from_settings(pipeline: PipelineSettings) -> DeclaredFormat:
-        """Read what a configuration says; there must be a session.
+        """Return the format that a configuration declares; there must be a session.
 
         Raises:
             ConfigError: Values name schemas, or `value_schema` or `deserializer` cannot be used.
@@ -87,7 +87,7 @@ class DeclaredFormat:
 
     @staticmethod
     def of_key(pipeline: PipelineSettings) -> DeclaredFormat | None:
-        """Return what keys mean that name no schema; None where they are not decoded.
+        """Return the format of keys that name no schema, or None if they are not decoded.
 
         Raises:
             ConfigError: `key_schema` is no list of columns.
@@ -99,10 +99,10 @@ class DeclaredFormat:
         return DeclaredFormat("json", columns_of(pipeline.key_schema, "key_schema"))
 
     def meaning(self, time_zone: str) -> str:
-        """Name what values mean: another schema has another name.
+        """Return a name of the format: another schema has another name.
 
         Args:
-            time_zone: Of the session, in which Spark reads a time without a zone.
+            time_zone: The zone of the session, in which Spark reads a time without a zone.
         """
         text_of_meaning = f"{self.value_format}/{self.timestamp_format}/{self.columns.json()}"
         text_of_meaning += f"/{time_zone}" if '"timestamp"' in self.columns.json() else ""
@@ -133,8 +133,8 @@ class DeclaredFormat:
         """Read each key.
 
         Returns:
-            The columns of `records` and `decoded_key`: a struct of `event`, which is the text, or a struct of
-            the columns, and `_topiclake_end BIGINT`, which is END where the key is right.
+            The columns of `records` and the struct `decoded_key`. Its field `event` is the text, or a struct
+            of the columns. Its field `_topiclake_end BIGINT` is END if the key is right.
         """
         rows, event, right = self._read(records, "key")
         event = event["value"] if self.value_format == "text" else event
@@ -142,7 +142,7 @@ class DeclaredFormat:
         return rows.withColumn("decoded_key", whole).drop(_FRAMED)
 
     def _read(self, records: DataFrame, part: Part) -> tuple[DataFrame, Column, Column]:
-        """Return records with what their parts are read to, the event in it, and whether it is right."""
+        """Return the records with their parts read, the event of each, and whether it is right."""
         # Non-deterministic, so that no filter is pushed below it, which would read each value twice.
         text = F.col(part).cast("string")
         if self.deserializer is not None:
@@ -198,7 +198,7 @@ def columns_of(ddl: str, parameter: str = "value_schema", *, others: Sequence[st
         others: Names of columns that rows have in addition.
 
     Raises:
-        ConfigError: It is no list of columns, has a name twice, or one of our own.
+        ConfigError: It is no list of columns, or has a name twice, a reserved name or a TINYINT.
     """
     remedy = f"{parameter} such as `id INT NOT NULL, name STRING, seen TIMESTAMP`"
     try:
@@ -249,7 +249,7 @@ def columns_of(ddl: str, parameter: str = "value_schema", *, others: Sequence[st
 
 
 def _required(kind: DataType, value: Column) -> list[Column]:
-    """Return what must hold of a `value` that is not null, so that what is NOT NULL is there."""
+    """Return the conditions on a `value` that is not null, by which its NOT NULL fields exist."""
     if isinstance(kind, ArrayType) and _has_required(kind.elementType):
         return [F.forall(value, lambda item: _is_whole(kind.elementType, item))]
     if isinstance(kind, MapType) and _has_required(kind.valueType):

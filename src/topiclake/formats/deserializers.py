@@ -1,8 +1,8 @@
-"""Deserializers of a user's own: a Python function, or a Kafka `Deserializer` class, from values to JSON.
+"""Custom deserializers: a Python function, or a Kafka `Deserializer` class, from values to JSON.
 
 A configuration names a function as `module:function`, so that jobs, replays and the next start find the same
-one; only functions that say so by `@topiclake.deserializer` are called. A class is named as Kafka's consumers
-name it, and must be a `Deserializer`. So a parameter cannot name any other code.
+function. Only functions with the decorator `@topiclake.deserializer` are called. A class is named as Kafka's
+consumers name it, and must be a `Deserializer`. So a parameter cannot name any other code.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pyspark.sql import functions as F
 
 from topiclake.errors import ConfigError
 
-#: From values, none of which is null, to as many objects that JSON can hold.
+#: From values, none of which is null, to the same number of objects that JSON can hold.
 Deserialize = Callable[[Sequence[bytes]], Iterable[object]]
 _Function = TypeVar("_Function", bound=Deserialize)
 
 _MARK = "_topiclake_deserializer"
-#: What calls a class, in SQL and in Java.
+#: The function that calls a class, in SQL and in Java.
 _FUNCTION = "topiclake_deserialize"
 _JAVA = "io.topiclake.values.Deserialize"
 _ANSWER = "text STRING, error STRING"
-#: How what the Java function raises begins.
+#: The prefix of the Java function's error messages.
 _TOLD = "TOPICLAKE_DESERIALIZER "
 
 
@@ -37,10 +37,10 @@ def deserializer(function: _Function) -> _Function:
     """Mark a function as a deserializer, for `value_format: custom` and `deserializer: module:function`.
 
     Args:
-        function: Gets values, BINARY, none of them null, and gives as many objects in the same order, each a
-            dict with the fields of `value_schema`. Where it raises, it is called again with one value at a
-            time: a value for which it raises then is `undecodable`, and what it raised stands in the
-            quarantine. It runs on Spark's workers, which need its module, unless a notebook defines it.
+        function: Accepts values, BINARY, none of them null, and returns one object for each, in the same
+            order: a dict with the fields of `value_schema`. If it raises, it is called again with one value
+            at a time. A value for which it raises again is `undecodable`, and the quarantine holds the error.
+            The function runs on Spark's workers, which need its module, unless a notebook defines it.
 
     Returns:
         The function itself.
@@ -60,7 +60,7 @@ def load(name: str) -> Deserialize:
     """Return the deserializer that a configuration names.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: It does not exist, or is not marked as a deserializer.
     """
     remedy = "deserializer: <module>:<function>, a function with @topiclake.deserializer above it"
     module, _, function = name.partition(":")
@@ -129,7 +129,7 @@ def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> 
     """Check that a class can be used.
 
     Raises:
-        ConfigError: `jars/values` or the class is not there, or it is no Deserializer, or refuses `config`.
+        ConfigError: `jars/values` or the class is missing, or it is no Deserializer, or refuses `config`.
     """
     remedy = (
         "the class's jar in spark.jars (on Databricks: a library of the cluster), and deserializer_config"
@@ -150,10 +150,10 @@ def deserialized_by_class(name: str, config: Mapping[str, str], topic: Column, v
     """Deserialize `value BINARY` of `topic STRING` by a Kafka `Deserializer` class; see `require_class`.
 
     Args:
-        name: Of the class; Spark's workers have its jar.
-        config: What its `configure` gets.
-        topic: For `deserialize(topic, value)`.
-        value: What the record holds.
+        name: The name of the class; Spark's workers have its jar.
+        config: The argument of its `configure`.
+        topic: The first argument of its `deserialize`.
+        value: The second argument of its `deserialize`.
 
     Returns:
         STRUCT<text STRING, error STRING>: the value as JSON, or what the class raised; both null where the

@@ -1,4 +1,4 @@
-"""What the schemas of the registry mean for values, by their type."""
+"""The formats of the registry, by the type of their schemas."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Format:
     Attributes:
         name: Names the type, and what else decides how a value is read.
         codec: Unites schemas, oldest first, with what a table has kept of earlier ones (`Codec.kept`).
-        event_type: Returns the type of what is decoded with a codec's reader schema. ImpossibleSchemaError:
-            nothing can be decoded with it, or not be stored.
-        has_columns: Returns whether the fields of what is decoded are columns; else it is one column `value`.
+        event_type: Returns the type of values decoded with a codec's reader schema. ImpossibleSchemaError:
+            no value can be decoded with it, or values cannot be stored.
+        has_columns: Returns whether the fields of a decoded value are columns; else it is one column `value`.
     """
 
     name: str
@@ -59,7 +59,7 @@ def protobuf(messages: tuple[str, ...]) -> Format:
 
 
 def format_of(pipeline: PipelineSettings) -> Format:
-    """Return the format of a pipeline's values; Avro where values name no schemas."""
+    """Return the format of a pipeline's values; Avro if values name no schemas."""
     if pipeline.value_format == "json_schema":
         return JSON_SCHEMA
     if pipeline.value_format == "protobuf":
@@ -68,7 +68,7 @@ def format_of(pipeline: PipelineSettings) -> Format:
 
 
 def key_format_of(pipeline: PipelineSettings) -> Format:
-    """Return the format of a pipeline's keys; Avro where keys name no schemas."""
+    """Return the format of a pipeline's keys; Avro if keys name no schemas."""
     if pipeline.key == "json_schema":
         return JSON_SCHEMA
     return protobuf(()) if pipeline.key == "protobuf" else AVRO

@@ -1,4 +1,4 @@
-"""Topics on the broker: which are there, and how a missing one is made."""
+"""Topics on the broker: the check that they exist, and the creation of a missing one."""
 
 from __future__ import annotations
 
@@ -89,23 +89,23 @@ def _near_there(name: str, topics: Iterable[str]) -> str:
 
 
 def _near(name: str, topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the three topics whose names are most like `name`, the nearest first; none of Kafka's own."""
+    """Return the three topics whose names are most like `name`, the nearest first; no internal topics."""
     public = sorted(topic for topic in topics if not topic.startswith("_"))
     return tuple(get_close_matches(name, public, n=3, cutoff=0))
 
 
 def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int, *, compacted: bool = False) -> int:
-    """Create `topic` where it is missing, and return how many partitions it has.
+    """Create `topic` if it is missing, and return the number of its partitions.
 
     Args:
         kafka: The broker.
         topic: Its name.
-        partitions: How many a new topic has.
+        partitions: The number of partitions of a new topic.
         compacted: Whether Kafka keeps the newest record of each key for ever, and may delete older ones.
 
     Raises:
-        KafkaError: The broker cannot be reached, refuses the login, or refuses to create it; or the topic is
-            there and not compacted, as was asked for.
+        KafkaError: The broker cannot be reached, refuses the login, or refuses to create it. Or the topic
+            exists and is not compacted, although `compacted` is set.
 
     Example:
         >>> tl.ensure_topic(settings.kafka, "sensors", 2)
@@ -136,7 +136,7 @@ def _require_compacted(client: AdminClient, topic: str) -> None:
         policy = client.describe_configs([resource])[resource].result(TIMEOUT_SECONDS)[_CLEANUP].value
     except KafkaException as error:
         raise KafkaError(
-            f"topic {topic} does not tell its settings: {error.args[0].str()}",
+            f"topic {topic} does not show its settings: {error.args[0].str()}",
             topic=topic,
             reason="hidden",
             detail=error.args[0].str(),

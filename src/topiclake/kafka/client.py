@@ -65,7 +65,7 @@ def client_settings(kafka: KafkaSettings) -> dict[str, Any]:
     client: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap_servers,
         "security.protocol": kafka.security_protocol,
-        # Failures come back as errors with a remedy; librdkafka's own lines would stand beside them.
+        # Failures are raised as errors with a remedy; librdkafka's log lines would repeat them.
         "log_level": 0,
     }
     if kafka.ca_file is not None:

@@ -1,4 +1,4 @@
-"""Which offsets Kafka has lost of those that are wanted, and why."""
+"""Offsets that a query wants but Kafka has lost, and why."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class LostRange:
         topic: The topic.
         partition: The partition.
         first: The first one; of a topic that was created again, in the new one.
-        after: The offset after the last one; None where nobody knows.
+        after: The offset after the last one; None if it is unknown.
         why: `aged_out`; `recreated`; `truncated`: it ends too early; `deleted`.
-        topic_id: Kafka's id of the topic, where it tells.
+        topic_id: Kafka's id of the topic, if the broker returns it.
     """
 
     topic: str
@@ -38,12 +38,12 @@ class LostRange:
 
     @property
     def records(self) -> int | None:
-        """How many; fewer where transactions or compaction left gaps."""
+        """The number of offsets; records are fewer if transactions or compaction made gaps."""
         return None if self.after is None else self.after - self.first
 
     def __str__(self) -> str:
         if self.records is None:
-            offsets = f"offset {self.first} and what came behind it"
+            offsets = f"offset {self.first} and everything after it"
         else:
             records = "1 record" if self.records == 1 else f"{self.records:,} records"
             offsets = f"offsets {self.first} to before {self.after} ({records})"
@@ -57,11 +57,11 @@ def compare(
     ids: Mapping[str, str] | None = None,
     ends: Mapping[str, Mapping[int, int]] | None = None,
 ) -> list[LostRange]:
-    """Return what Kafka has lost of what is wanted.
+    """Return the wanted offsets that Kafka has lost.
 
     Args:
         wanted: By topic and partition the next offset to read.
-        broker_offsets: What Kafka holds.
+        broker_offsets: The offsets and topic ids on the broker.
         ids: The ids that the topics had.
         ends: By topic and partition where reading ends; without it, it never does.
     """
@@ -89,7 +89,7 @@ def _lost(
     can_tell = bool(known_id and topic_id)
     is_other = known_id != topic_id if can_tell else end < first
     if is_other and first > earliest:
-        # Spark goes on at the checkpoint's offset, or at the end where that comes before.
+        # Spark continues at the checkpoint's offset, or at the partition's end if that is lower.
         return LostRange(topic, partition, earliest, min(first, end), "recreated", topic_id)
     if end < first:
         return LostRange(topic, partition, end, end, "truncated", topic_id)

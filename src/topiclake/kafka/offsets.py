@@ -1,4 +1,4 @@
-"""What Kafka holds of topics: their partitions, first and next offsets, and ids."""
+"""Topics on the broker: their partitions, first and next offsets, and ids."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _LEADERLESS = (
 
 @dataclass(frozen=True)
 class BrokerOffsets:
-    """What a broker holds.
+    """Offsets and ids of topics on a broker.
 
     Attributes:
         offsets: By topic and partition the first offset, and the next to come.
-        ids: By topic the id that Kafka gave it when it was created; without topics whose id it does not tell.
+        ids: By topic the id that Kafka gave it when it was created, if the broker returns it.
     """
 
     offsets: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ def topic_offsets(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, i
 def pipeline_offsets(
     settings: KafkaSettings, pipeline: PipelineSettings, known: Iterable[str]
 ) -> BrokerOffsets:
-    """Return what Kafka holds of the topics of a pipeline, and of those that its checkpoint knows.
+    """Return offsets and ids of the topics of a pipeline, and of those that its checkpoint knows.
 
     Raises:
         KafkaError: The broker cannot be reached, or refuses the login or the request.
@@ -82,7 +82,7 @@ def offsets_since(
 ) -> dict[tuple[str, int], int]:
     """Return for each topic and partition the offset of the first record that is not older than its time.
 
-    -1: no record is as young.
+    -1: no record is that new.
 
     Raises:
         KafkaError: The broker cannot be reached, or refuses the login or the request.
@@ -123,7 +123,7 @@ def open_transactions(settings: KafkaSettings, pipeline: PipelineSettings) -> di
 def fetch_offsets(
     client: Mapping[str, Any], topics: Iterable[str], *, pattern: str | None = None, with_ids: bool = True
 ) -> BrokerOffsets:
-    """Return what Kafka holds of topics; those that it doesn't hold are left out.
+    """Return offsets and ids of topics; topics that the broker does not hold are omitted.
 
     Args:
         client: Settings of a confluent-kafka client.
@@ -196,7 +196,7 @@ def _ends(
 
 
 def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
-    """Return the ids of topics; a broker before 2.8 gives none, and a login may not be allowed to ask."""
+    """Return the ids of topics; a broker before 2.8 has no ids, and a login may not be allowed to ask."""
     asked = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_SECONDS)
     ids = {}
     for name, future in asked.items():
@@ -208,10 +208,10 @@ def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
 
 
 def require_partitions(pipeline: PipelineSettings, broker_offsets: BrokerOffsets) -> None:
-    """Check that the partitions that a pipeline names are those that Kafka has, which Spark tells late.
+    """Check the partitions that a pipeline names against the broker; Spark would report a mistake late.
 
     Raises:
-        ConfigError: `assign` names one that is not there, or offsets for each partition leave one out.
+        ConfigError: `assign` or offsets name a partition that does not exist, or offsets omit one.
     """
     named = {"assign": pipeline.assign or {}}
     for key in ("starting_offsets", "ending_offsets"):

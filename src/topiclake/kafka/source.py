@@ -15,7 +15,7 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.source import Offsets, SourceSettings
 from topiclake.kafka.client import jvm_client_settings
 
-#: topic → partition → whatever is known of it.
+#: topic → partition → any value; only the keys are used.
 Known = Mapping[str, Mapping[int, object]]
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600}
@@ -64,8 +64,8 @@ def read_range(
         spark: The session.
         options: Of `reader_options`, without topics and offsets.
         ranges: By topic and partition the first offset, and the one after the last.
-        fail_on_data_loss: Whether it fails when Kafka has deleted the beginning of a range; else it gives
-            what is left.
+        fail_on_data_loss: Whether the read fails if Kafka has deleted the beginning of a range. If not, it
+            returns the remaining records.
 
     Returns:
         A DataFrame with the columns of `read_topic`; `headers` where the options ask for them.
@@ -100,8 +100,8 @@ def range_options(kafka: KafkaSettings) -> dict[str, str]:
 
 
 def _jvm_consumer(kafka: KafkaSettings) -> dict[str, str]:
-    # Spark asks only for records that are there. But behind the last of them the consumer waits for more, and
-    # Spark's next question waits behind it on the same connection: 500 ms a task, by default.
+    # Spark asks only for records that exist. But after the last of them, the consumer asks for more, and the
+    # broker waits for new ones. Spark's next request waits on the same connection: 500 ms a task, by default.
     defaults = {"fetch.max.wait.ms": "10", "isolation.level": kafka.isolation_level}
     consumer = defaults | {key: str(value) for key, value in kafka.consumer.items()}
     client = jvm_client_settings(kafka) | consumer
@@ -115,9 +115,9 @@ def of_stream(pipeline: PipelineSettings, known: Known = MappingProxyType({})) -
     """Return the options of a stream.
 
     Args:
-        pipeline: What it reads.
-        known: Of a pipeline of several topics, the partitions that its checkpoint knows by topic: it reads
-            them also where their topic was taken off its list, so that Spark keeps their place.
+        pipeline: Topics, starting offsets and limits.
+        known: The partitions that the checkpoint of a pipeline of several topics knows, by topic. The stream
+            also reads those whose topic was removed from the list, so that Spark keeps their offsets.
     """
     more = {topic: sorted(partitions) for topic, partitions in known.items() if not pipeline.reads(topic)}
     options = _of_both(pipeline) | _limits(pipeline)

@@ -1,15 +1,15 @@
 """Spark as a producer: at least once, each record with an id by which a consumer drops duplicates.
 
-Spark produces again what it does not know to be done: a task, a micro-batch, a job. A record that is produced
+Spark repeats a task, a micro-batch or a job unless it knows that it succeeded. A record that is produced
 again carries the same id, and two records never do:
 
-- by default the id is a hash of the writer, the batch, and the whole record with a number among equal ones.
-  A batch that is repeated holds the same records, however Spark deals them out; equal ones cannot be told
-  apart, so it does not matter which is the first. The records are shuffled by key for that, and those of one
-  key keep their order.
-- with `id_columns`, whose values the caller knows to be unique, such as topic, partition and offset of the
-  record that this one was made of, it is a hash of the writer and those. Nothing is shuffled, the value may
-  differ when it is made again, and a new checkpoint gives the same ids.
+- By default, the id is a hash of writer, batch and the whole record, with a number among equal records. A
+  repeated batch holds the same records, however Spark distributes them. Equal records are indistinguishable,
+  so any of them may be the first. For the numbers, Spark shuffles the records by key. Records of one key keep
+  their order.
+- With `id_columns`, the id is a hash of the writer and these columns. The caller knows that their values are
+  unique, such as topic, partition and offset of the source record. Spark shuffles nothing. A repeated record
+  may have another value, and a new checkpoint gives the same ids.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Writer:
 
     @property
     def id_prefix(self) -> str:
-        """What ids begin with: the same record in two topics is two records."""
+        """The writer's part of an id. It has the topic: the same record in two topics is two records."""
         return self.name if self.topic is None else f"{self.name}/{self.topic}"
 
 
@@ -100,11 +100,11 @@ def write_topic(
 
     Args:
         records: `value`, and where wanted `key`, both STRING or BINARY; `headers ARRAY<STRUCT<key STRING,
-            value BINARY>>`; `topic STRING`, where it is not the argument. Other columns are not sent.
+            value BINARY>>`; `topic STRING`, unless it is the argument. Other columns are not sent.
         settings: The broker, and the pipeline's name.
-        write_id: Names this write: a job that is repeated gives the same, such as the day that it is of, and
-            another write another. With `id_columns` it does not count.
-        topic: Where all go.
+        write_id: The name of this write. A repeated job passes the same name, such as its day; another write
+            passes another name. With `id_columns` it has no effect.
+        topic: The topic of all records.
         id_columns: Columns whose values no two records share; see the module.
 
     Raises:
@@ -123,7 +123,7 @@ def write_topic(
 
 
 def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[str]) -> None:
-    """Check that Kafka takes the columns of `records`, see `write_topic`.
+    """Check that Kafka accepts the columns of `records`, see `write_topic`.
 
     Raises:
         ConfigError: A column is missing or of the wrong type, or the topic is named twice or not at all.
@@ -153,16 +153,16 @@ def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[
 
 
 def identified(records: DataFrame, batch: str, writer: str, id_columns: Sequence[str] = ()) -> DataFrame:
-    """Return what Kafka gets of records: their columns for it, and the header with the id.
+    """Return the records as Kafka gets them: its columns, and the header with the id.
 
     Args:
         records: As for `write_topic`.
-        batch: Names the batch for ever: the same when it is repeated.
-        writer: Names the writer.
+        batch: The permanent name of the batch: the same when it is repeated.
+        writer: The name of the writer.
         id_columns: As for `write_topic`.
 
     Returns:
-        A DataFrame `topic STRING` (where there is one), `key BINARY, value BINARY, headers
+        A DataFrame `topic STRING` (if the records have it), `key BINARY, value BINARY, headers
         ARRAY<STRUCT<key STRING, value BINARY>>`.
     """
     whole = _whole(records)
@@ -193,7 +193,7 @@ def _numbered(whole: DataFrame, records: DataFrame, batch: str) -> DataFrame:
     """Identify records by what they hold and a number among equal ones; those of one key keep their order."""
     hashes = (F.coalesce(F.sha2(name, 256), F.lit("-")) for name in ("key", "value"))
     content = F.concat_ws("/", *hashes, F.sha2(F.to_json("headers"), 256), *_topic(records))
-    # Without a key there is no order to keep, and nothing to gather in one place.
+    # Records without a key have no order to keep, and need not be in one partition.
     marked = whole.withColumns({_ORDER: F.monotonically_increasing_id(), _CONTENT: content}).withColumn(
         _KEY, F.coalesce(F.sha2("key", 256), _CONTENT)
     )
@@ -234,13 +234,13 @@ def send(records: DataFrame, options: Mapping[str, str], topic: str | None, reme
 def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFrame:
     """Drop records that were produced more than once, by the header that Topiclake's producers add.
 
-    Records without it all stay. Of a stream, an id is remembered for `within` after it was read, so that no
-    record is ever too late; a duplicate that is read later than that stays.
+    All records without the header stay. A stream remembers an id for `within` after it was read, so that no
+    record is ever too late. A duplicate that is read after that time stays.
 
     Args:
         records: Kafka's columns, `headers` among them; batch or stream.
-        within: An interval such as `1 hour`, longer than a producer may take from a crash to its restart; a
-            stream needs it, of a batch all are compared.
+        within: An interval such as `1 hour`, longer than a producer may take from a crash to its restart.
+            Streams need it; in a batch, all records are compared.
 
     Returns:
         A DataFrame with the columns of `records`.
@@ -256,7 +256,7 @@ def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFra
         name for name in ("topic", "partition", "offset", "headers") if name not in records.columns
     ]:
         raise ConfigError(
-            f"duplicates cannot be told without the column {missing[0]}",
+            f"duplicates cannot be recognized without the column {missing[0]}",
             "the columns of Kafka's source",
             column=missing[0],
         )

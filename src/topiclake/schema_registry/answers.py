@@ -1,4 +1,4 @@
-"""What a schema registry answers, and how it is read from JSON that may be something else (a ValueError)."""
+"""Answers of a schema registry, read from JSON that may be something else (a ValueError)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ class Reference(NamedTuple):
 class RegisteredSchema:
     """A schema by its id, as it was registered.
 
-    `schema_type` is AVRO, JSON or PROTOBUF. `references` holds name and text of each schema that it refers
-    to, directly or not, what is used first. `schema_id` is None when a registry that was asked by GUID does
-    not tell it; `guid` is None when the registry tells none.
+    Attributes:
+        schema_id: The id; None if a registry that was asked by GUID does not return it.
+        schema_type: AVRO, JSON or PROTOBUF.
+        schema: The text.
+        guid: The GUID; None if the registry does not return one.
+        references: Name and text of each schema that it refers to, directly or not, dependencies first.
     """
 
     schema_id: int | None
@@ -55,7 +58,7 @@ class SubjectVersion:
 
 
 class SchemaResponse(NamedTuple):
-    """A schema as the registry tells it; None for what this answer does not say."""
+    """A schema in an answer of the registry; None for the parts that the answer lacks."""
 
     schema_id: int | None
     schema_type: str
@@ -102,7 +105,7 @@ def new_id(answer: Any) -> int:  # noqa: ANN401 (JSON)
 
 
 def list_of(kind: type[Item]) -> Callable[[Any], list[Item]]:
-    """Return what reads a list of numbers or names."""
+    """Return a function that reads a list of numbers or names."""
 
     def read(answer: Any) -> list[Item]:  # noqa: ANN401 (JSON)
         if not isinstance(answer, list) or not all(type(item) is kind for item in answer):
@@ -122,12 +125,12 @@ def _member(answer: dict[str, Any], name: str, kind: type[Item]) -> Item:
 def references(
     response: SchemaResponse, look_up: Callable[[Reference], SchemaResponse | None]
 ) -> tuple[tuple[str, str], ...]:
-    """Return name and text of each schema that one refers to, directly or not, what is used first.
+    """Return name and text of each schema that one refers to, directly or not, dependencies first.
 
     Args:
-        response: A schema as the registry tells it.
-        look_up: Returns a schema that is referred to; None for one that the registry no longer holds, whose
-            type then stays without a definition.
+        response: A schema in an answer of the registry.
+        look_up: Returns a schema that is referred to, or None if the registry no longer holds it. Its type
+            then stays without a definition.
     """
     texts: dict[Reference, str] = {}
 
@@ -149,9 +152,9 @@ def canonical(key: int | str) -> int | str:
 
 
 def refusals(response: Any) -> list[str]:  # noqa: ANN401 (JSON)
-    """Read why a schema is not compatible; nothing where it is."""
+    """Return why a schema is not compatible; empty if it is compatible."""
     if not isinstance(response, dict) or not isinstance(response.get("is_compatible"), bool):
-        raise ValueError(f"no verdict on compatibility: {str(response)[:100]}")
+        raise ValueError(f"no result of the compatibility check: {str(response)[:100]}")
     if response["is_compatible"]:
         return []
-    return [" ".join(str(message).split()) for message in response.get("messages") or ["no reason is told"]]
+    return [" ".join(str(message).split()) for message in response.get("messages") or ["no reason is given"]]

@@ -1,8 +1,9 @@
 """Requests to a schema registry, and what counts as an answer.
 
-A registry that is down, slow, overloaded or behind a broken proxy tells nothing about a schema. So only JSON
-of the expected shape, and the registry's own "not found", are answers; everything else is asked again.
-Confluent's client drops `Retry-After`, and its timeout does not bound the time of a body.
+The response of a registry that is down, slow or overloaded, or of a broken proxy, says nothing about a
+schema. So only JSON of the expected shape, and the registry's own "not found", are answers. After any other
+response, the client asks again. Confluent's client drops `Retry-After`, and its timeout does not bound the
+time of a body.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ GUIDS = "/schemas/guids/"
 #: A longer `Retry-After` is not waited for: seconds.
 LONGEST_RETRY_AFTER = 60.0
 
-_CHECK_URL = "check schema_registry.url, and what stands in front of the registry"
+_CHECK_URL = "check schema_registry.url, and the proxy in front of the registry"
 _LOOK_AT_LOG = "look at the registry's log (python -m workbench logs registry)"
 
 
@@ -92,7 +93,7 @@ class RegistryClient:
 
         Args:
             path: Below the registry's address, with a leading slash.
-            read: Takes the JSON apart; a ValueError says that it is not what was asked for.
+            read: Parses the JSON; raises ValueError if it is not what was asked for.
             patience: Seconds until the last try; 0 for one try.
             missing: The registry's error codes that say that it does not hold what was asked for.
 
@@ -122,8 +123,8 @@ class RegistryClient:
     ) -> list[Answer]:
         """Return the list at `path`, empty when the registry has none; the rest as in `get`.
 
-        An earlier answer is given again when it is less than `max_age` seconds old, or when the path was
-        answered five times within the last minute.
+        An earlier answer is returned again if it is less than `max_age` seconds old. It is also returned if
+        the path was answered five times within the last minute.
         """
         asked_at, answer = self._listings.get(path, (0.0, None))
         if answer is not None and (self._clock.now() - asked_at < max_age or self._budget.is_spent(path)):
@@ -136,7 +137,7 @@ class RegistryClient:
         return items
 
     def forget(self, path: str) -> None:
-        """Let `path` be asked anew, since what stands there was just changed."""
+        """Let `path` be asked again, because its content has just changed."""
         self._listings.pop(path, None)
         self._budget.forget(path)
 

@@ -1,4 +1,4 @@
-"""The schema registry, as exactly-once needs it: an answer is the registry's own, or there is none yet."""
+"""The schema registry, as exactly-once needs it: only the registry's own response is an answer."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ __all__ = ["RegisteredSchema", "SchemaRegistry", "SubjectVersion"]
 
 Key = TypeVar("Key", bound=int | str)
 
-#: So many unknown ids are asked for within a minute.
+#: The number of unknown ids that are asked for within a minute, at most.
 _MISSES = 5
-#: The pauses between the requests for a new id, of the time that it is given: with the first, five requests.
+#: The pauses between the requests for a new id, as shares of `new_id_seconds`: five requests with the first.
 _SHARES = (0.1, 0.2, 0.3, 0.4)
-#: So many unknown ids are remembered, the one that was asked for last at the end: a batch does not wait for
-#: them once more, and each gets its turn.
+#: The number of unknown ids that are remembered, at most; the id that was asked for last is at the end. A
+#: batch does not wait for these ids again, and each gets its turn.
 _REMEMBERED = 10_000
 
 
@@ -52,12 +52,12 @@ class SchemaRegistry:
         username: For basic auth; None for a registry without a login; never shown.
         password: For basic auth; never shown.
         ca_file: PEM file with the authority that signed the registry's certificate.
-        patience: Seconds until a registry that gives no answer is an error.
-        listing_seconds: How long a list of versions or subjects is good.
-        new_id_seconds: How long an unknown id is asked for again, once, before the registry does not know it.
+        patience: Seconds until a registry that does not answer is an error.
+        listing_seconds: Seconds for which a list of versions or subjects is reused.
+        new_id_seconds: Seconds for which an unknown id is asked for again, once, before it is unknown.
         timeout: Seconds until one request counts as failed.
-        login: Reads username and password anew, after the registry refused them; not pickled.
-        clock: That of patience, limits and memory.
+        login: Reads username and password again after the registry refused them; not pickled.
+        clock: The clock of patience, limits and memory.
 
     Example:
         >>> registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
@@ -118,7 +118,7 @@ class SchemaRegistry:
         return same
 
     def latest(self, subject: str) -> SubjectVersion:
-        """Return the newest version of `subject`, asked for anew.
+        """Return the newest version of `subject`, as `versions` lists it with `refresh`.
 
         Raises:
             SubjectNotFoundError: The registry does not hold it; lists those it holds.
@@ -127,7 +127,7 @@ class SchemaRegistry:
         return self.versions(subject, refresh=True)[-1]
 
     def latest_guid(self, subject: str) -> str:
-        """Return the GUID of the newest version of `subject`; raises as `latest`, and where there is none."""
+        """Return the GUID of the newest version of `subject`; raises as `latest`, or if it has no GUID."""
         guid = self.latest(subject).guid
         if guid is None:
             raise SchemaRegistryError(
@@ -149,7 +149,7 @@ class SchemaRegistry:
         Args:
             subject: Its name.
             refresh: Whether to ask even if the last list is not old yet. A list that was asked for five times
-                within the last minute is given again, so an id that is not in it needs `by_id`.
+                within the last minute is returned again, so an id that is not in it needs `by_id`.
 
         Raises:
             SubjectNotFoundError: The registry does not hold it; lists those it holds.
@@ -207,17 +207,17 @@ class SchemaRegistry:
     ) -> tuple[dict[Key, RegisteredSchema], set[Key], set[Key]]:
         """Look up ids (or GUIDs), of which many may be noise.
 
-        Those come first that were not asked for yet, the nearest to known ids before others, since bytes that
-        are no schema id are anywhere; then those that were unknown, the longest ago first. One that the
-        registry does not know is asked for again, for `new_id_seconds`, the first time.
+        New ids are asked for first, the nearest to known ids before others, because noise may be any number.
+        Ids that were unknown before follow, the longest ago first. A new id that the registry does not know
+        is asked for again, for `new_id_seconds`.
 
         Args:
-            ids: As `by_id` takes them; a string is a GUID.
-            subjects: Those that may list it meanwhile.
+            ids: As `by_id` accepts them; a string is a GUID.
+            subjects: The subjects that may list a new id in the meantime.
 
         Returns:
-            The schemas; the ids that the registry does not know; those that it was not asked for, since there
-            were five unknown ones within the last minute.
+            The schemas, the ids that the registry does not know, and the ids that it was not asked for. It is
+            not asked after five unknown ids within the last minute.
 
         Raises:
             SchemaRegistryError: No answer within `patience`, or a refusal.
@@ -236,7 +236,7 @@ class SchemaRegistry:
             self._ask_again([canonical(key) for key in unknown], subjects)
         schemas |= {key: self._schemas[canonical(key)] for key in unknown if canonical(key) in self._schemas}
         still_unknown = [key for key in unknown if key not in schemas]
-        # Not before: a registry that is away while an id is asked for again has not answered.
+        # Not before: a registry that is unavailable while an id is asked for again has not answered.
         for key in still_unknown:
             self._remember(canonical(key))
         return schemas, set(still_unknown), not_asked
@@ -282,12 +282,12 @@ class SchemaRegistry:
         references: Sequence[Mapping[str, str | int]] = (),
         schema_type: str = "AVRO",
     ) -> int:
-        """Register a schema under `subject`, where it is not yet, and return its id.
+        """Register a schema under `subject`, unless it is registered already, and return its id.
 
         Args:
             subject: Its name.
             schema: Avro JSON, JSON Schema, or a .proto file.
-            references: What it takes from other subjects: `{"name": …, "subject": …, "version": …}` each.
+            references: The schemas of other subjects that it uses: `{"name": …, "subject": …, "version": …}`.
             schema_type: AVRO, JSON or PROTOBUF.
 
         Raises:
@@ -307,10 +307,10 @@ class SchemaRegistry:
         return schema_id
 
     def refusals(self, subject: str, schema: str, schema_type: str = "AVRO") -> list[str]:
-        """Ask why `subject` would not take a schema as its next version; it takes it where there is nothing.
+        """Return why `subject` would refuse a schema as its next version; a new subject accepts any schema.
 
         Raises:
-            SchemaRegistryError: The schema is none, or there is no answer within `patience`.
+            SchemaRegistryError: The text is not a schema, or there is no answer within `patience`.
         """
         if subject not in self._client.listing("/subjects", answers.list_of(str), self.patience):
             return []
@@ -374,7 +374,7 @@ class SchemaRegistry:
         return key in self._schemas or key in self._recent_misses()
 
     def _recent_misses(self) -> dict[int | str, float]:
-        """What the registry said within the last minute that it does not know; it is not asked for that."""
+        """Return the ids that the registry did not know within the last minute; it is not asked for them."""
         for key in [key for key, at in self._missing.items() if self.clock.now() - at >= MINUTE]:
             del self._missing[key]
         return self._missing

@@ -14,10 +14,10 @@ from topiclake.errors import SchemaRegistryError
 
 Answer = TypeVar("Answer")
 
-#: So often one path is asked at most, retries included.
+#: The number of requests for one path within a minute, at most, retries included.
 REQUESTS_PER_MINUTE = 5
 MINUTE = 60.0
-#: Even an impatient caller gives one request this long: seconds.
+#: Seconds that one request may last, even if its caller has less patience.
 SHORTEST_TIMEOUT = 5.0
 
 _BACKOFF = wait_exponential_jitter(initial=1, max=15, jitter=1)
@@ -34,7 +34,7 @@ class FaultError(Exception):
 
 @dataclass(frozen=True)
 class Clock:
-    """The time, and what waits: both in seconds."""
+    """The time, and a function that sleeps: both in seconds."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -43,7 +43,7 @@ class Clock:
         """Call `once` until it raises no FaultError; each fault that is waited for is logged.
 
         Args:
-            once: Takes the seconds that one request may last.
+            once: Makes one request, which may last the seconds of its argument.
             patience: Seconds until the last try; 0 for one try.
             timeout: Seconds that a request may last at most.
 
@@ -76,14 +76,14 @@ class Clock:
 
 @dataclass
 class _Requests:
-    """When a path was asked within the last minute, and why the last time gave no answer, if so."""
+    """The times of a path's requests within the last minute, and the fault of the last one, if any."""
 
     times: list[float]
     fault: FaultError | None = None
 
 
 class RateLimit:
-    """How often each path was asked within the last minute."""
+    """The limit of requests for each path within a minute."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -114,7 +114,7 @@ class RateLimit:
         return spent is not None and spent.fault is None and self._wait_for_room(spent) > 0
 
     def forget(self, path: str) -> None:
-        """Let `path` be asked anew, since what stands there was just changed."""
+        """Let `path` be asked again, because its content has just changed."""
         self._spent.pop(path, None)
 
     def _wait_for_room(self, spent: _Requests) -> float:

@@ -1,9 +1,10 @@
-"""Confluent's wire format: which schema a record was written with, and where its Avro begins.
+"""Confluent's wire format: the schema that a record was written with, and the first byte of its Avro.
 
-Two forms, which may be mixed in one topic:
-- a prefix: one magic byte (0), the schema id as four big-endian bytes, then Avro;
-- a record header `__value_schema_id` (`__key_schema_id`) with the same five bytes, or with magic byte 1 and
-  the schema's GUID (16 bytes); then key or value are Avro from their first byte on.
+A topic may mix two forms:
+
+1. Prefix: one magic byte (0), the schema id as four big-endian bytes, then Avro.
+2. Record header: `__value_schema_id` (`__key_schema_id`) holds the same five bytes, or magic byte 1 and the
+   schema's GUID (16 bytes). Key or value are then Avro from their first byte on.
 
 Sources: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/#wire-format,
 and `confluent_kafka.schema_registry` (dual_schema_id_deserializer).
@@ -22,13 +23,13 @@ HEADER_LENGTH = 5
 GUID_MAGIC_BYTE = 1
 GUID_HEADER_LENGTH = 17
 
-#: How a record names its writer schema: by id, or by GUID.
+#: The name of a record's writer schema: its id, or its GUID.
 SchemaKey = int | str
 Part = Literal["value", "key"]
 
 
 def header(schema_id: int) -> bytes:
-    """Return the five bytes that stand before the payload of a record written with `schema_id`."""
+    """Return the five bytes before the payload of a record written with `schema_id`."""
     return bytes([MAGIC_BYTE]) + schema_id.to_bytes(4, "big", signed=schema_id < 0)
 
 
@@ -57,7 +58,7 @@ def record_header(part: Part) -> str:
 
 
 def named_in_header(part: Part) -> Column:
-    """Return what Kafka's column `headers` says of the schema of `part`, as BINARY; null: it says nothing.
+    """Return what Kafka's column `headers` says of the schema of `part`, as BINARY; null if it says nothing.
 
     The last header of that name counts, as in Java's deserializer. No lambda: one would end code generation.
     """
@@ -67,7 +68,7 @@ def named_in_header(part: Part) -> Column:
 
 
 def header_of(value: Column) -> Column:
-    """Return the first five bytes of `value BINARY`; fewer where it is shorter.
+    """Return the first five bytes of `value BINARY`, or fewer if it is shorter.
 
     Compared as binary: `conv(hex(…))` on each row costs a third of the throughput.
     """
@@ -75,12 +76,12 @@ def header_of(value: Column) -> Column:
 
 
 def payload_of(value: Column) -> Column:
-    """Return what follows the header of `value BINARY`."""
+    """Return the bytes after the header of `value BINARY`."""
     return F.substring(value, HEADER_LENGTH + 1, 2**31 - 1)
 
 
 def schema_id_of(identified: Column) -> Column:
-    """Return the id in `identified BINARY` (see `identifier`) as INT; null where there is none.
+    """Return the id in `identified BINARY` (see `identifier`) as INT; null if it holds no id.
 
     Four bytes from 0x80000000 on come out negative, as Java's clients read them.
     """
@@ -95,5 +96,5 @@ def is_id(identified: Column) -> Column:
 
 
 def is_guid(identified: Column) -> Column:
-    """Return whether `identified BINARY` is a GUID behind magic byte 1."""
+    """Return whether `identified BINARY` is magic byte 1 and a GUID."""
     return (F.length(identified) == GUID_HEADER_LENGTH) & (F.substring(identified, 1, 1) == F.lit(b"\1"))

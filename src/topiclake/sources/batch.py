@@ -24,7 +24,7 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
     Returns:
         A DataFrame `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT,
         timestamp TIMESTAMP, timestampType INT, headers ARRAY<STRUCT<key STRING, value BINARY>>`. Spark
-        settles the end when it is used, each time anew where `ending_offsets` is `latest`.
+        determines the end when the DataFrame is used, again for each use if `ending_offsets` is `latest`.
 
     Raises:
         ConfigError: It begins at `latest`, or names partitions that the topic does not have.
@@ -57,13 +57,13 @@ def read_compacted(spark: SparkSession, settings: Settings, *, topic: str) -> Da
     """Read the newest record of each key of a topic, as Kafka's compaction would leave it, as a batch.
 
     Kafka compacts some time later, and never the newest segment: until then a topic holds older records of a
-    key as well. A key whose newest record has no value is deleted, and is left out; so are records without a
-    key.
+    key as well. A key whose newest record has no value is deleted, so it is omitted. Records without a key
+    are omitted, too.
 
     Args:
         spark: The session.
         settings: How to reach the broker.
-        topic: Which one; read from its begin to its end.
+        topic: The topic; it is read from its beginning to its end.
 
     Returns:
         A DataFrame `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT,

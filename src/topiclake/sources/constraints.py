@@ -1,6 +1,6 @@
-"""What a Delta table demands of its rows, so that a record which breaks it goes to quarantine.
+"""The constraints of a Delta table; a record whose row breaks one goes to quarantine.
 
-Delta ends a commit at the first such row, and a query that repeats its batch ends there again.
+Delta aborts a commit at the first such row, and a query that repeats its batch fails there again.
 Source: https://docs.delta.io/delta-constraints/ and runs against Delta 4.4 (`test_constraints`).
 """
 
@@ -16,16 +16,16 @@ from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructFiel
 from topiclake.delta.table import quoted
 from topiclake.formats.codec import OWN
 
-#: Of rows on their way to the table: the record that they were made of.
+#: The column of rows before they are written: the record that they were made of.
 RECORD = f"{OWN}record"
 _IS_ROW = f"{OWN}is_row"
 _CHECK = "delta.constraints."
-#: Where Spark keeps what the columns of a table are declared as: their default, and their CHAR and VARCHAR.
+#: Keys of the metadata in which Spark keeps a column's declared default, and its declared CHAR or VARCHAR.
 _DEFAULT = "CURRENT_DEFAULT"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 
-#: Where a decoded record has the constraint that it breaks: a column `STRING`, null where it breaks none, and
-#: only where the table has constraints.
+#: The column of a decoded record with the constraint that it breaks: `STRING`, null if it breaks none. The
+#: column exists only if the table has constraints.
 REFUSED = f"{OWN}refused"
 
 
@@ -37,8 +37,8 @@ def of_table(columns: StructType, properties: Mapping[str, str]) -> dict[str, st
         properties: Its table properties.
 
     Returns:
-        By its words, such as `CHECK positive` or `NOT NULL id`, a condition in SQL of the table's columns; a
-        row breaks it where it is false or null.
+        Conditions in SQL of the table's columns, by their words, such as `CHECK positive` or `NOT NULL id`.
+        A row breaks a condition that is false or null.
     """
     checks = {
         f"CHECK {name[len(_CHECK) :]}": condition
@@ -59,7 +59,7 @@ def of_table(columns: StructType, properties: Mapping[str, str]) -> dict[str, st
 
 
 def refusal(constraints: Mapping[str, str], changes: Mapping[str, str]) -> str | None:
-    """Say why columns cannot change: Delta changes the type of none that a CHECK names.
+    """Return why columns cannot change: Delta does not change the type of a column that a CHECK names.
 
     Args:
         constraints: Those of the table.
@@ -98,8 +98,8 @@ def with_refused(
 def with_broken(rows: DataFrame, columns: StructType, constraints: Mapping[str, str], name: str) -> DataFrame:
     """Add the columns of a table that `rows` lack, and `name STRING`: the constraint that a row breaks.
 
-    It is the first that is broken, in words; null where none is. What a row lacks is what Delta makes of it:
-    the column's default, or null.
+    It is the first that is broken, in words; null if the row breaks no constraint. A column that a row lacks
+    has the value that Delta would write: the column's default, or null.
     """
     checks = [
         F.when(~F.coalesce(F.expr(condition), F.lit(False)), words)
@@ -111,7 +111,7 @@ def with_broken(rows: DataFrame, columns: StructType, constraints: Mapping[str, 
 def with_required(rows: DataFrame, columns: StructType) -> DataFrame:
     """Add the columns without which Delta refuses a commit, even of no rows: what must not be null, as null.
 
-    Lengths within a struct it looks for by their places, so such a struct must be whole.
+    Delta checks lengths within a struct by the positions of fields, so such a struct must be whole.
     """
     return _completed(rows, StructType([each for each in columns if _must_be_there(each)]))
 

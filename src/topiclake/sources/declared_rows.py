@@ -19,7 +19,7 @@ from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, L
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot
 from topiclake.streaming.failure import refused_record
 
-#: Why a value is no row; see `formats.declared`.
+#: The reasons of rejected values; see `formats.declared`.
 DECLARED_REASONS = (TOMBSTONE, UNDECODABLE, REFUSED_BY_TABLE)
 
 
@@ -30,14 +30,14 @@ def decode(
     snapshot: TableSnapshot,
     enforced: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Judge records as `DeclaredFormat.decode`, and hold their rows against the constraints of a table.
+    """Decode records as `DeclaredFormat.decode`, and check their rows against the constraints of a table.
 
     Args:
-        values: What values mean.
+        values: The format of values.
         records: Kafka's columns.
         layout: The rows' other columns.
-        snapshot: Of the table.
-        enforced: Its constraints where a batch was begun, in place of those of today.
+        snapshot: The table.
+        enforced: Its constraints when a batch was begun, in place of those of today.
     """
     decoded, enforced = values.decode(records), snapshot.constraints if enforced is None else enforced
     if not enforced:
@@ -68,7 +68,7 @@ def read(records: DataFrame, values: DeclaredFormat, layout: Layout, *, mode: st
 
 
 def is_rejected(layout: Layout) -> Column:
-    """Return whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
+    """Return whether a decoded record is rejected; a skipped tombstone is neither valid nor rejected."""
     return ~F.col("reason").isin(never_rejected(layout))
 
 

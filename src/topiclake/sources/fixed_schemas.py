@@ -1,7 +1,7 @@
 """Values that name schemas of the registry, in a plan that is fixed when its query starts.
 
-Nothing is looked up for a record within such a plan. So one whose schema is neither listed nor decided ends
-the query, and a later start knows what is decided: see `schema_decisions`.
+Such a plan looks up no schemas. So a record whose schema is neither listed nor decided ends the query, and a
+later start knows the decision: see `schema_decisions`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from topiclake.sources.topic_schemas import TopicSchemas
 
 @dataclass(frozen=True)
 class FixedSchemas:
-    """What records of one start of a query may have; can be pickled, for Spark Connect.
+    """The schemas that records may have after one start of a query; can be pickled, for Spark Connect.
 
     Attributes:
-        codecs: What the schemas mean.
-        decisions: What is decided of schemas that the subjects do not list.
+        codecs: How records of the schemas are decoded.
+        decisions: The decisions on schemas that the subjects do not list.
         table: Location of the decisions.
     """
 
@@ -35,11 +35,11 @@ class FixedSchemas:
 
 
 def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> FixedSchemas:
-    """Return what the versions of the subjects mean, as the registry lists them now, and what is decided.
+    """Return the codecs of the versions that the registry lists now, and the decisions.
 
     Args:
         spark: The session.
-        topic: Where the schemas come from.
+        topic: The source of the schemas.
         table: Location of the decisions.
 
     Raises:
@@ -48,7 +48,7 @@ def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> Fi
     """
     decisions = schema_decisions.read(spark, table)
     known = {part: _known(topic, decisions, part) for part in topic.subjects}
-    # There is no table that must take the columns.
+    # No table must accept the columns.
     united = topic.unite(
         known, lambda part: partial(topic.refusal, spark, part=part, of_columns=lambda columns: None)
     )
@@ -65,9 +65,9 @@ def _known(topic: TopicSchemas, decisions: Decisions, part: Part) -> dict[Schema
 
 
 def valid_rows(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) -> DataFrame:
-    """Return the rows of what is right; the plan raises where nothing is decided of a schema.
+    """Return the rows of valid records; the plan raises at a record whose schema is not decided.
 
-    In mode FAILFAST it raises at each record that is not right.
+    In mode FAILFAST, it raises at each record that is not valid.
     """
     codecs = fixed.codecs
     decoded = registered_rows.fail_on_unknown_schema(

@@ -1,4 +1,4 @@
-"""The columns that a row has beside those of its values."""
+"""The columns that a row has in addition to those of its value."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ HEADERS_COLUMN = "_headers"
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns a row has beside those of its schema, and what a tombstone is.
+    """The columns that a row has in addition to those of its schema, and the handling of tombstones.
 
     Attributes:
         kafka: Fields of `_kafka`, of `partition, offset, topic, timestamp`; empty: no such column.
-        key: What the key is, for `_key` (`PipelineSettings.key`); `none`: there is no such column.
+        key: The format of the key, for `_key` (`PipelineSettings.key`); `none`: no such column.
         headers: Whether `_headers ARRAY<STRUCT<key STRING, value BINARY>>` is kept.
         skips_tombstones: Whether a record without a value is skipped; else it goes to quarantine.
     """
@@ -50,5 +50,5 @@ class Layout:
 
     @property
     def key_expression(self) -> str | None:
-        """What `_key` is of a decoded record, as SQL; None: there is no such column."""
+        """The expression in SQL that makes `_key` of a decoded record; None: no such column."""
         return {"none": None, "binary": "key"}.get(self.key, "decoded_key.event")

@@ -32,20 +32,20 @@ from topiclake.sources.constraints import REFUSED
 from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
 from topiclake.streaming.failure import NOT_LISTED, refused_record
 
-#: Of a row on its way to the table: true where it belongs there, false where not, null where it is skipped.
+#: The column of a row before it is written: true if it is valid, false if it is rejected, null if skipped.
 IS_VALID = f"{OWN}is_valid"
 
 
-#: Distinct unknown schemas that are looked at in one batch.
+#: The number of distinct schemas and reasons that one batch collects, at most.
 KEYS_OF_A_BATCH = 1000
 
 
 def decode(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
-    """Decode each record by its own writer schema, and hold its row against the table's constraints.
+    """Decode each record by its own writer schema, and check its row against the table's constraints.
 
     Args:
         records: Kafka's columns.
-        codecs: What the schemas mean.
+        codecs: How records of the schemas are decoded.
         layout: The rows' other columns.
 
     Returns:
@@ -77,7 +77,7 @@ def _is_decoded(codecs: Codecs) -> Column:
 
 
 def status(codecs: Codecs) -> Column:
-    """Name what became of a decoded record's value, as `decode_status`, or of its row."""
+    """Return the status of a decoded record's value, as `decode_status`, or of its row."""
     reason = decode_status(F.col("decoded"), codecs.value)
     return (
         F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(reason)
@@ -95,22 +95,22 @@ def is_late(codec: Codec, part: Part, unknown: Collection[SchemaKey] = ()) -> Co
 
 
 def is_rejected(codecs: Codecs, layout: Layout) -> Column:
-    """Return whether a decoded record belongs into no table; a skipped tombstone belongs nowhere."""
+    """Return whether a decoded record is rejected; a skipped tombstone is neither valid nor rejected."""
     rejected = ~is_valid(codecs)
     return rejected & F.col("value").isNotNull() if layout.skips_tombstones else rejected
 
 
 def count_records(layout: Layout) -> Column:
-    """Count `records` that belong somewhere: all of Kafka's, or those with a value."""
+    """Count `records` that are valid or rejected: all of Kafka's, or those with a value."""
     return (F.count("value") if layout.skips_tombstones else F.count("*")).alias("records")
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What is wrong with records, and which schemas they name that are not known, the most frequent first.
+    """Counts of records by reason, and the unknown schemas that they name, the most frequent first.
 
     Attributes:
-        reasons: How many records for which verdict of their value.
+        reasons: The number of records by the status of their value.
         late: Keys of schemas, by part.
         is_whole: Whether each record was counted.
     """
@@ -120,7 +120,7 @@ class Tally:
     is_whole: bool
 
     def is_open(self, codecs: Codecs) -> bool:
-        """Return whether records may be rows for who knows more: schemas, or that a constraint is gone."""
+        """Return whether records may become rows, with more schemas or without a constraint."""
         unknown = any(set(keys) - set(codecs.parts[part].keys) for part, keys in self.late.items())
         return unknown or REFUSED_BY_TABLE in self.reasons
 
@@ -131,9 +131,9 @@ def tally(
     layout: Layout,
     unknown: Mapping[Part, Collection[SchemaKey]] = MappingProxyType({}),
 ) -> Tally:
-    """Count records that are left; executes one job, and collects at most `KEYS_OF_A_BATCH` rows.
+    """Count records by status and schema; executes one job, and collects at most `KEYS_OF_A_BATCH` rows.
 
-    Schemas in `unknown` are not named.
+    Schemas in `unknown` are not listed.
     """
     decoded = decode(records, codecs, layout).where(is_rejected(codecs, layout) | is_valid(codecs))
     parts = codecs.parts
@@ -221,8 +221,8 @@ def fail_on_bad_record(
 ) -> DataFrame:
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written.
 
-    A record that names a schema which is still to be looked up does not raise, unless the plan `is_static`:
-    nothing is looked up for it.
+    A record whose schema is still to be looked up does not raise, unless the plan `is_static`, for which
+    nothing is looked up.
     """
     reason = status(codecs)
     if codecs.key is not None:

@@ -1,9 +1,9 @@
-"""Which schemas the records of `read_values` may have, decided once for all queries of the pipeline.
+"""The schemas that records of `read_values` may have, decided once for all queries of the pipeline.
 
-A query with a fixed plan stops at a record whose schema its plan does not know. `start_quarantine` asks the
-registry, and writes the answer into the Delta table `<checkpoint_path>_schemas`, one row for each schema:
-`part STRING, schema STRING, is_known BOOLEAN, decided_at TIMESTAMP`. Each start reads the table.
-So a record is a row or in quarantine, never both, whenever its schema is registered.
+A query with a fixed plan stops at a record whose schema its plan does not know. Then `start_quarantine` asks
+the registry, and writes the answer into the Delta table `<checkpoint_path>_schemas`. The table has one row
+for each schema: `part STRING, schema STRING, is_known BOOLEAN, decided_at TIMESTAMP`. Each start reads the
+table. So a record is a row or in quarantine, never both, whenever its schema is registered.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Decisions:
 
 
 def read(spark: SparkSession, table: str) -> Decisions:
-    """Return what is decided; nothing where there is no table."""
+    """Return the decisions; empty if the table does not exist."""
     if not delta.is_table(spark, table):
         return Decisions()
     rows = delta.read(spark, table).collect()
@@ -61,11 +61,11 @@ def read(spark: SparkSession, table: str) -> Decisions:
 
 
 def decide(spark: SparkSession, table: str, part: Part, known: Mapping[SchemaKey, bool]) -> None:
-    """Write what nobody has decided yet.
+    """Write the decisions on schemas that the table does not have yet.
 
     Args:
         spark: The session.
-        table: Location of the table; created where there is none.
+        table: Location of the table; created if it does not exist.
         part: The part of the records.
         known: Whether the registry knows a schema.
     """
@@ -78,7 +78,7 @@ def decide(spark: SparkSession, table: str, part: Part, known: Mapping[SchemaKey
         rows = DeltaTable.forPath(spark, table).alias("row")
         rows.merge(new.alias("found"), same).whenNotMatchedInsertAll().execute()
 
-    # Of two queries that decide at once Delta lets one through; the other then finds what is decided.
+    # If two queries decide at once, Delta accepts one commit. The other query then finds the decision.
     delta.written_again(insert, lambda: None)
 
 

@@ -1,7 +1,8 @@
-"""Which schemas a static plan decodes with: those that were known when its query started.
+"""The schemas that a static plan decodes with: those that were known when its query started.
 
-A plan that is no micro-batch of our own looks nothing up. A record with another schema raises within it, and
-whoever started the query learns the schema here and starts it again. docs/exactly-once.md, "Parquet files".
+A plan that is not a micro-batch of Topiclake looks up no schemas. A record with another schema raises within
+the plan. The caller that started the query learns the schema here and starts the query again. See
+docs/exactly-once.md, "Parquet files".
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from topiclake.schema_registry.wire_format import Part, SchemaKey
 from topiclake.sources import registered_rows
 from topiclake.sources.topic_schemas import TopicSchemas
 
-#: What `registered_rows.fail_on_bad_record` tells of a record.
+#: The message of `registered_rows.fail_on_bad_record` about a record.
 _RECORD = re.compile(r"schema id (?P<id>-?\d+|none), reason (?P<reason>\w+)")
 
 
@@ -32,9 +33,9 @@ class StaticSchemas:
 
     Attributes:
         spark: The session.
-        of: Where they come from.
-        known: What was found, oldest first, by id and, where they have one, by GUID.
-        codecs: What it means.
+        of: The source of the schemas.
+        known: The schemas of each part, oldest first, by id and, where they have one, by GUID.
+        codecs: How records of these schemas are decoded.
     """
 
     spark: SparkSession
@@ -47,7 +48,7 @@ class StaticSchemas:
         self._unite()
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """Return Kafka's records as rows; the plan raises at the first that is not right (`or_fail`)."""
+        """Return Kafka's records as rows; the plan raises at the first that is not right."""
         plain = self.of.usable_plain_keys(self.codecs)
         records = avro_plain.tag_plain_records(records, self.codecs.value, plain)
         decoded = registered_rows.decode(records, self.codecs, self.of.layout)
@@ -59,10 +60,10 @@ class StaticSchemas:
         return registered_rows.columns(self.spark, self.codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
 
     def learn(self, error: DecodeError) -> None:
-        """Learn the schema that a record lacked; whoever calls it again and again learns each only once.
+        """Learn the schema that a record lacked; repeated calls learn each schema only once.
 
         Args:
-            error: What the plan raised.
+            error: The error that the plan raised.
 
         Raises:
             DecodeError: No schema is new, so that the same plan would meet the same record.
@@ -98,7 +99,7 @@ class StaticSchemas:
 
 @dataclass
 class _Additions:
-    """What Parquet files allow of further versions: columns, and no other types."""
+    """The check of further versions for Parquet files: more columns, but no other types."""
 
     spark: SparkSession
     of: TopicSchemas

@@ -1,4 +1,4 @@
-"""Topics as streaming DataFrames, for windows, joins and sinks of one's own."""
+"""Topics as streaming DataFrames, for custom windows, joins and sinks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from topiclake.storage.failures import storage_errors
 
 
 def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Read a topic as a stream of what Kafka holds, with nothing decoded.
+    """Read a topic as a stream of Kafka's records, with nothing decoded.
 
     Returns:
-        A streaming DataFrame: the columns of Kafka's source, `headers` among them; what a value in
-        Confluent's format begins with, `magicByte BINARY, valueSchemaId INT` (null where it names none); and
-        what follows, `fixedValue BINARY`.
+        A streaming DataFrame with the columns of Kafka's source, `headers` among them. It also has the parts
+        of a value in Confluent's format: `magicByte BINARY, valueSchemaId INT` (null if it names no schema),
+        and the remaining bytes, `fixedValue BINARY`.
 
     Raises:
         TopicNotFoundError: The broker does not hold the topic; names three that are like it.
@@ -52,20 +52,20 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
 
     Args:
         spark: The session.
-        settings: The configuration. In mode FAILFAST a record that is not right ends whatever query reads it;
-            in mode PERMISSIVE it is left out, and `start_quarantine` keeps it.
+        settings: The configuration. In mode FAILFAST, a record that is not right ends each query that reads
+            it. In mode PERMISSIVE, the record is omitted, and `start_quarantine` keeps it.
 
     Returns:
         A streaming DataFrame: the columns of `value_schema`, or of the versions that the registry lists now,
-        or `value STRING`; then
-        `_kafka STRUCT<partition INT, offset BIGINT>`, or what `kafka_fields` says.
+        or `value STRING`. The next column is `_kafka STRUCT<partition INT, offset BIGINT>`, or has the fields
+        of `kafka_fields`. Columns for key and headers follow, if they are configured.
 
     Raises:
         ConfigError: Values are plain Avro, which does not name its schema, or the schema cannot be used.
         TopicNotFoundError: The broker does not hold the topic; names three that are like it.
         KafkaError, SchemaRegistryError: A service cannot be used.
-        NewSchemaError: In the query, at a record whose schema the registry did not list at the start, and of
-            which `start_quarantine` has decided nothing; `start_restarted` starts it again.
+        NewSchemaError: In the query, at a record whose schema the registry did not list at the start and
+            `start_quarantine` has not decided. The function `start_restarted` starts the query again.
 
     Example:
         >>> hot = tl.read_values(spark, settings).where("celsius > 80")
@@ -108,7 +108,7 @@ def topic_records(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def require_named(pipeline: PipelineSettings) -> None:
-    """Raise a ConfigError where values do not name their schemas."""
+    """Raise a ConfigError if values do not name their schemas."""
     if pipeline.avro_form == "plain":
         raise ConfigError(
             f"values of topic {pipeline.topic} are plain Avro, which does not name its schema",
@@ -119,9 +119,9 @@ def require_named(pipeline: PipelineSettings) -> None:
 
 
 def schemas_of_today(spark: SparkSession, settings: Settings) -> FixedSchemas:
-    """Return what the registry lists now, and what is decided of schemas that it does not list."""
+    """Return the schemas that the registry lists now, and the decisions on others."""
     table = mount.resolve(settings.storage, settings.pipeline.schemas_path)
-    # A stream has one topic, also where the path of its table has a place for its name.
+    # A stream has one topic, even if the path of its table has a placeholder for the topic.
     schemas = TopicSchemas.from_settings(settings).for_topic(settings.pipeline.topic)
     with storage_errors(settings.storage, table):
         return fixed_schemas.schemas_of_today(spark, schemas, table)

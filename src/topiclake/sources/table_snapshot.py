@@ -1,4 +1,4 @@
-"""What a Delta table has, as it was seen moments ago: its columns, properties and constraints."""
+"""A Delta table as it was moments ago: its columns, properties and constraints."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.sources import constraints
 
-#: Seconds in which a look at a table's columns is as good as another one.
+#: Seconds for which a snapshot of a table's columns is used.
 _FRESH = 30
 
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """A look at a table.
+    """A table at a moment.
 
     Attributes:
-        columns: What it has; none where it is not there.
+        columns: Its columns; none if the table does not exist.
         properties: Its table properties.
-        at: When that was, in seconds since 1970.
+        at: The moment, in seconds since 1970.
     """
 
     columns: StructType
@@ -35,13 +35,13 @@ class TableSnapshot:
 
     @cached_property
     def constraints(self) -> dict[str, str]:
-        """What it demands of its rows."""
+        """The conditions that its rows must meet."""
         return constraints.of_table(self.columns, self.properties)
 
     def refusal(self, wanted: StructType, *, may_widen: bool) -> str | None:
-        """Say why it cannot take rows with columns `wanted`; None: it can.
+        """Return why it cannot take rows with columns `wanted`, or None if it can.
 
-        Its columns become wider only where that is allowed, or where it was done before.
+        Its columns become wider only if `may_widen` is set, or if the table has Delta's type widening.
         """
         if problem := evolution.refusal(self.columns, wanted):
             return problem
@@ -67,16 +67,16 @@ class TableSnapshot:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nobody needs to look again: a query may wait for hours for its first batch."""
+        """Whether it is recent enough to be used: a query may wait for hours for its first batch."""
         return 0 <= time.time() - self.at < _FRESH
 
 
-#: Where there is no table, or none that demands anything.
+#: For a table that does not exist, or has no constraints.
 NO_TABLE = TableSnapshot(StructType())
 
 
 def read_snapshot(spark: SparkSession, table: str) -> TableSnapshot | None:
-    """Return what a table has; None where there is none.
+    """Return the columns and properties of a table, or None if the table does not exist.
 
     Raises:
         StorageError: The table forgets which batches it has.

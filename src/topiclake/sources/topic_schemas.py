@@ -1,4 +1,4 @@
-"""Which schemas the records of a topic may have, and whether rows of them can be stored."""
+"""The schemas that the records of a topic may have, and whether their rows can be stored."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from topiclake.sources.layout import KEY_COLUMN, Layout
 
 @dataclass(frozen=True)
 class TopicSchemas:
-    """Where the schemas of a topic come from, and which columns rows have beside theirs.
+    """The source of a topic's schemas, and the columns that rows have in addition to theirs.
 
     All of it can be pickled, for Spark Connect.
 
     Attributes:
-        registry: Where they come from.
+        registry: The registry that holds them.
         subjects: Subjects with the schemas, by part; without `key` keys are not decoded.
-        layout: The rows' columns beside those of the schemas.
+        layout: The rows' columns in addition to those of the schemas.
         needs_one_subject: Whether one of the value's subjects is enough: each topic has some of them.
-        plain_versions: Versions that plain values may have, empty for all; None where values name theirs.
-        format: What the schemas of values are.
-        key_format: What the schemas of keys are.
-        declared_key: What keys mean that name no schema; None where they are not decoded.
+        plain_versions: Versions that plain values may have, empty for all; None if values name theirs.
+        format: The type of the schemas of values.
+        key_format: The type of the schemas of keys.
+        declared_key: The format of keys that name no schema; None if such keys are not decoded.
     """
 
     registry: SchemaRegistry
@@ -48,7 +48,7 @@ class TopicSchemas:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> TopicSchemas:
-        """Return what a configuration says."""
+        """Return the schemas of a configured pipeline."""
         pipeline = settings.pipeline
         name = TOPIC if pipeline.has_table_for_each else pipeline.topic
         parts: list[Part] = ["value", "key"] if pipeline.has_registered_key else ["value"]
@@ -64,7 +64,7 @@ class TopicSchemas:
         )
 
     def for_topic(self, topic: str) -> TopicSchemas:
-        """Return those of one topic, where the names of subjects have a place for it."""
+        """Return those of one topic: its name replaces the placeholder in the names of subjects."""
         subjects = {
             part: tuple(name.replace(TOPIC, topic) for name in names) for part, names in self.subjects.items()
         }
@@ -75,7 +75,7 @@ class TopicSchemas:
         return replace(self, registry=self.registry.waiting(settings))
 
     def format_of(self, part: Part) -> Format:
-        """Return what the schemas of a part are."""
+        """Return the type of the schemas of a part."""
         return self.format if part == "value" else self.key_format
 
     def listed(self, part: Part, *, refresh: bool) -> dict[SchemaKey, SchemaVersion]:
@@ -105,7 +105,7 @@ class TopicSchemas:
 
         Args:
             known: The schemas of each part.
-            accepts: Returns for a part what says why rows of a reader schema are not possible.
+            accepts: Returns for a part a function that says why rows of a reader schema are not possible.
         """
         codecs: dict[Part, Codec] = {
             part: self.format_of(part).codec(schemas, accepts(part), None) for part, schemas in known.items()
@@ -113,7 +113,7 @@ class TopicSchemas:
         return Codecs(codecs["value"], codecs.get("key"), declared_key=self.declared_key)
 
     def require_usable(self, codecs: Codecs) -> None:
-        """Raise an IngestError where values' subjects have versions, and none of them can be used."""
+        """Raise an IngestError if values' subjects have versions, and none of them can be used."""
         if not codecs.value.writers and codecs.value.refused:
             details = "; ".join(
                 f"schema {key}: {detail}" for key, (_, detail) in codecs.value.refused.items()
@@ -133,8 +133,8 @@ class TopicSchemas:
         Args:
             spark: The session.
             reader: The schema of the rows.
-            part: What is decoded with it.
-            of_columns: Says why what is there already cannot take columns.
+            part: The part of records that is decoded with it.
+            of_columns: Says why the existing table or files cannot take columns.
         """
         of = self.format_of(part)
         try:
@@ -151,7 +151,7 @@ class TopicSchemas:
         return of_columns(event)
 
     def usable_plain_keys(self, codecs: Codecs) -> list[SchemaKey]:
-        """Return the schemas of `plain_keys` that `codecs` decode with; none where values name theirs."""
+        """Return the schemas of `plain_keys` that `codecs` decode with; empty if values name theirs."""
         if self.plain_versions is None:
             return []
         return [key for key in self.plain_keys() if key in codecs.value.writers]
@@ -169,7 +169,7 @@ class TopicSchemas:
             raise SubjectNotFoundError(
                 f"{', '.join(self.subjects['value'])} has no version {', '.join(map(str, sorted(missing)))}; "
                 f"it has: {', '.join(str(version.version) for version in known)}",
-                "mend plain_versions, or leave it empty for all",
+                "fix plain_versions, or leave it empty for all",
                 subjects=tuple(self.subjects["value"]),
                 missing=tuple(sorted(missing)),
                 allowed=tuple(version.version for version in known),

@@ -334,7 +334,7 @@ def test_what_is_lost_is_told_by_offsets_and_ids(wanted, known, expected):
 def test_a_partition_that_is_gone_has_no_end():
     (lost,) = compare({"gps": {1: 4}}, HELD)
     assert (lost.first, lost.after, lost.records, lost.why) == (4, None, None, "deleted")
-    assert "partition 1: offset 4 and what came behind it" in str(lost)
+    assert "partition 1: offset 4 and everything after it" in str(lost)
 
 
 def test_of_a_batch_only_its_own_offsets_are_lost():

@@ -18,7 +18,7 @@ from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier
 
 
 class AvroCodec(Codec):
-    """What Avro schemas mean: `writers` are Avro JSON."""
+    """The codec of Avro schemas: `writers` are Avro JSON."""
 
     schema_type: ClassVar[str] = "AVRO"
 
@@ -29,7 +29,7 @@ class AvroCodec(Codec):
         accepts: Callable[[str], str | None] = lambda reader: None,
         kept: str | None = None,
     ) -> AvroCodec:
-        """Unite schemas, oldest first, with what was `kept` of earlier ones.
+        """Unite schemas, oldest first, with the `kept` reader of earlier ones.
 
         `accepts` says why a reader schema is not possible, or None.
         """
@@ -58,7 +58,7 @@ class AvroCodec(Codec):
         return avro_diagnosis.reason(payload, schema, writers)
 
     def mismatch(self, *, tries: bool = True) -> Column:
-        """Say which form of Avro a value has, where it is the other one, as `Codec.mismatch` says."""
+        """Say which form of Avro a value has, if it was read as the other form; see `Codec.mismatch`."""
         return avro_plain.mismatch(self, tries=tries)
 
 

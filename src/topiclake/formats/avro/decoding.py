@@ -1,8 +1,8 @@
 """Decoding Confluent-framed Avro with Spark's `from_avro`, exactly.
 
 `from_avro` alone accepts trailing bytes and turns a corrupt record into a struct of nulls. Avro's binary
-form of a record is its fields one after another, so each payload is wrapped: `payload || END` is decoded
-as one field more, and is right exactly when that comes out as END. docs/decoding.md.
+form of a record is the sequence of its fields. So each payload is wrapped: `payload || END` is decoded with
+one more field, and is right exactly if that field is END. See docs/decoding.md.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ END_BYTES = zigzag(END)
 def framed(schema: str, *, behind_prefix: bool = False) -> str:
     """Wrap an Avro schema of any type into `record {event, _topiclake_end}`.
 
-    The outer record has no namespace, so that names inside the schema mean what they meant before.
+    The outer record has no namespace, so that names inside the schema keep their meaning.
 
     Args:
         schema: A writer or a reader schema.
-        behind_prefix: For a writer schema: five bytes stand in front of the event, which resolution skips. To
-            cut them off would copy each value once more.
+        behind_prefix: For a writer schema: five bytes precede the event, and resolution skips them. To cut
+            them off would copy each value once more.
     """
     frame = {
         "type": "record",
@@ -66,7 +66,7 @@ def _ended(record: dict[str, Any], *, behind_prefix: bool) -> str:
 def framed_payload(part: Part = "value") -> Column:
     """Return five bytes, the Avro and END of `part` of records that `identified` has seen.
 
-    A column of its own, not an expression in each branch of `decoded`.
+    A separate column, not an expression in each branch of `decoded`.
     """
     value = F.col(part)
     has_header = F.col(f"{part}_named").isNull()
@@ -78,11 +78,11 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     """Decode `part` of a record by the schema that it names.
 
     Args:
-        codec: What the schemas mean.
+        codec: The codec of the schemas.
         part: `value` or `key`, of a DataFrame that `identified` has seen, with `<part>_framed`.
 
     Returns:
-        What `Codec.decode` says.
+        The struct that `Codec.decode` adds.
     """
     named, payload = F.col(f"{part}_schema"), F.col(f"{part}_framed")
     branches = [
@@ -92,12 +92,13 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
         reduce(lambda case, branch: case.when(*branch), branches, F) if branches else _nothing(codec, part)
     )
     # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
-    # would decode every record twice; nor drop a plan that decodes nothing, and what it counts. Always true.
+    # would decode every record twice. Nor does it drop a plan that decodes nothing, and the plan's counts.
+    # Always true.
     return F.when(F.spark_partition_id() >= 0, cases)
 
 
 def _wrap(codec: Codec, part: Part) -> Callable[..., str]:
-    """Return what wraps the schemas of a part: `framed_row` for records of values, else `framed`."""
+    """Return the function that wraps a part's schemas: `framed_row` for records of values, else `framed`."""
     return framed_row if part == "value" and codec.is_row else framed
 
 
@@ -111,7 +112,7 @@ def _nothing(codec: Codec, part: Part) -> Column:
 def decoded_as(codec: Codec, key: SchemaKey, payload: Column, part: Part = "value") -> Column:
     """Decode five bytes, the Avro and END by the schema `key` of the codec; returns what `decoded` does."""
     wrapped = _wrap(codec, part)
-    # A cluster's setting for dates before 1582 must not change what a record means.
+    # A cluster's setting for dates before 1582 must not change a record's meaning.
     options = {
         "mode": "PERMISSIVE",
         "avroSchema": wrapped(codec.reader or '"null"'),

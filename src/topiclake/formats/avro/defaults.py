@@ -22,10 +22,10 @@ JSON_TYPES: dict[str, tuple[type, ...]] = {
 def fitted(
     default: Json, declared: Node, reader: Node, names: Mapping[int, str], links: Mapping[int, int]
 ) -> Json:
-    """Return a default in terms of the reader's first type that is not null; MISSING where it is not of it.
+    """Return a default in terms of the reader's first type that is not null, or MISSING if it does not fit.
 
     Args:
-        default: As the version's schema tells it, or MISSING.
+        default: The default in the version's schema, or MISSING.
         declared: The type of the field in that version.
         reader: The type of the field in the reader.
         names: Column names by key.
@@ -37,7 +37,7 @@ def fitted(
     reader_null, readers = split(reader)
     if default is None:
         return None if declared_null and reader_null else MISSING
-    # Older Avro takes a union's default to be of its first type, newer the first that it fits.
+    # In older Avro, a union's default is of its first type; in newer Avro, of the first type that it fits.
     for each in branches:
         if isinstance(default, JSON_TYPES[each.kind]):
             is_first = len(readers) == 1 or links.get(each.key, each.key) == readers[0].key
@@ -71,7 +71,7 @@ def _value(
 def _record(
     default: dict[str, Json], declared: Node, reader: Node, names: Mapping[int, str], links: Mapping[int, int]
 ) -> Json:
-    """Return a record's default; a field that the version lacks is left to the reader's own default."""
+    """Return a record's default; a field that the version lacks has the reader's own default."""
     columns = {each.key: each for each in reader.fields}
     values = {}
     for each in declared.fields:

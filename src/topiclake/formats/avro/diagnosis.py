@@ -1,4 +1,4 @@
-"""Why a record does not decode, by fastavro: another decoder than the one that refused it.
+"""The diagnosis of records that do not decode, by fastavro instead of Spark's decoder.
 
 Workers import this.
 """
@@ -21,7 +21,7 @@ def reason(payload: Column, schema: Column, writers: Mapping[bytes, str]) -> Col
 
     Args:
         payload: Avro's binary form, without a header.
-        schema: Which of `writers` it claims to be.
+        schema: The key in `writers` of the schema that it claims to have.
         writers: Avro schemas by the bytes that name them.
 
     Returns:
@@ -33,7 +33,7 @@ def reason(payload: Column, schema: Column, writers: Mapping[bytes, str]) -> Col
 
 
 def reason_of(schemas: Mapping[str, str], payload: bytes | None, named: bytes | None) -> str | None:
-    """Say why one payload is not one record of its schema; None where there is no payload or no schema.
+    """Say why one payload is not one record of its schema; None without a payload or a schema.
 
     Args:
         schemas: Avro schemas by the hexadecimal form of the bytes that name them.

@@ -1,7 +1,7 @@
-"""From rows to Avro, exactly: what does not fit the schema is told, by column, before anything is written.
+"""From rows to Avro, exactly: columns that do not fit the schema are reported before anything is written.
 
-Spark's `to_avro` alone fails in the middle of a job, with a NullPointerException for a null, writes a number
-that is too large as another one, and a column that the schema lacks not at all.
+Spark's `to_avro` alone fails in the middle of a job, with a NullPointerException for a null. It writes a
+number that is too large as another number, and does not write a column that the schema lacks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Tree = Any
 
 _INT = (-(2**31), 2**31 - 1)
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-#: Which columns are written as a type, and what they are cast to first.
+#: By Avro type, the columns that are written as it, and the type that they are cast to first.
 _ALLOWED: dict[str, tuple[tuple[type[T.DataType], ...], str | None]] = {
     "boolean": ((T.BooleanType,), None),
     "int": (_INTEGERS, "int"),
@@ -59,12 +59,12 @@ _ISO = {
 
 @dataclass(frozen=True)
 class Encoder:
-    """A column as a schema wants it.
+    """The expressions that write a column by a schema.
 
     Attributes:
-        value: What `to_avro` takes.
-        problem: STRING: what does not fit, and where; null where it fits. As a function of the column, since
-            items of arrays are no columns.
+        value: The expression for `to_avro`, as a function of the column.
+        problem: STRING: the value that does not fit, and where; null if all fit. It is a function of the
+            column, because items of arrays are not columns.
     """
 
     value: Callable[[Column], Column]
@@ -188,7 +188,7 @@ class _EncoderBuilder:
             for name, field in wanted.items()
             if name in columns
         }
-        # What has no column is written as its default, which `to_avro` does not know of.
+        # A field without a column is written as its default, which `to_avro` does not know.
         defaults = {
             name: self._default(field, _joined(path, name))
             for name, field in wanted.items()
@@ -282,7 +282,7 @@ def _decimal(schema: Mapping[str, Any], path: str) -> Encoder:
 
 
 def _as_text(column: Column) -> Column:
-    # By JSON, since only it takes a zone of its own: a day and an hour do not name a moment in each zone.
+    # By JSON, since only `to_json` accepts a zone: a local time does not name one moment in each zone.
     return F.get_json_object(F.to_json(F.struct(column.alias("at")), _ISO), "$.at")
 
 

@@ -1,8 +1,8 @@
 """The reader schema of a table, as text that is kept with the table.
 
-A restart unites the versions that it knows with what the table was made of: so columns keep their names and
-unions their members, whatever the registry lists by then. Defaults are not kept: they are those of the newest
-version that is known.
+A restart unites the versions that it knows with the reader schema that the table was made of. So columns keep
+their names and unions their members, whatever the registry lists by then. Defaults are not kept: they are
+those of the newest version that is known.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from topiclake.formats.avro.union import Column
 
 
 class KeptReaderError(Exception):
-    """What was kept is no reader schema of this form; says why."""
+    """The kept text is no reader schema of this form; says why."""
 
 
 def dumps(reader: Node) -> str:
     """Write a reader tree.
 
     Returns:
-        JSON like that of an Avro schema, with types and fields under their first names. `aliases` are the
-        other names that versions gave them, `column` is a field's name in the table, where that differs, and
-        `optional` says that a version lacks it.
+        JSON like that of an Avro schema, with types and fields under their first names. The key `aliases`
+        holds the other names that versions gave them. The key `column` holds a field's name in the table, if
+        it differs. The key `optional` says that a version lacks the field.
     """
     return json.dumps(_written(reader), separators=(",", ":"))
 
@@ -35,7 +35,7 @@ def loads(text: str, parser: Parser) -> Node:
 
     Args:
         text: The JSON.
-        parser: Gives the keys of fields and types.
+        parser: Makes the keys of fields and types.
 
     Raises:
         KeptReaderError: It is something else.

@@ -1,8 +1,8 @@
-"""The two forms of Avro in Kafka, told apart: Confluent's, which names its schema, and plain, which does not.
+"""The two forms of Avro in Kafka: Confluent's, which names its schema, and plain, which does not.
 
-A plain record is whatever its reader takes it for. So it is tried, framed (`formats.avro.decoding`), by each
-version that it may have, and then gets the record header that a serializer would have written: decoding,
-quarantine and replay need not know of plain records.
+The bytes of a plain record do not show its schema. So each version that it may have is tried on it, framed
+(`formats.avro.decoding`). The record then gets the header that a serializer would have written. So decoding,
+quarantine and replay need not know plain records.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def tag_plain_records(records: DataFrame, codec: Codec, usable: Sequence[SchemaK
 
     Args:
         records: Kafka's columns, `headers` among them.
-        codec: What the schemas mean.
-        usable: Schemas of the codec that values may have, oldest first. A value has the newest that it fits;
-            one that fits none is said to have the newest, by which it does not decode.
+        codec: The codec of the schemas.
+        usable: Schemas of the codec that values may have, oldest first. A value has the newest that it fits.
+            A value that fits no schema is tagged with the newest, by which it does not decode.
     """
     if not usable:
         return records
@@ -53,12 +53,12 @@ def untag_plain_records(records: DataFrame, usable: Sequence[SchemaKey]) -> Data
 
 
 def mismatch(codec: Codec, *, tries: bool = True) -> Column:
-    """Say which form a value has, where it is the other one than it was read as; else "".
+    """Say which form a value has, if it was read as the other form; else "".
 
     Args:
-        codec: What the schemas mean.
-        tries: Whether a value without a header is tried by each schema of the codec; without, plain Avro is
-            not noticed. A micro-batch's own plan shall decode once.
+        codec: The codec of the schemas.
+        tries: Whether each schema of the codec is tried on a value without a header. Otherwise, plain Avro
+            is not noticed. The plan of a micro-batch should decode only once.
 
     Returns:
         STRING, for records that `codec.identified` has seen and that are not right.

@@ -1,7 +1,7 @@
 """Avro schemas of a subject: all versions united into one reader schema.
 
-Nothing here needs Spark, and no text of a schema makes it raise: what cannot be used is told in a sentence.
-The rules stand in docs/avro.md.
+This module does not need Spark. No text of a schema makes it raise: for a schema that cannot be used, it
+returns a sentence that says why. The rules are in docs/avro.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from topiclake.formats.avro.union import Column, Union
 
 K = TypeVar("K")
 
-#: Where the names of all types in the schemas that are made here begin.
+#: The namespace in which the names of all types in the generated schemas begin.
 ROOT = "topiclake.event"
 
 
@@ -29,11 +29,11 @@ class United(Generic[K]):
     """The versions of a subject under one reader schema.
 
     Args:
-        reader: Avro JSON, self-contained; None when no version is usable, and none was kept.
+        reader: Avro JSON, self-contained; None if no version is usable and no reader was kept.
         writers: For each usable key, Avro JSON of the same binary form as the registered schema, renamed so
             that Avro resolves it to `reader`.
         incompatible: For each other key, one sentence that says why, with the path.
-        kept: The reader as `kept_reader` writes it; None where there is none.
+        kept: The reader as `kept_reader` writes it; None without a reader.
     """
 
     reader: str | None
@@ -56,7 +56,7 @@ def unite(
         schemas: Avro JSON by any key, such as the schema id.
         accepts: Says of a reader schema why it cannot be used (the table cannot follow), or None. Asked
             whenever a version adds something to it.
-        kept: What an earlier union became; the versions are added to it.
+        kept: The `kept` reader of an earlier union; the versions are added to it.
         references: By key, Avro JSON of the schemas that a schema refers to, directly or not.
 
     Raises:
@@ -102,7 +102,7 @@ def _grown(union: Union, tree: Node, version: Node) -> Node:
 
 
 def _plain(node: Node, name: str) -> Json:
-    """Write what readers and writers have in common of a type that is no union and holds no other."""
+    """Write the common part of readers and writers, for a type that is no union and holds no other type."""
     written: dict[str, Json] = {"type": node.kind}
     if node.name:
         written["name"] = name

@@ -1,4 +1,4 @@
-"""The JSON of Avro schemas: which types it names, and where they are defined."""
+"""The JSON of Avro schemas: the types that it names, and their definitions."""
 
 from __future__ import annotations
 

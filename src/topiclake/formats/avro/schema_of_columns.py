@@ -1,4 +1,4 @@
-"""From a DataFrame's columns to an Avro schema: what `to_avro` writes of them."""
+"""From a DataFrame's columns to the Avro schema that `to_avro` writes them by."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def derived_schema(columns: T.StructType, name: str, *, timestamps: Timestamps =
     """Return the Avro schema of rows.
 
     Args:
-        columns: Theirs. What may be null is `["null", …]` with the default null.
-        name: Of the record, a legal name of Avro's; records inside get it in front of theirs.
+        columns: The rows' columns. A column that may be null is `["null", …]` with the default null.
+        name: The name of the record, a legal name of Avro's. It is the prefix of the names of inner records.
         timestamps: How TIMESTAMP and TIMESTAMP_NTZ are written.
 
     Returns:

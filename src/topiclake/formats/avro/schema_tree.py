@@ -1,7 +1,7 @@
-"""Avro schemas as trees: names resolved, named types expanded where they are used, mistakes told.
+"""Avro schemas as trees: names resolved, named types expanded where they are used, mistakes reported.
 
-Pure Python. The grammar is https://avro.apache.org/docs/1.12.0/specification/#schema-declaration; where
-producers are laxer than Java's parser (dots in field names, types used before they are defined) so is this.
+Pure Python. The grammar is https://avro.apache.org/docs/1.12.0/specification/#schema-declaration. Some
+producers are laxer than Java's parser (dots in field names, types used before they are defined); so is this.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from topiclake.formats.avro.schema_json import (
     texts,
 )
 
-#: Logical types that change what a value means, by the types that may carry them. `uuid` is not among
-#: them: the column shows the same text or bytes with it and without it.
+#: Logical types that change the meaning of a value, by the types that may carry them. The type `uuid` is not
+#: among them: the column shows the same text or bytes with it and without it.
 LOGICAL = {
     "int": {"date", "time-millis"},
     "long": {
@@ -55,7 +55,7 @@ MISSING = _Missing()
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record. `key` tells it from every other field of all trees with one counter."""
+    """A field of a record; no other field of the trees with the same counter has its `key`."""
 
     key: int
     name: str

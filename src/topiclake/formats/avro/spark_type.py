@@ -1,4 +1,4 @@
-"""What Spark makes of a reader schema: the type of what is decoded, and whether a Delta table can hold it."""
+"""Spark's type for a reader schema, and whether a Delta table can hold it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FIXED_LIMIT = 16 * 1024 * 1024
 
 
 def event_type(spark: SparkSession, reader: str) -> DataType:
-    """Return the type of what is decoded with the reader schema `reader`.
+    """Return the type of values that are decoded with the reader schema `reader`.
 
     Raises:
-        ImpossibleSchemaError: Nothing can be decoded with it, or not be stored.
+        ImpossibleSchemaError: No value can be decoded with it, or values cannot be stored.
     """
     if _has_huge_fixed(json.loads(reader)):
         raise ImpossibleSchemaError(
@@ -46,7 +46,7 @@ def _has_huge_fixed(tree: object) -> bool:
 
 
 def _unwritable(kind: DataType, *, is_row: bool = False, is_item: bool = False) -> str | None:
-    """Say what Delta has no form for: a null in an array or map, a struct that holds no value."""
+    """Say which part Delta cannot store: a null in an array or map, a struct that holds no value."""
     if isinstance(kind, NullType):
         return "items or values that are always null, which Delta does not store" if is_item else None
     if isinstance(kind, StructType):

@@ -1,7 +1,7 @@
 """One reader schema for all versions of a subject: how a version is added to it (docs/avro.md).
 
-A reader tree is made of the same nodes as a version's, with unions in one form: null first, and neither a
-union of one type nor columns' original names. `Columns` are its fields.
+A reader tree has the same nodes as a version's. Its unions have one form: null first, and never a union of
+one type. Its fields are `Column`s, which also have a name in the table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from topiclake.formats.avro.schema_json import Json, SchemaRefusedError
 from topiclake.formats.avro.schema_tree import MISSING, NULL, Field, Node, child, shown_path, split
 
-#: Avro's promotions, and no others: each type may be read as those behind it.
+#: Avro's promotions, and no others: each type may be read as the types after it.
 WIDER = ("int", "long", "float", "double")
 #: When a version's branch of a union is one of the reader's: the first of these that is unambiguous.
 MATCHES: tuple[Callable[[Node, Node], bool], ...] = (
@@ -28,9 +28,12 @@ MATCHES: tuple[Callable[[Node, Node], bool], ...] = (
 class Column(Field):
     """A field of a reader's record.
 
-    `column` is its name in the table, for ever; `former` are the names that aliases gave it beside its first
-    one; `is_optional` where a version lacks it. `default` is that of the newest version, in terms of
-    `declared`, that version's own type.
+    Attributes:
+        default: The default in the newest version, in terms of `declared`; MISSING if that version lacks it.
+        column: Its permanent name in the table.
+        former: Its other names in versions, which aliases connect with the first one.
+        is_optional: Whether a version lacks it.
+        declared: Its type in the newest version that has it.
     """
 
     default: Json = field(default=MISSING, compare=False)
@@ -44,8 +47,9 @@ class Column(Field):
 class Union:
     """Adds versions to a reader tree.
 
-    `links` tells for each field and named type of a version which one of the reader it is read as, by key;
-    one that is not in it is its own: the reader took it over.
+    Attributes:
+        links: The reader's field or named type for each of a version's, by key. A key that is not in it is
+            the same in the reader, which adopted the field or type.
     """
 
     links: dict[int, int] = field(default_factory=dict)
@@ -78,7 +82,7 @@ class Union:
     def _several(self, reader: tuple[Node, ...], version: tuple[Node, ...], path: str) -> tuple[Node, ...]:
         """Match two unions branch by branch, and append what is new.
 
-        Nothing is promoted here: Java takes the branch of exactly the writer's type where there is one.
+        Nothing is promoted here: Java takes the branch of exactly the writer's type, if the union has one.
         """
         merged = list(reader)
         pairs = _pairs(reader, version)
@@ -149,7 +153,7 @@ def _called(reader: Node, version: Node) -> Node:
 
 
 def promoted(first: Node, second: Node) -> Node | None:
-    """Return the type that reads both by Avro's promotions; None where there is none."""
+    """Return the type that reads both by Avro's promotions, or None if no type does."""
     if first.logical or second.logical:
         return None
     if first.kind in WIDER and second.kind in WIDER:
@@ -189,7 +193,7 @@ def _pairs(reader: tuple[Node, ...], version: tuple[Node, ...]) -> dict[int, int
 
 
 def _columns(reader: Node) -> Iterator[Column]:
-    """Yield a reader record's fields as what they are."""
+    """Yield a reader record's fields, which are columns."""
     return (each for each in reader.fields if isinstance(each, Column))
 
 

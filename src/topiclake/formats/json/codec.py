@@ -1,7 +1,7 @@
-"""Decoding values that are JSON with a schema of the registry, exactly; without Python for what is right.
+"""Decoding values that are JSON with a schema of the registry, exactly; without Python for valid records.
 
-Each record is read by the schema that it names, within the frame of `formats.json.frame`, checked against
-it, and then made the columns that all versions have together.
+Each record is read by the schema that it names, within the frame of `formats.json.frame`, and checked against
+this schema. Then it becomes the columns that all versions have together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PARSED = f"{OWN}parsed"
 
 
 class JsonSchemaCodec(Codec):
-    """What JSON Schemas mean: `reader` is the shape of the rows, `writers` those of the versions, as JSON."""
+    """The codec of JSON Schemas: `reader` is the rows' shape, `writers` are the versions' shapes, as JSON."""
 
     schema_type: ClassVar[str] = "JSON"
 
@@ -98,7 +98,7 @@ def _extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: 
 
 
 def event_type(_: SparkSession, reader: str) -> DataType:
-    """Return the type of what is decoded to the shape `reader`."""
+    """Return the type of values that are decoded to the shape `reader`."""
     return json_columns.columns(json.loads(reader))
 
 

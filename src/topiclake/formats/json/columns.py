@@ -1,7 +1,7 @@
-"""What the types of a JSON Schema mean in Spark: how values are parsed, checked, and made columns.
+"""The types of a JSON Schema in Spark: how values are parsed, checked, and made columns.
 
-`from_json` takes any JSON for a STRING. So what must be a JSON string is parsed as VARIANT, which tells; and
-a time stays text until it is known to have its zone, since without one it would take the session's.
+`from_json` accepts any JSON for a STRING. So a JSON string is parsed as VARIANT, which keeps its type. A time
+stays text until it is known to have a zone, since without one Spark would use the session's zone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PATTERNS = {
 
 
 def united(first: JsonType, second: JsonType) -> JsonType:
-    """Return the shape that holds values of both: numbers as DOUBLE, what else differs as its JSON's text."""
+    """Return the shape that holds values of both: numbers as DOUBLE, other types that differ as JSON text."""
     if first == second:
         return first
     kinds = [shape if isinstance(shape, str) else shape["type"] for shape in (first, second)]
@@ -142,7 +142,7 @@ def _is_text(shape: JsonType) -> bool:
 
 
 def _is_checked(shape: JsonType) -> bool:
-    """Return whether `from_json` alone does not see all that a shape asks for."""
+    """Return whether a shape has conditions that `from_json` alone does not check."""
     if isinstance(shape, str):
         return shape in _TEXTS
     if shape["type"] == "array":
@@ -196,7 +196,7 @@ def _converted_leaf(written: JsonType, read: JsonType, value: Column) -> Column:
 
 
 def _as_texts(shape: JsonType) -> JsonType:
-    """Return a shape whose times are the texts that stood in the JSON."""
+    """Return a shape whose times are their texts in the JSON."""
     if isinstance(shape, str):
         return TEXT if shape in _TEXTS else shape
     if shape["type"] == "array":

@@ -1,4 +1,4 @@
-"""Why a value is no JSON of its schema, by Python: another reader than the one that refused it.
+"""The diagnosis of values that are no JSON of their schema, by Python's parser instead of Spark's.
 
 Workers import this.
 """
@@ -27,7 +27,7 @@ def reason(value: Column, schema: Column) -> Column:
     """Say what is wrong with `value BINARY`; for the few rows that failed.
 
     Args:
-        value: What the record holds.
+        value: The value of the record.
         schema: The wanted type, as `StructType.json()` or `topiclake.formats.json.schema` has it, STRING.
 
     Returns:
@@ -37,7 +37,7 @@ def reason(value: Column, schema: Column) -> Column:
 
 
 def reason_of(value: bytes | None, schema: str | None) -> str | None:
-    """Say what is wrong with one value; None where there is no value or no schema."""
+    """Say what is wrong with one value; None without a value or a schema."""
     if value is None or schema is None:
         return None
     try:
@@ -109,7 +109,7 @@ def _fits(actual: Any, name: str) -> bool:  # noqa: ANN401
         return type(actual) in (int, float)
     if name in _TEXTS:
         return isinstance(actual, str) and re.match(_TEXTS[name], actual) is not None
-    # Any JSON will do for a STRING; what is left, Spark alone can tell.
+    # Any JSON is valid for a STRING; only Spark can check the remaining types.
     return name != "boolean" or isinstance(actual, bool)
 
 

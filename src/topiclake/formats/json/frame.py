@@ -1,10 +1,10 @@
 """Values that are one JSON object each, and nothing else.
 
-Spark's `from_json` alone accepts what follows a value (`{"a":1} junk`), takes bytes that are no UTF-8 for
-characters, and reads an empty value like an object of nulls. So the value is read within a frame,
-as Avro's is (docs/decoding.md): `{"<frame>":[<value>,{"<frame>":1}]}`. A text that is more than one value
-makes another array of it: with more items, or one that ends before `{"<frame>":1}`. No text can put that
-item, or another array, in place of ours, since the name is random.
+Spark's `from_json` alone accepts text after a value (`{"a":1} junk`) and reads bytes that are no UTF-8 as
+characters. It also reads an empty value like an object of nulls. So the value is read within a frame, as
+Avro's is (docs/decoding.md): `{"<frame>":[<value>,{"<frame>":1}]}`. A text that is more than one value makes
+another array: with more items, or one that ends before `{"<frame>":1}`. No text can put that item, or another
+array, in place of ours, since the name is random.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, S
 from topiclake.formats.codec import OWN
 
 _CORRUPT = f"{OWN}corrupt"
-#: Of this process: what a producer cannot know. It is parsed with each value, so it is short.
+#: A name of this process that no producer can know. It is parsed with each value, so it is short.
 FRAME = f"_{token_hex(6)}"
 #: JSON as RFC 8259 has it.
 _STRICT = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -39,7 +39,7 @@ def framed(text: Column, columns: StructType, **options: str) -> Column:
 
 
 def event_of(frame: Column) -> Column:
-    """Return a struct with the fields that were read of each text; null where it begins with no object."""
+    """Return a struct with the fields that were read of each text; null if it begins with no object."""
     return F.get(frame[FRAME], F.lit(0))
 
 

@@ -1,8 +1,8 @@
-"""JSON Schema (draft-07 to 2020-12) → which columns its values have, as a shape.
+"""JSON Schema (draft-07 to 2020-12) → the columns of its values, as a shape.
 
-A shape is a tree like that of `StructType.json()`. A field of it is nullable where it may be missing or null.
+A shape is a tree like that of `StructType.json()`. A field of it is nullable if it may be missing or null.
 Its leaves are `long`, `double`, `boolean`, `JSON string`, `date-time`, `full-date` (names of RFC 3339), and
-`string`: any JSON, as its text. What has no column type of its own is that.
+`string`: any JSON, as its text. A value without another column type is a `string`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ANY = "string"
 TEXT = "JSON string"
 _LEAVES = {"integer": "long", "number": "double", "boolean": "boolean"}
 _FORMATS = {"date-time": "date-time", "date": "full-date"}
-#: Keywords that say what a value is; all others only narrow it, or tell people something.
+#: Keywords that define the type of a value; all others only narrow it, or inform people.
 _SHAPING = ("$ref", "type", "properties", "items", "prefixItems", "additionalProperties")
 _COMBINING = ("oneOf", "anyOf", "allOf")
-#: What Delta takes in no name, and what would end a quoted one.
+#: Characters that Delta accepts in no name, and the one that would end a quoted name.
 _FORBIDDEN = set(" ,;{}()\n\t=`")
 
 
@@ -55,7 +55,7 @@ class _Reader:
         Args:
             tree: A part of a schema.
             document: The schema that it is a part of.
-            above: What was referred to on the way: a schema that holds itself has no columns.
+            above: The schemas that lead to `tree`: a schema that holds itself has no columns.
         """
         if not isinstance(tree, dict):
             return ANY, True
@@ -129,7 +129,7 @@ class _Reader:
         return {"type": "struct", "fields": fields}
 
     def _resolved(self, reference: str, document: Any) -> tuple[Any, Any]:  # noqa: ANN401
-        """Return what `$ref` names, and the document that it is in; None for what is not there."""
+        """Return what `$ref` names, and the document that it is in; None if it does not exist."""
         name, _, pointer = reference.partition("#")
         of = self._named(name, document) if name else document
         target = of
@@ -139,7 +139,7 @@ class _Reader:
                 target = target[int(key)]
             else:
                 target = target.get(key) if isinstance(target, dict) else None
-        # Whatever does not begin with a slash is the name of an anchor.
+        # A fragment that does not begin with a slash is the name of an anchor.
         return (target, of) if not pointer or pointer.startswith("/") else (None, of)
 
     def _named(self, name: str, document: Any) -> Any:  # noqa: ANN401

@@ -41,7 +41,7 @@ _PARSED = f"{OWN}parsed"
 
 
 class ProtobufCodec(Codec):
-    """What Protobuf schemas mean.
+    """The codec of Protobuf schemas.
 
     `reader` is the type of the rows, as `StructType.json()` has it; `writers` are descriptors, as JSON.
     """
@@ -60,9 +60,9 @@ class ProtobufCodec(Codec):
 
         Args:
             names: Full names of the messages that values may be; empty: the first one of each schema.
-            schemas: Those of the registry.
-            accepts: Says why a type of rows is not possible; None: it is.
-            kept: Nothing: columns have the names of their fields.
+            schemas: Schemas of the registry.
+            accepts: Says why a type of rows is not possible, or returns None.
+            kept: Not used: columns have the names of their fields.
         """
 
         def extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: ANN401
@@ -82,7 +82,7 @@ class ProtobufCodec(Codec):
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Decode `part` of records that `identified` has seen, as `Codec.decode` says.
 
-        A header names the message behind the schema, which leaves its column `<part>_schema` here.
+        A header holds the message indexes after the schema; here they are removed from `<part>_schema`.
         """
         named = F.col(f"{part}_named")
         guid = F.substring(named, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
@@ -102,7 +102,7 @@ class ProtobufCodec(Codec):
         return rows.withColumn(decoded_name(part), decoded).drop(_MADE, _PARSED)
 
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
-        """Say why a part that is not right is none; runs Python. `payload` tells which are asked for."""
+        """Say why a part is no message of its schema, if `payload` is not null; runs Python."""
         made = self._made(schema, F.when(payload.isNotNull(), _message(part)))
         return F.coalesce(made["error"], F.lit("a value does not fit the type of its column"))
 
@@ -116,12 +116,12 @@ class ProtobufCodec(Codec):
 
 
 def event_type(_: SparkSession, reader: str) -> StructType:
-    """Return the type of what is decoded with `reader`."""
+    """Return the type of values that are decoded with `reader`."""
     return StructType.fromJson(json.loads(reader))
 
 
 def _message(part: Part) -> Column:
-    """Return message indexes and message: what stands behind the schema in the value, or in its header."""
+    """Return message indexes and message: the indexes follow the schema in the value, or in its header."""
     value, named = F.col(part), F.col(f"{part}_named")
     guid = F.substring(named, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
     behind = F.when(guid, GUID_HEADER_LENGTH + 1).otherwise(HEADER_LENGTH + 1)
@@ -131,6 +131,6 @@ def _message(part: Part) -> Column:
 
 def _parsed(text: Column, reader: StructType) -> Column:
     framed = StructType([*reader.fields, StructField(_CORRUPT, StringType())])
-    # What is no number stands in doubles; a cluster's time zone changes nothing, since each time has its own.
+    # Doubles may be NaN or infinite. A cluster's time zone has no effect, because each time has a zone.
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowNonNumericNumbers": "true"}
     return F.from_json(text, framed, options)

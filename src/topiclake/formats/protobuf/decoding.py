@@ -19,12 +19,12 @@ def as_json(value: Column, schema: Column, schemas: Mapping[bytes, Described]) -
     """Decode `value BINARY`: message indexes, as Confluent has them, and a message; runs Python.
 
     Args:
-        value: Null for what is not to be decoded.
-        schema: Which of `schemas` it claims to be, BINARY.
-        schemas: What records name.
+        value: Null if it is not to be decoded.
+        schema: The key in `schemas` of the schema that it claims to have, BINARY.
+        schemas: The schemas that records name.
 
     Returns:
-        STRUCT<text STRING, error STRING>: the message as JSON, or why it is none; null where the value is.
+        STRUCT<text STRING, error STRING>: the message as JSON, or why it is no message; both null for a null.
         The JSON is made for `from_json`: whole numbers of any length as such, bytes in base64, times in UTC.
     """
     described = dict(schemas)

@@ -24,8 +24,10 @@ _Convert = Callable[[Any], Any]
 class _Field(NamedTuple):
     """How one field becomes JSON.
 
-    `kind` is `optional` (left out where it is not set), `always`, `repeated` or `map`. `convert` is None
-    where the value is JSON already.
+    Attributes:
+        name: Its name.
+        kind: `optional` (omitted if it is not set), `always`, `repeated` or `map`.
+        convert: Makes JSON of a value; None if the value is JSON already.
     """
 
     name: str
@@ -42,7 +44,7 @@ def to_json(value: bytes, descriptors: bytes, names: Sequence[str]) -> tuple[str
         names: Full names of the messages that values may be.
 
     Returns:
-        The message as JSON, and None; or None, and why it is none.
+        The message as JSON, and None; or None, and why it is no message.
     """
     try:
         return _reader(descriptors, tuple(names)).read(value), None
@@ -54,7 +56,7 @@ def to_json(value: bytes, descriptors: bytes, names: Sequence[str]) -> tuple[str
 
 @lru_cache(maxsize=256)
 def _reader(descriptors: bytes, names: tuple[str, ...]) -> _Reader:
-    """Return what reads the messages of a schema; each process makes it once."""
+    """Return the reader of a schema's messages; each process makes it once."""
     return _Reader(descriptors, names)
 
 
@@ -72,7 +74,7 @@ class _Reader:
         self._fields: dict[str, list[_Field]] = {}
 
     def read(self, value: bytes) -> str:
-        """Return a message as JSON; raises DecodeError or ValueError where it is none."""
+        """Return a message as JSON; raises DecodeError or ValueError if it is no message."""
         path, begin = _indexes(value)
         message_class, fields = self._class_of(tuple(path))
         message = message_class.FromString(value[begin:])
@@ -165,7 +167,7 @@ def _full_name(file: Any, path: Sequence[int]) -> str:  # noqa: ANN401
 
 
 def _indexes(value: bytes) -> tuple[list[int], int]:
-    """Read message indexes, and return where the message begins."""
+    """Read message indexes; return them and the position at which the message begins."""
     count, end = _number(value, 0)
     if not 0 <= count <= len(value):
         raise ValueError(f"there are {count} message indexes, it says")
@@ -173,12 +175,12 @@ def _indexes(value: bytes) -> tuple[list[int], int]:
     for _ in range(count):
         index, end = _number(value, end)
         indexes.append(index)
-    # The first message of a file is named by no index.
+    # An empty list of indexes names the first message of a file.
     return indexes or [0], end
 
 
 def _number(value: bytes, begin: int) -> tuple[int, int]:
-    """Read a whole number (varint, zigzag), and return where it ends."""
+    """Read a whole number (varint, zigzag); return it and the position of its end."""
     number = shift = 0
     end = begin
     while True:

@@ -1,4 +1,4 @@
-"""Protobuf schemas of the registry → descriptors, and which columns their messages have."""
+"""Protobuf schemas of the registry → descriptors, and the columns of their messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from google.protobuf.message import DecodeError
 
 from topiclake.errors import require_extra
 
-#: What a schema may import without a reference.
+#: The files that a schema may import without a reference.
 _OWN_FILES: dict[str, FileDescriptor] = {
     module.DESCRIPTOR.name: module.DESCRIPTOR
     for module in (
@@ -40,13 +40,13 @@ _OWN_FILES: dict[str, FileDescriptor] = {
         *(source_context_pb2, struct_pb2, timestamp_pb2, type_pb2, wrappers_pb2),
     )
 }
-#: What the file of a schema is called, which the registry does not tell.
+#: A name for the file of a schema: the registry does not return one.
 MAIN = "topiclake_value.proto"
-#: What a file may be called: no option of the compiler, and nothing outside of its folder.
+#: Allowed names of files: no option of the compiler, and no path outside of its folder.
 _FILE_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 #: Seconds; the compiler takes a fraction of one.
 _TIMEOUT = 60
-#: The compiler in a process of its own: whoever may register a schema decides what it reads. It may use 30
+#: The compiler in a separate process: anyone who may register a schema decides its input. It may use 30
 #: seconds of CPU and 2 GiB of memory, and write files of 64 MiB.
 _COMPILER = """\
 import resource, sys
@@ -85,7 +85,7 @@ _VALUES = {
 
 @lru_cache(maxsize=1000)
 def compiled(schema: str, references: tuple[tuple[str, str], ...]) -> bytes:
-    """Compile a schema, and return it with all it needs as a `FileDescriptorSet`, what is used first.
+    """Compile a schema, and return it with its imports as a `FileDescriptorSet`, dependencies first.
 
     Args:
         schema: A .proto file, or a `FileDescriptorProto` in base64, as which Confluent's client for Python
@@ -184,7 +184,7 @@ def messages(files: bytes, names: Iterable[str]) -> list[Descriptor]:
     """Return the messages that values may be: those of `names`, or the first one of the main file.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The main file has no such message.
     """
     pool, described = DescriptorPool(), descriptor_pb2.FileDescriptorSet.FromString(files).file
     for file in described:
@@ -203,7 +203,7 @@ def shape(message: Descriptor, above: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the columns of a message, as `StructType.json()` has them.
 
     Raises:
-        ValueError: It holds itself, or has no fields, or names that a table cannot tell apart.
+        ValueError: It holds itself, or names of its fields differ only in case.
     """
     if message.full_name in above:
         raise ValueError(f"message {message.full_name} holds itself, and a table's columns end somewhere")
@@ -239,7 +239,7 @@ def _of_value(field: FieldDescriptor, above: tuple[str, ...]) -> Any:  # noqa: A
     return shape(message, above) if message.fields else "boolean"
 
 
-#: What holds the values of another type as well.
+#: For two types, the type that holds the values of both.
 _WIDER = {("integer", "long"): "long", ("float", "double"): "double"}
 
 
@@ -247,7 +247,7 @@ def united(first: Any, second: Any, path: str = "") -> Any:  # noqa: ANN401
     """Return the columns that hold values of both.
 
     Raises:
-        ValueError: There are none; names the field.
+        ValueError: No columns hold both; names the field.
     """
     if first == second:
         return first
