@@ -94,7 +94,7 @@ to_table = tl.start_sinks(dated, settings, sinks, checkpoint_path=place, name="c
 tl.await_caught_up(to_files, trigger)
 tl.await_caught_up(to_table, trigger)
 tl.create_files_table(spark, settings, path=archive_path, name="nest_archive", columns=dated.schema)
-display(spark.sql("SELECT year, month, day, count(*) AS told FROM nest_archive GROUP BY ALL ORDER BY ALL"))
+display(spark.sql("SELECT year, month, day, count(*) AS logs FROM nest_archive GROUP BY ALL ORDER BY ALL"))
 
 # COMMAND ----------
 

@@ -31,8 +31,11 @@ def _check_url(value: str) -> str:
 class DatabaseSettings(Section):
     """The connection to a database, and how long to wait for it."""
 
+    #: The address as JDBC has it, without a login: `jdbc:postgresql://host/database`.
     url: Annotated[str, AfterValidator(_check_url)]
+    #: The login of a user that may create and change tables.
     username: SecretReference
+    #: The password of that login.
     password: SecretReference
     #: Whether the connection is encrypted, and the server's certificate and name are checked. Only a database
     #: on this machine needs no TLS.

@@ -193,6 +193,7 @@ class KafkaSettings(Section):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
     #: The login; only SASL protocols use it.
     username: SecretReference | None = None
+    #: The password of that login.
     password: SecretReference | None = None
     #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None

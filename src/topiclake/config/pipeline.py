@@ -43,8 +43,11 @@ class PipelineSettings(SourceSettings):
     #: `availableNow` reads what Kafka holds and ends. Use an interval such as `10 seconds` for a query that
     #: runs all the time.
     trigger: Trigger = "availableNow"
+    #: The temp view that shows the table to SQL.
     view: Annotated[str, Field(pattern=r"^\w+$")]
+    #: Where the Delta table is: below the mount point, or an address. `{topic}` gives each topic a table.
     table_path: Text
+    #: Where the query keeps its offsets: one checkpoint for each table.
     checkpoint_path: Text
     #: Where a query starts whose checkpoint and table disagree. `checkpoint`: where the checkpoint ends.
     #: `table`: where table, quarantine and paused ranges end. `restart`: at `starting_offsets`. None: the

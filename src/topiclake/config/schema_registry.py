@@ -13,9 +13,11 @@ from topiclake.config.secret import SecretReference, Section
 class SchemaRegistrySettings(Section):
     """The connection to the schema registry, and how long to wait for it."""
 
+    #: The address of the REST API, with its path and without a login.
     url: Annotated[str, Field(pattern=r"^https?://")]
     #: The login of basic auth. Set it when the registry asks for one.
     username: SecretReference | None = None
+    #: The password of that login.
     password: SecretReference | None = None
     #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None

@@ -183,6 +183,7 @@ class SourceSettings(Section):
     #: The fewest records of a micro-batch. Set it for fewer and larger files. A batch waits for them, but not
     #: longer than `max_trigger_delay` (Spark: 15 minutes).
     min_offsets_per_trigger: Positive | None = None
+    #: How long a micro-batch waits for `min_offsets_per_trigger`. Set it when rows may be less late.
     max_trigger_delay: Annotated[str, AfterValidator(_check_delay)] | None = None
     #: The fewest Spark tasks that read. Set it when the cluster has more cores than the topic has partitions.
     min_partitions: Positive | None = None

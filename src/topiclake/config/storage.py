@@ -46,8 +46,11 @@ _LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^@\s]*@")
 class OAuthSettings(Section):
     """A client of Microsoft Entra ID; for `abfss` only, since Hadoop's driver for `wasbs` knows none."""
 
+    #: The directory (tenant) of the client.
     tenant_id: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    #: The application id of the client.
     client_id: Annotated[str, Field(min_length=1)]
+    #: Its secret.
     client_secret: SecretReference
 
 
@@ -82,7 +85,9 @@ def _check_source(value: str) -> str:
 class StorageSettings(Section):
     """Where tables and checkpoints live: a source, and the mount point that stands for it in paths."""
 
+    #: The container, bucket, volume or folder, as `wasbs://`, `abfss://`, `s3a://`, `/Volumes/` or `file:///`.
     source: Annotated[str, AfterValidator(_check_source)]
+    #: The path that stands for the source, such as `/mnt/datalake`.
     mount_point: Annotated[str, Field(pattern=r"^/mnt/[\w.-]+$")]
     #: Whether `dbutils.fs.mount` is used. Without it, and for a volume, paths below the mount point stand for
     #: paths below the source. Set it to false where mounts are not allowed, as on serverless compute.
@@ -97,6 +102,7 @@ class StorageSettings(Section):
     oauth: OAuthSettings | None = None
     #: s3a: a key; without one, what the machine has (environment, profile, web identity, role).
     access_key: SecretReference | None = None
+    #: s3a: the secret of `access_key`.
     secret_key: SecretReference | None = None
     #: s3a: of temporary keys.
     session_token: SecretReference | None = None

@@ -43,7 +43,7 @@ def reason_of(value: bytes | None, schema: str | None) -> str | None:
     try:
         text = bytes(value).decode("utf-8")
         if text.startswith("\ufeff"):
-            return "a byte order mark stands before the JSON"
+            return "a byte order mark precedes the JSON"
         parsed = json.loads(text, parse_constant=_refuse)
     except UnicodeDecodeError as error:
         return f"byte {error.start} is no UTF-8 ({error.reason})"
