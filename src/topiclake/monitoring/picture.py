@@ -72,7 +72,7 @@ def _map(table: DataFrame, latitude: str, longitude: str) -> Figure:
     rows = table.select(_column(longitude), _column(latitude)).dropna().limit(POINTS).collect()
     figure = go.Figure(go.Scatter(x=[row[0] for row in rows], y=[row[1] for row in rows], mode="markers"))
     figure.update_xaxes(title_text=f"{longitude} (degrees)")
-    # A degree of longitude is shorter than a degree of latitude, but for the equator: this is a sketch.
+    # A degree of longitude is shorter than a degree of latitude, except at the equator: this is a sketch.
     figure.update_yaxes(title_text=f"{latitude} (degrees)", scaleanchor="x")
     return _titled(figure, f"{len(rows):,} positions")
 

@@ -101,8 +101,8 @@ def start_topic_writer(
             `complete` all of it with each micro-batch.
 
     Raises:
-        ConfigError: As `write_topic`; or the mode is unknown. Or, with `id_columns`, the mode is not `append`:
-            an updated row would have the id of the earlier one.
+        ConfigError: As `write_topic`; or the mode is unknown. Or, with `id_columns`, it is not `append`: an
+            updated row would have the id of the earlier one.
         TopicNotFoundError, KafkaError: As `write_topic`.
         StorageError: The checkpoint cannot be written.
 
