@@ -31,7 +31,8 @@ from topiclake.streaming.failure import query_failure
 KEEP_SECONDS = 30.0
 FORGET_SECONDS = 3600.0
 KEPT_HEADS = 200
-#: Most waiting events, more than a driver has in minutes. If the file is locked for longer, new ones are lost.
+#: Most waiting events, more than a driver has in minutes. If the file is locked for longer, new events are
+#: lost.
 WAITING = 10_000
 _log = logging.getLogger("topiclake.monitoring")
 
