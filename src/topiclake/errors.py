@@ -5,7 +5,7 @@
     ├── PlatformError           Java, Spark, a jar or a JVM option is missing
     ├── KafkaError              the broker cannot be used
     │   ├── TopicNotFoundError
-    │   └── OffsetsLostError    Kafka no longer holds what the checkpoint asks for
+    │   └── OffsetsLostError    Kafka no longer holds offsets of the checkpoint
     ├── SchemaRegistryError     the registry cannot be used
     │   └── SubjectNotFoundError
     ├── StorageError            a mount, a folder or a container cannot be used
@@ -113,7 +113,7 @@ class StorageError(TopiclakeError):
 
 
 class DatabaseError(TopiclakeError):
-    """A database cannot be reached, refuses the login, or refuses what the sink needs to do there."""
+    """A database cannot be reached, refuses the login, or refuses the statements of the sink."""
 
     id: ClassVar[str] = "TL-DATABASE-001"
 

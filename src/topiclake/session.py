@@ -112,7 +112,7 @@ def spark_conf() -> dict[str, str]:
 
 def _renewable_stores() -> dict[str, str]:
     front = {f"fs.{scheme}.impl": "io.topiclake.store.RenewableFiles" for scheme in RENEWABLE}
-    # Spark writes checkpoints by Hadoop's other interface where it can; on S3 `CheckpointFiles` does.
+    # Spark writes checkpoints by Hadoop's other interface if possible; on S3 `CheckpointFiles` writes them.
     contexts = {
         f"fs.AbstractFileSystem.{scheme}.impl": "io.topiclake.store.RenewableContext"
         for scheme in RENEWABLE
@@ -134,7 +134,7 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
     Raises:
         PlatformError: The jars were not fetched, or Spark cannot start (a full disk, a wrong setting).
     """
-    # Spark would take the first python3 of the path, which need not have the packages.
+    # Spark would take the first python3 of the path, which may not have the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     for key, value in (local_conf(jars_folder) | (extra_conf or {})).items():

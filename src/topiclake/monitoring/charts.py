@@ -42,7 +42,7 @@ class Measure:
 
 
 def measures(points: Sequence[BatchPoint]) -> list[Measure]:
-    """Return input rate, processing rate and batch duration; and the lag, where one is known."""
+    """Return input rate, processing rate, batch duration, and the lag if it is known."""
     inputs = [point.input_rate for point in points]
     processing = [point.processing_rate for point in points]
     durations = [point.milliseconds for point in points]

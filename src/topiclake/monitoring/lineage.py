@@ -120,7 +120,7 @@ class Lineage:
         settings: The server or the file, without the secret, which is `api_key`.
         pipeline: The pipeline's name.
         broker: The first address of Kafka's bootstrap servers.
-        topic: The query's topic, where it has one.
+        topic: The query's topic, if it has one.
         api_key: The server's API key.
         start: The id of one start of the query.
     """

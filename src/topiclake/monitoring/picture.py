@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 #: Rows that the driver reads at most.
 POINTS = 5_000
-#: A column with more values is no category.
+#: A column with more values is not a category.
 CATEGORIES = 50
 _LATITUDES = ("latitude", "lat")
 _LONGITUDES = ("longitude", "lon", "lng", "long")

@@ -97,8 +97,8 @@ def start_topic_writer(
         checkpoint_path: A dedicated folder.
         topic: The topic of all records; None: the column `topic` names it.
         id_columns: Columns whose values no two records share; see `kafka.writer`.
-        output_mode: Of an aggregation: `append` sends what is final, `update` what a micro-batch changed,
-            `complete` all of it with each micro-batch.
+        output_mode: Of an aggregation: `append` sends final rows, `update` the rows that a micro-batch
+            changed, `complete` all rows with each micro-batch.
 
     Raises:
         ConfigError: As `write_topic`; or the mode is unknown. Or, with `id_columns`, it is not `append`: an

@@ -39,7 +39,7 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
 
     Args:
         dbutils: The platform's, or the workbench's. None: that of an earlier call, if any.
-        storage: The source and what grants access to it.
+        storage: The source and its credentials.
         spark: The session; needed for a URI with `mounted: false`.
 
     Returns:

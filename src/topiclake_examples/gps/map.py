@@ -17,7 +17,7 @@ PANELS = 6
 
 @dataclass
 class Track:
-    """One device's way, in the order of time."""
+    """The positions of a device, in the order of time."""
 
     device: str
     longitudes: list[float]

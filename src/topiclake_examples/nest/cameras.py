@@ -118,14 +118,14 @@ def nest_cameras(logs: DataFrame) -> DataFrame:
 
 
 def dated_cameras(cameras: DataFrame) -> DataFrame:
-    """Add `year INT, month INT, day INT` in UTC of what a camera saw last; null where it saw nothing yet."""
+    """Add `year INT, month INT, day INT` of a camera's last event, in UTC; null if it has no event yet."""
     date = F.date_from_unix_date(F.floor(F.unix_seconds("last_event.start_time") / 86_400).cast("int"))
     parts = {"year": F.year(date), "month": F.month(date), "day": F.day(date)}
     return cameras.withColumns(parts)
 
 
 def sightings(cameras: DataFrame) -> DataFrame:
-    """Return what cameras saw with a person in it: `device_id STRING, start_time TIMESTAMP`."""
+    """Return the events of cameras with a person: `device_id STRING, start_time TIMESTAMP`."""
     seen = cameras.where("last_event.has_person")
     return seen.select("device_id", "last_event.start_time")
 
