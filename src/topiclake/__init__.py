@@ -1,10 +1,10 @@
 """Kafka topics into Delta tables, each record exactly once.
 
-What a notebook calls; everything else is a module below. The names stand in `__init__.pyi`, each loaded when
-it is first used: commands that need an error's class alone do not wait for pandas and SQLAlchemy.
+The names of this package are those for notebooks; everything else is in its modules. `__init__.pyi` lists the
+names. Each is loaded at its first use, so commands that need an error's class only don't wait for pandas.
 
-Each name has an example in its docstring. Its names are those of a notebook, `spark` and `dbutils`, and the
-`settings` and the files (`conf`) of a pipeline `readings`. tests/docs/test_docstrings.py runs it.
+Each name has an example in its docstring. An example uses the names of a notebook, `spark` and `dbutils`, and
+the `settings` and the files (`conf`) of a pipeline `readings`. tests/docs/test_docstrings.py runs it.
 """
 
 import lazy_loader

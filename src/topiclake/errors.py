@@ -1,24 +1,24 @@
-"""Every error that Topiclake raises on purpose.
+"""The errors of Topiclake.
 
     TopiclakeError
     ├── ConfigError             a key, a file or a parameter is wrong
     ├── PlatformError           Java, Spark, a jar or a JVM option is missing
     ├── KafkaError              the broker cannot be used
     │   ├── TopicNotFoundError
-    │   └── OffsetsLostError    Kafka no longer holds what the checkpoint asks for
+    │   └── OffsetsLostError    Kafka no longer holds offsets of the checkpoint
     ├── SchemaRegistryError     the registry cannot be used
     │   └── SubjectNotFoundError
     ├── StorageError            a mount, a folder or a container cannot be used
     ├── DatabaseError           a database cannot be used
-    ├── NoticeError             a webhook does not take a notice
+    ├── NoticeError             a webhook does not accept a notice
     ├── EventStreamError        a server of events cannot be used
     ├── EncodeError             a row does not fit the schema that it is to be written with
-    ├── DecodeError             FAILFAST met a record that is not right
+    ├── DecodeError             a record cannot be decoded, in mode FAILFAST
     └── IngestError             a streaming query ended for another reason
         └── NewSchemaError      a record has a schema that came after the query's start
 
-Each says what failed, what was allowed, and what to try next; none carries a secret. Each class has an
-id, which ends the text and never changes. The fields name the values that the text holds.
+An error's text names the cause, the allowed values and a remedy, but no secret. Each class has an id, which
+ends the text and never changes. The fields hold the values in the text.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 #: An error's id at the end of its text.
 _ID = re.compile(r" \[TL-(?:[A-Z]+-)?\d{3}\]")
-#: Spark's, of what another query wrote first: on some stores the one, on others the other.
+#: Spark's errors for a checkpoint's file that another query wrote first; the store decides which.
 SECOND_QUERY = re.compile(r"Multiple streaming queries are concurrently using|CONCURRENT_STREAM_LOG_UPDATE")
 
 
 class TopiclakeError(Exception):
-    """An error whose text is one sentence with the cause, the next thing to try, and the id of its class.
+    """An error whose text is one sentence with the cause, the remedy, and the id of its class.
 
     Args:
-        cause: What failed, with its names (topic, partition, offset, subject, file, key).
+        cause: The failure, with its names (topic, partition, offset, subject, file, key).
         remedy: The next command or change to try; shown after the cause.
-        fields: Values that the text names, by their noun. They survive pickling, so they are plain values.
+        fields: Values in the text, by their noun. They are plain values, so that they can be pickled.
     """
 
     id: ClassVar[str] = "TL-000"
@@ -113,7 +113,7 @@ class StorageError(TopiclakeError):
 
 
 class DatabaseError(TopiclakeError):
-    """A database cannot be reached, refuses the login, or refuses what the sink needs to do there."""
+    """A database cannot be reached, refuses the login, or refuses the statements of the sink."""
 
     id: ClassVar[str] = "TL-DATABASE-001"
 
@@ -137,7 +137,7 @@ class EncodeError(TopiclakeError):
 
 
 class DecodeError(TopiclakeError):
-    """Mode FAILFAST met a record that does not decode; names topic, partition, offset and reason."""
+    """A record cannot be decoded, in mode FAILFAST; names topic, partition, offset and reason."""
 
     id: ClassVar[str] = "TL-DECODE-001"
 
@@ -151,14 +151,14 @@ class IngestError(TopiclakeError):
 class NewSchemaError(IngestError):
     """A record has a schema that was not known when its query started; nothing is lost.
 
-    Another start knows it; `topiclake.start_restarted` does that.
+    The next start knows the schema; `topiclake.start_restarted` restarts the query.
     """
 
     id: ClassVar[str] = "TL-INGEST-002"
 
 
 def require_extra(extra: str, module: str) -> None:
-    """Raise a PlatformError unless a module that an extra of this project brings is installed."""
+    """Raise a PlatformError unless the module of an extra of this project is installed."""
     try:
         is_installed = find_spec(module) is not None
     except ModuleNotFoundError:
@@ -174,11 +174,11 @@ def require_extra(extra: str, module: str) -> None:
 
 
 def require_choice(parameter: str, value: str, allowed: tuple[str, ...], *, usual: str | None = None) -> None:
-    """Raise a ConfigError unless an argument is one of the words that are allowed.
+    """Raise a ConfigError unless an argument is one of the allowed words.
 
     Args:
         parameter: The argument's name.
-        value: What the caller gave.
+        value: The argument's value.
         allowed: The words.
         usual: The word to try; by default the first.
     """

@@ -1,4 +1,4 @@
-"""Why a record is no row of the table: what each reason means, and what to do about it.
+"""Reasons why a record is not a row of the table, each with its meaning and a remedy.
 
 Classification, views and the dashboard read this module; `tests/unit/test_reasons.py` compares the docs.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: What is said of a record that is a row.
+#: The classification of a record that is a row.
 OK = "ok"
 
 TOMBSTONE = "tombstone"
@@ -22,12 +22,12 @@ REFUSED_BY_TABLE = "refused_by_table"
 
 @dataclass(frozen=True)
 class Reason:
-    """What a reason tells.
+    """The reason of a rejected record.
 
     Attributes:
-        meaning: What it says of the record.
-        remedy: What to do.
-        may_replay: Whether a replay may make it a row, once that is done.
+        meaning: The problem of the record.
+        remedy: The action that solves the problem.
+        may_replay: Whether a replay may make the record a row after this action.
     """
 
     meaning: str
@@ -35,11 +35,11 @@ class Reason:
     may_replay: bool
 
 
-#: By name, in the order in which they are looked for.
+#: By name, in the order of classification.
 REASONS = {
     TOMBSTONE: Reason(
         "The value is null: in a compacted topic that deletes the key.",
-        "Nothing to mend. `tombstones: skip` counts them and keeps them out of quarantine.",
+        "Nothing to fix. `tombstones: skip` counts them and keeps them out of quarantine.",
         may_replay=False,
     ),
     TOO_SHORT: Reason(
@@ -59,27 +59,27 @@ REASONS = {
     ),
     WRONG_SCHEMA_TYPE: Reason(
         "The schema id is that of a schema of another type than value_format.",
-        "Set value_format to the type of the schema, or mend the producer; then replay.",
+        "Set value_format to the type of the schema, or fix the producer; then replay.",
         may_replay=True,
     ),
     INCOMPATIBLE_SCHEMA: Reason(
         "The schema of the record does not fit the table; the detail says which column.",
-        "Mend the schema or the table's column; then replay.",
+        "Fix the schema or the table's column; then replay.",
         may_replay=True,
     ),
     UNDECODABLE: Reason(
         "The bytes are not one record of the schema that they name; the detail says where they break.",
-        "Mend the producer, or value_schema where it is set; then replay.",
+        "Fix the producer, or value_schema where it is set; then replay.",
         may_replay=True,
     ),
     REFUSED_BY_TABLE: Reason(
         "The row breaks a CHECK, NOT NULL, CHAR(n) or VARCHAR(n) of the table; the detail says which.",
-        "Mend the producer, or drop the constraint; then replay.",
+        "Fix the producer, or drop the constraint; then replay.",
         may_replay=True,
     ),
 }
 
-#: Of a reason that another version of Topiclake wrote.
+#: For a reason that another version of Topiclake wrote.
 OTHER = Reason(
     "The record was no row of the table; the detail says why.",
     "Look at the records' details.",

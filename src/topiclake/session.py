@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from topiclake.errors import PlatformError
 
-#: A hostile record may claim a string of 2 GiB; Avro allocates it before it reads it, and the JVM dies.
-#: 16 MiB is above Kafka's own limit of a message (1 MiB by default) and small enough for any heap.
+#: A hostile record may claim a string of 2 GiB. Avro allocates it before it reads it, and the JVM dies. This
+#: limit is above Kafka's own limit of a message (1 MiB by default), and small enough for any heap.
 AVRO_LIMIT = 16 * 1024 * 1024
-#: Items without bytes (nulls, records without fields, a fixed of 0) that one record may claim in all: five
+#: Items without bytes (nulls, records without fields, a fixed of 0) that one record may claim in all. Five
 #: bytes that claim 16 million end a JVM of 1 GB. Avro 1.12.2's own limit grows with the heap, by thread.
 FREE_ITEMS_LIMIT = 64 * 1024
 AVRO_LIMITS = {
@@ -27,12 +27,12 @@ AVRO_LIMITS = {
     "org.apache.avro.limits.collectionItems.maxAllocation": FREE_ITEMS_LIMIT,
 }
 
-#: The modules of `jars/` that Spark needs, Avro first: its jar stands in front of Spark's own.
+#: The modules of `jars/` that Spark needs, Avro first: its jar comes before Spark's own.
 JAR_MODULES = ("avro", "spark", "store", "values")
-#: Below the folder of the jars, where `make setup` puts it: Spark's own classes as the JVM holds them, which
-#: saves a third of its start. The JVM ignores one that does not fit it or its class path.
+#: Below the folder of the jars, where `make setup` puts it: Spark's classes as the JVM stores them in memory.
+#: It saves a third of the JVM's start. The JVM ignores an archive that does not fit it or its class path.
 CLASS_ARCHIVE = Path("target", "spark.jsa")
-#: An archive that does not fit is no news.
+#: The JVM does not log that an archive does not fit.
 ARCHIVE_OPTIONS = "-Xshare:auto -Xlog:cds*=off -Xlog:class*=off"
 
 #: Options and settings whose value Spark must not show in its UI, logs and plans.
@@ -41,14 +41,14 @@ REDACTION = r"(?i)secret|password|token|access[.]?key|account\.key|fs\.azure\.sa
 #: The login within a text: the plan of a stream prints the options of its source as they are.
 LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
 
-#: How many tables over files Spark keeps the list of files of: with 0 each query lists them anew, and sees
-#: what a stream has written since.
+#: Number of tables over files whose lists of files Spark caches. With 0 each query lists the files again, and
+#: sees the rows that a stream has written since.
 LISTED_ANEW = "spark.sql.filesourceTableRelationCacheSize"
 
 #: Stores whose credential may be renewed while they are used.
 RENEWABLE = ("wasb", "wasbs", "abfs", "abfss", "s3a")
 
-#: Avro's own limit where none is set: all that Java can hold.
+#: Avro's own limit if none is set: the longest array of Java.
 _NO_LIMIT = 2**31 - 8
 _CONF = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
@@ -64,11 +64,11 @@ def jvm_options() -> str:
 
 
 def spark_conf() -> dict[str, str]:
-    """Return what a Spark session outside Databricks is started with; docs/platforms.md says why."""
+    """Return the settings of a Spark session outside Databricks; docs/platforms.md explains them."""
     cores = os.cpu_count() or 2
-    # G1 leaves alone what the others copy over and over, fetched records and pages of Parquet: 0.6 s of CPU
-    # for 5 million records, 1.7 s with ParallelGC. The JVM would choose it by itself, but not on machines
-    # that it calls small.
+    # Other collectors copy fetched records and pages of Parquet repeatedly, G1 does not: 0.6 s of CPU for
+    # 5 million records, 1.7 s with ParallelGC. The JVM chooses G1 by itself, but not on machines that it
+    # classifies as small.
     options = f"-XX:+UseG1GC {jvm_options()}"
     return {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -92,15 +92,15 @@ def spark_conf() -> dict[str, str]:
         "spark.delta.logStore.wasbs.impl": "io.delta.storage.AzureLogStore",
         # Delta's own is safe within one process only.
         "spark.delta.logStore.file.impl": "io.topiclake.store.LinkedLogStore",
-        # S3, counted call by call (docs/storage.md): nothing is asked twice, and Delta's log and
-        # streams' checkpoints are made by conditional PUTs, so that two drivers do no harm.
+        # S3, counted call by call (docs/storage.md): no request is repeated. Delta's log and streams'
+        # checkpoints are made by conditional PUTs, so that two drivers do no harm.
         "spark.hadoop.fs.s3a.performance.flags": "*",
-        # A file up to here is one call, above it is one for each part; a part waits on the local disk.
+        # A file up to this size is one call, a larger one a call per part. Parts wait on the local disk.
         "spark.hadoop.fs.s3a.multipart.size": "256M",
         "spark.hadoop.fs.s3a.multipart.threshold": "256M",
         "spark.delta.logStore.s3a.impl": "io.topiclake.store.ConditionalPutLogStore",
         "spark.sql.streaming.checkpointFileManagerClass": "io.topiclake.store.CheckpointFiles",
-        # S3A's own committers want nothing in front of it, and refuse every plain Parquet, CSV or JSON file.
+        # S3A's own committers refuse a wrapped S3A, and so every plain Parquet, CSV or JSON file.
         "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": "io.topiclake.store.Committers",
         # With the drivers' own retries a wrong address hangs for many minutes.
         "spark.hadoop.fs.azure.io.retry.max.retries": "3",
@@ -112,13 +112,13 @@ def spark_conf() -> dict[str, str]:
 
 def _renewable_stores() -> dict[str, str]:
     front = {f"fs.{scheme}.impl": "io.topiclake.store.RenewableFiles" for scheme in RENEWABLE}
-    # Spark writes checkpoints by Hadoop's other interface where it can; on S3 `CheckpointFiles` does.
+    # Spark writes checkpoints by Hadoop's other interface if possible; on S3 `CheckpointFiles` writes them.
     contexts = {
         f"fs.AbstractFileSystem.{scheme}.impl": "io.topiclake.store.RenewableContext"
         for scheme in RENEWABLE
         if scheme != "s3a"
     }
-    # Hadoop would keep the first one, with the credential that it was opened with.
+    # Hadoop would cache the first file system, with the credential that opened it.
     uncached = {f"{impl}.disable.cache": "true" for impl in front}
     return {f"spark.hadoop.{key}": value for key, value in (front | contexts | uncached).items()}
 
@@ -134,7 +134,7 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
     Raises:
         PlatformError: The jars were not fetched, or Spark cannot start (a full disk, a wrong setting).
     """
-    # Spark would take the first python3 of the path, which need not have the packages.
+    # Spark would take the first python3 of the path, which may not have the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     for key, value in (local_conf(jars_folder) | (extra_conf or {})).items():
@@ -142,7 +142,7 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
     try:
         return builder.getOrCreate()
     except Py4JJavaError as error:
-        # A context that has stopped meanwhile tells where, in fifty lines.
+        # If a context has stopped meanwhile, the text has fifty lines with the place.
         problem = str(error.java_exception).partition("\n")[0]
         raise PlatformError(
             f"Spark cannot start: {problem}", "python -m workbench doctor", reason="start", detail=problem
@@ -150,7 +150,7 @@ def local_session(app_name: str, jars_folder: Path, extra_conf: dict[str, str] |
 
 
 def local_conf(jars_folder: Path) -> dict[str, str]:
-    """Return `spark_conf` with what a JVM of this machine needs beside it.
+    """Return `spark_conf` and the settings that a JVM on this machine needs.
 
     Args:
         jars_folder: The project's `jars/`; its modules `spark`, `store`, `values` and `avro` are used.
@@ -178,15 +178,15 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
 
 
 def require_avro_limits(spark: SparkSession) -> None:
-    """Check that the JVM bounds what one Avro record may claim; else six bytes can end it.
+    """Check that the JVM limits the memory that an Avro record may claim; otherwise six bytes can end it.
 
     Raises:
-        PlatformError: It does not; says which settings are missing.
+        PlatformError: It does not; names the missing settings.
     """
     try:
         java_properties = _properties(spark)
     except PySparkException:
-        # Databricks' shared clusters and serverless forbid `java_method`; the settings are told to anyone.
+        # Databricks' shared clusters and serverless forbid `java_method`, but any user may read the settings.
         text = " ".join(spark.conf.get(key, "") or "" for key in _CONF)
         java_properties = dict(re.findall(r"-D([^\s=]+)=([^\s\"']*)", text))
     missing = sorted(name for name in AVRO_LIMITS if not _is_limit(java_properties.get(name, "")))
@@ -202,7 +202,7 @@ def require_avro_limits(spark: SparkSession) -> None:
 
 
 def _is_limit(value: str) -> bool:
-    """Return whether Avro takes it for a limit: it ignores, with a warning, what is no number or below 0."""
+    """Return whether Avro accepts a value as limit; it ignores text and numbers below 0, with a warning."""
     return value.isdecimal() and 0 < int(value) < _NO_LIMIT
 
 

@@ -1,4 +1,4 @@
-"""A client of Kafka's own that sends records as Avro, for what is played to a topic: no rows of a stream."""
+"""Avro records through Kafka's own client, for events that are played to a topic outside of Spark."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class AvroRecord:
-    """What is sent.
+    """A record to send.
 
     Attributes:
         key: Text; records of one key stay in one partition, in order.
-        value: As fastavro takes it, for the schema.
-        id: What is the same when the same thing is sent again, by whom ever; without one, each call's records
-            are records of their own.
+        value: The value for the schema, as fastavro accepts it.
+        id: An id that is the same when any process sends the same event again. Without an id, the records of
+            each call are distinct.
     """
 
     key: str
@@ -42,10 +42,10 @@ class AvroRecord:
 
 
 def at_least(minimum: float, name: str, value: float | str, *, whole: bool = False) -> float:
-    """Return a parameter that is a number; text, as widgets hold it, will do.
+    """Return a parameter as a number; it may be text, as widgets hold it.
 
     Raises:
-        ConfigError: It is no number, or too small.
+        ConfigError: It is not a number, or too small.
     """
     try:
         number = float(value)
@@ -64,7 +64,7 @@ def at_least(minimum: float, name: str, value: float | str, *, whole: bool = Fal
 
 
 def rate_limited(items: Iterable[Item], per_second: float) -> Iterator[Item]:
-    """Yield the items not faster than `per_second`; 0 for no limit."""
+    """Yield the items at most at the rate `per_second`; 0 for no limit."""
     start = time.monotonic()
     for number, item in enumerate(items):
         if per_second and (wait := start + number / per_second - time.monotonic()) > 0:
@@ -83,10 +83,10 @@ def produce(
 
     Args:
         settings: The broker.
-        topic: Where to.
+        topic: The topic.
         schema: The Avro schema of values.
-        schema_id: Of the schema; it goes in front of each value.
-        records: What to send. What was taken of them is sent also when they raise.
+        schema_id: The schema's id, which is written in front of each value.
+        records: The records. If their iterator raises, the records before that are sent nevertheless.
 
     Raises:
         KafkaError: The broker did not acknowledge each of them; names the first reason.
@@ -102,7 +102,7 @@ def produce(
         for record in records:
             payload = io.BytesIO()
             fastavro.schemaless_writer(payload, avro_schema, record.value)
-            # What librdkafka repeats it numbers by itself. This is for records that are sent again.
+            # For records that a later call sends again. librdkafka itself numbers those that it repeats.
             record_id = sha256(f"{topic}/{record.id or f'{call}/{sent}'}".encode()).hexdigest()[:32]
             message = {
                 "key": record.key,

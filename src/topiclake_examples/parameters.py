@@ -9,10 +9,10 @@ from topiclake.errors import ConfigError
 
 
 def whole_number(name: str, value: int | str, allowed: Sequence[int] = ()) -> int:
-    """Return a whole number from 0 on, or one of those that are allowed.
+    """Return a parameter as a whole number from 0 on, or as one of the allowed numbers.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is another value.
     """
     text = str(value)
     if not text.isdecimal() or (allowed and int(text) not in allowed):
@@ -28,9 +28,9 @@ def whole_number(name: str, value: int | str, allowed: Sequence[int] = ()) -> in
 
 
 def moment(text: str) -> datetime | None:
-    """Return a time in ISO 8601 with its zone; None where it is none."""
+    """Return a time from ISO 8601 with its zone, or None if the text has another form."""
     try:
-        # Before Python 3.11 fromisoformat knows no Z.
+        # Before Python 3.11 fromisoformat does not accept Z.
         parsed = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
     except ValueError:
         return None

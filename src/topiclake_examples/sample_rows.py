@@ -1,4 +1,4 @@
-"""Numbers for made rows: the same each time for the same seed, in whatever order Spark makes the rows."""
+"""Numbers for generated rows: the same for the same seed, in whatever order Spark generates the rows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What streaming queries do: their progress, their lag and their end, kept where a dashboard finds it."""
+"""Monitoring of streaming queries: their progress, their lag and their end, stored for a dashboard."""

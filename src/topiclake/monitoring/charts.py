@@ -1,4 +1,4 @@
-"""What a streaming query's progress looks like: numbers with units, and small line charts."""
+"""Pictures of a streaming query's progress: numbers with units, and small line charts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS = ("#3b82f6", "#10b981", "#f59e0b", "#a855f7")
 
 @dataclass(frozen=True)
 class BatchPoint:
-    """What is drawn of one micro-batch; `lag` is in records, and None where the source is not Kafka."""
+    """The drawn values of one micro-batch; `lag` is in records, or None if the source is not Kafka."""
 
     batch: int
     time: datetime
@@ -29,7 +29,7 @@ class BatchPoint:
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing that is drawn over time."""
+    """A quantity that is drawn over time."""
 
     title: str
     values: Sequence[float]
@@ -42,7 +42,7 @@ class Measure:
 
 
 def measures(points: Sequence[BatchPoint]) -> list[Measure]:
-    """Return input rate, processing rate and batch duration; and the lag, where one is known."""
+    """Return input rate, processing rate, batch duration, and the lag if it is known."""
     inputs = [point.input_rate for point in points]
     processing = [point.processing_rate for point in points]
     durations = [point.milliseconds for point in points]
@@ -78,7 +78,7 @@ def html_charts(points: Sequence[BatchPoint]) -> str:
 
 
 def text_charts(points: Sequence[BatchPoint]) -> list[str]:
-    """Return one line for each measure: its name, its last value, its course."""
+    """Return one line for each measure: its name, its last value, and its course as bars."""
     return [
         f"{measure.title:<16}{measure.latest:>16}  {_bars(measure.values[-_TEXT_WIDTH:])}".rstrip()
         for measure in measures(points)
@@ -102,7 +102,7 @@ def _html_chart(measure: Measure, times: Sequence[float], colour: str) -> str:
 
 
 def _places(values: Sequence[float], times: Sequence[float]) -> list[tuple[float, float]]:
-    """Return where the points of a line stand: first to last time, 0 to the highest value."""
+    """Return the coordinates of a line's points: first to last time, 0 to the highest value."""
     top, seconds = max(values, default=0.0) or 1.0, (times[-1] - times[0] if times else 0.0) or 1.0
     wide, high = _WIDTH - 6, _HEIGHT - 18
     return [

@@ -1,7 +1,7 @@
-"""What PySpark registers in its JVM for a listener, but with reports of micro-batches as one text.
+"""The JVM's side of a PySpark listener, which passes the report of a micro-batch as one text.
 
-PySpark's own asks the JVM for each part of a report: a hundred calls beside the next batch, which cost 4 % of
-its time (`python -m bench.monitoring`). Not for Spark Connect, which has no JVM of its own.
+PySpark's own asks the JVM for each part of a report. These hundred calls run during the next batch, and cost
+4 % of its time (`python -m bench.monitoring`). Spark Connect cannot use it, since its client has no JVM.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQue
 
 
 def json_listener(listener: StreamingQueryListener, take: Callable[[str], None]) -> Any:  # noqa: ANN401
-    """Register what calls `take` with each report's JSON, and `listener` with all other events."""
+    """Return a listener of the JVM: `take` gets each report's JSON, and `listener` gets all other events."""
 
     class JsonListener(JStreamingQueryListener):
         def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name

@@ -1,22 +1,22 @@
-"""How long ago the record that a query reads next was the newest: lag in seconds."""
+"""Lag in seconds: the time since the record came that a query reads next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: A partition's head (the offset behind its newest record) at a time, in seconds since 1970.
+#: A time, in seconds since 1970, and a partition's head then: the offset after its newest record.
 Head = tuple[float, int]
 
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a query is behind in a partition.
+    """A query's lag in a partition.
 
     Attributes:
-        records: That are still to be read.
-        seconds: Since the next of them came.
-        at_least: Whether it came before the first head that is known, so that it may be longer.
+        records: Records that are still to be read.
+        seconds: Seconds since the next of them came.
+        at_least: Whether it came before the first known head, so that the lag may be longer.
     """
 
     records: int
@@ -27,13 +27,13 @@ class Lag:
 def lag(end: int, heads: Sequence[Head], now: float) -> Lag:
     """Return the lag of a query that has read up to `end`.
 
-    Between two known heads, records came evenly, as exporters of consumer lag have it: to ask Kafka for the
-    record's own time would be a read for each partition and batch, and its time may be that of an old event.
+    Between two known heads, records are taken to come evenly, as exporters of consumer lag assume it. The
+    record's own time would cost a read for each partition and batch, and may be that of an old event.
 
     Args:
-        end: The offset behind the last record that was read.
-        heads: The partition's heads, the oldest first; the last one tells how many records wait.
-        now: In seconds since 1970.
+        end: The offset after the last record that was read.
+        heads: The partition's heads, the oldest first; the last one determines how many records wait.
+        now: The time, in seconds since 1970.
     """
     if not heads or heads[-1][1] <= end:
         return Lag(0, 0.0)
@@ -48,7 +48,7 @@ def lag(end: int, heads: Sequence[Head], now: float) -> Lag:
 
 
 def downsample(heads: Sequence[Head], count: int) -> list[Head]:
-    """Return about `count` heads: of an unchanged one the first and the last, and fewer of older ones."""
+    """Return about `count` heads: of equal ones the first and the last, and fewer of the older ones."""
     ends = [
         head
         for index, head in enumerate(heads)

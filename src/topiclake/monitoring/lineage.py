@@ -1,7 +1,7 @@
-"""OpenLineage: for each micro-batch and topic an event that says which offsets became which table version.
+"""OpenLineage: for each micro-batch and topic an event with the offsets and the table versions they became.
 
-Made and sent with OpenLineage's own client (https://openlineage.io/docs/client/python), whose settings from
-`openlineage.yml` and the environment, such as tags, hold too.
+OpenLineage's own client (https://openlineage.io/docs/client/python) sends the events. Its settings from
+`openlineage.yml` and the environment, such as tags, apply too.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from topiclake.streaming.checkpoint import Offsets
 
 PRODUCER = "urn:topiclake"
 _BY: dict[str, Any] = {"producer": PRODUCER}
-#: Events that wait for a server that is away; older ones are lost.
+#: Most events that wait for an unavailable server; older ones are lost.
 KEPT = 1_000
-#: A batch sends so long; what waits behind a server's absence is sent with several of them.
+#: Time that a batch may send events. After an outage of the server, several batches send those that wait.
 SEND_SECONDS = 5.0
 _RETRY = {
     "total": 2,
@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 
 @attr.define
 class OffsetsDatasetFacet(DatasetFacet):
-    """Which offsets of a topic a batch holds: `first` is its first one, `after` the one behind its last."""
+    """The offsets of a topic in a batch: `first` is its first offset, `after` the one after its last."""
 
     partitions: list[dict[str, int]]
 
@@ -91,7 +91,7 @@ class SchemasDatasetFacet(DatasetFacet):
 
 @attr.define
 class QuarantineDatasetFacet(DatasetFacet):
-    """How many records of a batch are in the quarantine, by reason."""
+    """The number of a batch's records in the quarantine, by reason."""
 
     reasons: dict[str, int]
 
@@ -102,7 +102,7 @@ class QuarantineDatasetFacet(DatasetFacet):
 
 @attr.define
 class BatchRunFacet(RunFacet):
-    """Which micro-batch it is: its number, in the query whose checkpoint has this id."""
+    """The micro-batch of a run: its number, in the query whose checkpoint has this id."""
 
     queryId: str  # noqa: N815 - as OpenLineage writes names
     batchId: int  # noqa: N815
@@ -114,15 +114,15 @@ class BatchRunFacet(RunFacet):
 
 @dataclass(frozen=True)
 class Lineage:
-    """Tells of each batch; can be pickled, for Spark Connect.
+    """Commit hook that sends events of each batch; can be pickled, for Spark Connect.
 
     Attributes:
-        settings: Where to; without the secret, which is `api_key`.
+        settings: The server or the file, without the secret, which is `api_key`.
         pipeline: The pipeline's name.
         broker: The first address of Kafka's bootstrap servers.
-        topic: The query's topic, where it has one.
-        api_key: What the server asks for.
-        start: Names one start of the query.
+        topic: The query's topic, if it has one.
+        api_key: The server's API key.
+        start: The id of one start of the query.
     """
 
     settings: LineageSettings
@@ -134,11 +134,11 @@ class Lineage:
 
     @property
     def what(self) -> str:
-        """What it does, for the log."""
-        return f"telling its lineage to {self.settings.file or self.settings.url}"
+        """The hook's work, for the log."""
+        return f"sending its lineage to {self.settings.file or self.settings.url}"
 
     def begin(self) -> None:
-        """Have the commits counted from now on."""
+        """Start to count the commits."""
         _sender(self)
 
     def __call__(self, batch: CommittedBatch) -> None:
@@ -177,7 +177,7 @@ class Lineage:
             eventTime=_time(batch.ended),
             producer=PRODUCER,
             eventType=event_v2.RunState.COMPLETE,
-            # The same for a batch that is written again after a crash: servers know it by that.
+            # A batch that is written again after a crash has the same id, by which servers recognize it.
             run=event_v2.Run(str(uuid5(UUID(query_id), f"{batch.number}/{topic}")), facets),
             job=event_v2.Job(self.settings.namespace, f"{self.pipeline}.{topic}", {"jobType": kind}),
             inputs=[self._input(batch, topic, counts)],
@@ -188,7 +188,7 @@ class Lineage:
         self, batch: CommittedBatch, topic: str, counts: Sequence[TableCount]
     ) -> event_v2.InputDataset:
         facets: dict[str, DatasetFacet] = {}
-        # Of what a paused topic has missed long ago, the checkpoint may not tell it any more.
+        # The checkpoint may no longer have the offsets of batches that a paused topic has missed.
         if batch.end and batch.first is not None:
             facets["topiclake_offsets"] = OffsetsDatasetFacet(ranges(batch.first, batch.end, topic), **_BY)
         values, keys = _schemas(counts, "value"), _schemas(counts, "key")
@@ -198,7 +198,7 @@ class Lineage:
 
 
 def prepared(settings: Settings, to: LineageSettings) -> Lineage:
-    """Return what tells a pipeline's lineage.
+    """Return the commit hook that sends a pipeline's lineage.
 
     Raises:
         StorageError: The file cannot be written.
@@ -222,7 +222,7 @@ def prepared(settings: Settings, to: LineageSettings) -> Lineage:
 
 
 def ranges(begin: Offsets, end: Offsets, topic: str) -> list[dict[str, int]]:
-    """Return what a batch holds of a topic, by partition; without partitions that have nothing new."""
+    """Return a batch's offsets of a topic, by partition, without partitions that have no new records."""
     first = begin.get(topic, {})
     spans = [
         {"partition": partition, "first": first.get(partition, 0), "after": after}
@@ -232,7 +232,7 @@ def ranges(begin: Offsets, end: Offsets, topic: str) -> list[dict[str, int]]:
 
 
 def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v2.OutputDataset]:
-    """Return the tables that commits of a batch went to, each with the newest version that they made."""
+    """Return the tables of a batch's commits, each with the newest version that these commits made."""
     made = []
     for path in sorted({count.path for count in counts if count.writer}):
         own = [count for count in counts if count.path == path]
@@ -281,7 +281,7 @@ def _time(at: float) -> str:
 
 
 class _Sender:
-    """Sends events in their order, and keeps those that a server does not take yet."""
+    """Sends events in their order, and keeps those that a server does not accept yet."""
 
     def __init__(self, settings: LineageSettings, api_key: str | None) -> None:
         self.counts = batch_counts.CountSubscription()
@@ -290,7 +290,7 @@ class _Sender:
         self._pause = Backoff()
 
     def send(self) -> None:
-        """Send what waits, for some seconds at most; the rest comes with the next batch.
+        """Send the events that wait, for some seconds at most; the next batch sends the rest.
 
         Raises:
             OSError: The file or the server cannot be used; for a while it is not tried again.
@@ -300,7 +300,7 @@ class _Sender:
         self._send_all()
 
     def close(self) -> None:
-        """Send what waits, or tell that it is lost."""
+        """Send the events that wait, and log the number of those that are lost."""
         self.counts.close()
         try:
             self._send_all()
@@ -335,7 +335,7 @@ class _Sender:
         if self._file is None:
             self._client.emit(event)
             return
-        # One event a line, whoever else writes there, and whatever a full disk has cut off before.
+        # One event a line, even if other processes write there, or a full disk has cut off the last line.
         with Path(f"{self._file}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             _end_line(self._file)

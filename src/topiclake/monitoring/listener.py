@@ -1,4 +1,4 @@
-"""Watches every query of a session, and keeps what it reports, from a thread of its own."""
+"""Listener for all queries of a session, whose reports a separate thread stores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from topiclake.streaming.failure import query_failure
 KEEP_SECONDS = 30.0
 FORGET_SECONDS = 3600.0
 KEPT_HEADS = 200
-#: More events than a driver has in minutes: should the file be locked for so long, the oldest are lost.
+#: Most waiting events, more than a driver has in minutes. If the file is locked for longer, new events are
+#: lost.
 WAITING = 10_000
 _log = logging.getLogger("topiclake.monitoring")
 
@@ -39,16 +40,16 @@ Event = Callable[["_Writer"], None]
 
 
 class QueryMonitor(StreamingQueryListener):
-    """Keeps what the queries of a session report.
+    """Stores the reports of a session's queries.
 
-    A listener's calls hold up the session's other listeners, so each only hands its event on.
+    A listener's calls delay the session's other listeners, so each call only queues its event.
 
     Args:
         file: The SQLite file (`monitoring.store.Store`).
-        source: Who starts the queries: a notebook's name, for one.
-        redact: Takes secrets out of an error's text.
+        source: Name of the program that starts the queries, such as a notebook's name.
+        redact: Removes secrets from an error's text.
         days: For how long reports are kept.
-        jvm: The process id of a JVM of its own, with whose end the queries end.
+        jvm: The process id of a separate JVM; when it ends, the queries end.
     """
 
     def __init__(
@@ -66,47 +67,47 @@ class QueryMonitor(StreamingQueryListener):
         self._writer.start()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Spark calls it before `start` returns."""
+        """Queue a start; Spark calls this before `start` returns."""
         run_id, query_id = str(event.runId), str(event.id)
         run, at = Run(run_id, query_id, event.name or query_id, self._source, *self._processes), time.time()
         self._running.add(run_id)
         self._tell(lambda writer: writer.begin(run, at))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Spark calls it behind each micro-batch."""
+        """Queue a micro-batch's report; Spark calls this after each micro-batch."""
         self.take(event.progress.json)
 
     def take(self, text: str) -> None:
-        """Take a micro-batch's report, as Spark's JSON."""
+        """Queue a micro-batch's report, as Spark's JSON."""
         at = time.time()
         self._tell(lambda writer: writer.add(read_report(text), at))
 
     @cached_property
     def _jlistener(self) -> Any:  # noqa: ANN401 - what PySpark registers in its JVM
-        # Not there on Spark Connect, which never asks for this.
+        # This import fails on Spark Connect, which never asks for this property.
         from topiclake.monitoring.json_listener import json_listener
 
         return json_listener(self, self.take)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Spark calls it while nothing comes."""
+        """Queue that a query is idle; Spark calls this while no records come."""
         run_id, at = str(event.runId), time.time()
         self._tell(lambda writer: writer.hear(run_id, at))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Spark calls it at the end of a query."""
+        """Queue an end; Spark calls this at the end of a query."""
         run_id, text, at = str(event.runId), event.exception, time.time()
         self._running.discard(run_id)
         self._tell(lambda writer: writer.end(run_id, text, at, self._redact))
 
     def await_ends(self, active: Set[str], seconds: float = 5.0) -> None:
-        """Wait until the end of each query that is not `active` was told: Spark's events come behind it."""
+        """Wait until Spark has reported the end of each query that is not `active`: its events come later."""
         deadline = time.monotonic() + seconds
         while self._running - active and time.monotonic() < deadline:
             time.sleep(0.02)
 
     def close(self, seconds: float = 5.0) -> None:
-        """Write what is still to be written, and end; queries that still run are shown as ended."""
+        """Write the events that wait, and end the thread; queries that still run are shown as ended."""
         self._tell(None)
         self._writer.join(seconds)
 
@@ -118,7 +119,7 @@ class QueryMonitor(StreamingQueryListener):
 
 
 class _Writer(threading.Thread):
-    """Writes events into the store; what it cannot write costs the query nothing."""
+    """Writes events into the store; an error while writing does not affect the query."""
 
     def __init__(self, file: Path, events: queue.Queue[Event | None], days: float) -> None:
         super().__init__(name="topiclake monitoring", daemon=True)
@@ -130,7 +131,7 @@ class _Writer(threading.Thread):
         self._problem = ""
 
     def run(self) -> None:
-        """Write until `None` comes."""
+        """Write events until the event `None`."""
         while True:
             try:
                 event = self._events.get(timeout=KEEP_SECONDS)
@@ -143,7 +144,7 @@ class _Writer(threading.Thread):
                 event(self)
                 self._look_after(time.time())
                 self._problem = ""
-            except Exception as error:  # noqa: BLE001 - whatever it is, the query goes on
+            except Exception as error:  # noqa: BLE001 - no error may affect the query
                 self._warn(str(error))
                 if event is None:
                     return
@@ -163,8 +164,8 @@ class _Writer(threading.Thread):
             partition = progress.topic, progress.partition
             if partition not in self._heads:
                 self._heads[partition] = self._store.heads(*partition)
-            # A topic that was created again, or another broker's, begins anew. Heads are Spark's at the
-            # batch's beginning.
+            # A topic that was created again, or is on another broker, starts with new heads. Spark reads
+            # the heads at the batch's beginning.
             known = [
                 head for head in self._heads[partition] if head[1] <= progress.head and head[0] < report.at
             ]
@@ -184,18 +185,18 @@ class _Writer(threading.Thread):
             failure = query_failure(run.name if run else "", text)
             error, remedy = redact(failure.cause), failure.remedy
         if run:
-            # Spark reports no batch that fails behind a commit, nor one that it finishes after a crash.
+            # Spark reports neither a batch that fails after a commit nor one that it finishes after a crash.
             self._store.count(run.query_id, self._counts.take(run.query_id, sys.maxsize), at)
         self._store.end(run_id, at, error, remedy)
 
     def hear(self, run_id: str, at: float) -> None:
-        """Note that nothing comes."""
+        """Note that a query is idle."""
         self._store.hear(run_id, at)
 
     def _end_all(self, at: float) -> None:
         self._counts.close()
         try:
-            # Spark tells nothing of queries that end with their session.
+            # Spark does not report the end of queries that end with their session.
             for run_id in self._runs:
                 self._store.end(run_id, at, None, "")
             self._keep()
@@ -203,7 +204,7 @@ class _Writer(threading.Thread):
             self._store.close()
 
     def _warn(self, problem: str) -> None:
-        # Once, and not with each event.
+        # A problem is logged once, not with each event.
         if problem != self._problem:
             self._problem = problem
             _log.warning("what streaming queries report is not kept: %s", problem)
@@ -239,16 +240,16 @@ def monitor_queries(
     days: float = 7.0,
     jvm: int | None = None,
 ) -> QueryMonitor:
-    """Keep what all streaming queries of a session report: progress, lag, counts, end.
+    """Store the reports of all streaming queries of a session: progress, lag, counts, end.
 
     Args:
         spark: The session; each query that it starts from now on is watched.
         file: An SQLite file on a local disk; several drivers may share it. `python -m workbench dashboard`
             shows it.
-        source: Who starts the queries; the application's name by default.
-        redact: Takes secrets out of an error's text.
+        source: Name of the program that starts the queries; the application's name by default.
+        redact: Removes secrets from an error's text.
         days: For how long reports are kept.
-        jvm: The process id of a JVM of its own, with whose end the queries end as with this process's.
+        jvm: The process id of a separate JVM. The queries end when it or this process ends.
 
     Returns:
         The listener; `stop_monitoring` ends it.
@@ -273,7 +274,7 @@ def monitor_queries(
 
 
 def stop_monitoring(spark: SparkSession, monitor: QueryMonitor) -> None:
-    """End what `monitor_queries` began, with the last reports of queries that have ended.
+    """Stop the listener of `monitor_queries`, after the last reports of queries that have ended.
 
     Example:
         >>> monitor = tl.monitor_queries(spark, folder / "other_reports.db")

@@ -20,14 +20,14 @@ from topiclake.streaming.failure import query_failure
 REFRESH_SECONDS = 0.5
 MAX_POINTS = 100
 
-#: Takes the picture, and the newest batch as one line.
+#: Function that shows the picture, or the newest batch as one line.
 Output = Callable[[str, str], None]
 
 
 def show_progress(query: StreamingQuery) -> None:
     """Draw rates, batch duration and lag of a query below the cell, in place, until it ends.
 
-    Returns at once; a thread goes on drawing while later cells run, and `await_caught_up` draws once more.
+    Returns at once. A thread continues to draw while later cells run, and `await_caught_up` draws once more.
     Outside a notebook, each batch is one line on standard output.
 
     Args:
@@ -55,14 +55,14 @@ class _Drawing:
 
     def run(self) -> None:
         """Draw each batch until the query ends, and then its end."""
-        # Whether it failed is asked in `draw`, which also knows of a JVM that is gone.
+        # `draw` checks whether the query failed, and whether the JVM has ended.
         with contextlib.suppress(Exception):
             while not self._query.awaitTermination(REFRESH_SECONDS):  # type: ignore[arg-type]
                 self.draw()
         self.draw()
 
     def draw(self) -> None:
-        """Show what is known, if it is more than what is shown."""
+        """Draw the batches and the status, unless they are shown already."""
         with self._lock:
             status = self._status()
             reports = self._read(all_of_them=status != "running")
@@ -83,7 +83,7 @@ class _Drawing:
             return "stopped"
 
     def _read(self, *, all_of_them: bool) -> list[BatchReport]:
-        """Return the newest reports; batches that come faster than this is called are read at the end."""
+        """Return the newest reports; batches that end between two calls are read at the end."""
         with contextlib.suppress(Exception):
             progresses = (
                 self._query.recentProgress if all_of_them or not self._reports else [self._query.lastProgress]
@@ -120,7 +120,7 @@ def _print_line(_: str, line: str) -> None:
 
 
 def _cell_output() -> Output | None:
-    """Return what draws below the running cell; None where no kernel runs this."""
+    """Return a function that draws below the running cell, or None outside a kernel."""
     try:
         from IPython.core.getipython import get_ipython
         from IPython.display import publish_display_data
@@ -132,7 +132,7 @@ def _cell_output() -> Output | None:
 
     def show(picture: str, line: str) -> None:
         nonlocal begun
-        # In the metadata too, which is saved: a page that is loaded again finds the output by it.
+        # Also in the metadata, which is saved: a page that is loaded again finds the output by this id.
         publish_display_data(  # type: ignore[no-untyped-call]
             {"text/html": picture, "text/plain": line},
             metadata={"display_id": display_id},

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 #: Rows that the driver reads at most.
 POINTS = 5_000
-#: A column with more values is no category.
+#: A column with more values is not a category.
 CATEGORIES = 50
 _LATITUDES = ("latitude", "lat")
 _LONGITUDES = ("longitude", "lon", "lng", "long")
@@ -72,7 +72,7 @@ def _map(table: DataFrame, latitude: str, longitude: str) -> Figure:
     rows = table.select(_column(longitude), _column(latitude)).dropna().limit(POINTS).collect()
     figure = go.Figure(go.Scatter(x=[row[0] for row in rows], y=[row[1] for row in rows], mode="markers"))
     figure.update_xaxes(title_text=f"{longitude} (degrees)")
-    # A degree of longitude is shorter than a degree of latitude, but for the equator: this is a sketch.
+    # A degree of longitude is shorter than a degree of latitude, except at the equator: this is a sketch.
     figure.update_yaxes(title_text=f"{latitude} (degrees)", scaleanchor="x")
     return _titled(figure, f"{len(rows):,} positions")
 

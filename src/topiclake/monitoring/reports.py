@@ -1,4 +1,4 @@
-"""A query's own report of a micro-batch, as Spark writes it, read into what is shown and kept."""
+"""Spark's own report of a micro-batch, read into the values that are shown and stored."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """Where a query stands in one partition.
+    """The progress of a query in one partition.
 
     Attributes:
         topic: Its topic.
         partition: Its number.
-        end: The offset behind the last record that the query has read.
-        head: The offset behind the last record that Kafka held then.
+        end: The offset after the last record that the query has read.
+        head: The offset after the last record that Kafka held then.
     """
 
     topic: str
@@ -33,20 +33,20 @@ class PartitionReport:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What Spark tells of one micro-batch.
+    """Spark's report of one micro-batch.
 
     Attributes:
         at: When it began, in seconds since 1970.
-        rows: Records that were read; `is_exact` tells whether each was counted once.
-        input_rate: Records that came a second, since the batch before it began.
-        processing_rate: Records that were processed a second.
+        rows: Records that were read; if `is_exact`, each was counted once.
+        input_rate: Records that came per second, since the batch before it began.
+        processing_rate: Records that were processed per second.
         phases: Milliseconds by phase, without the whole.
         milliseconds: The whole of it.
         late_rows: Rows that the watermark dropped.
         state_rows: Rows of the query's state.
         state_bytes: Memory of it.
         partitions: Of Kafka's topics.
-        sink: What Spark calls the sink.
+        sink: Spark's name of the sink.
         run_id: Spark's id of this start of the query.
     """
 
@@ -116,7 +116,7 @@ def read_report(progress: str) -> BatchReport:
 
 
 def _records(source: Mapping[str, Any]) -> int | None:
-    """Count the records of a source; None where Spark alone knows, which counts each time one is read.
+    """Return the number of a source's records, or None if only Spark's count of reads is known.
 
     A batch that is written in several steps reads its records more than once.
     """
@@ -126,13 +126,13 @@ def _records(source: Mapping[str, Any]) -> int | None:
     if not starts:
         return None
     offsets = sum(max(0, end - starts.get(partition, 0)) for partition, end in ends.items())
-    # Not each offset is a record's: of compacted topics, and of those with transactions.
+    # Some offsets have no record, in compacted topics and in topics with transactions.
     return min(offsets, int(source.get("numInputRows") or 0))
 
 
 def _rate(event: Mapping[str, Any], name: str) -> float:
     value = event.get(name)
-    # Spark writes "Infinity" and "NaN" where it divides by nothing.
+    # Spark writes "Infinity" and "NaN" where it divides by zero.
     return float(value) if isinstance(value, int | float) and abs(value) < float("inf") else 0.0
 
 
@@ -149,7 +149,7 @@ def _partitions(source: Mapping[str, Any]) -> list[PartitionReport]:
 
 
 def _offsets(event: object) -> dict[tuple[str, int], int]:
-    """Read Kafka's offsets, `{topic: {partition: offset}}`; those of another source are none."""
+    """Read Kafka's offsets, `{topic: {partition: offset}}`; return {} for another source."""
     try:
         parsed = json.loads(event) if isinstance(event, str) else event
         return {

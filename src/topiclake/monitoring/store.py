@@ -1,4 +1,4 @@
-"""What queries reported, in an SQLite file that several drivers write and a dashboard reads."""
+"""Reports of queries, in an SQLite file that several drivers write and a dashboard reads."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class Run:
         run_id: Spark's, new with each start.
         query_id: Spark's, the checkpoint's.
         name: The query's name, or its id.
-        source: Who started it: the notebook's name, or the application's.
+        source: Name of the notebook or the application that started it.
         process: The driver's process id.
         process_began: When that process began, in seconds since 1970: ids are used again.
-        jvm: The process id of its JVM, where it has one of its own, else 0.
+        jvm: The process id of its separate JVM, or 0 if it has none.
         jvm_began: As `process_began`.
     """
 
@@ -86,7 +86,7 @@ class Store:
     """The file; every method is one transaction. Not for several threads.
 
     Args:
-        file: Made when it is absent, for its owner alone: error texts may tell what is in records.
+        file: Created if it does not exist, for its owner only: error texts may contain values of records.
 
     Raises:
         sqlite3.Error: The file cannot be used.
@@ -99,7 +99,7 @@ class Store:
             file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         self._database.row_factory = sqlite3.Row
-        # A power cut may cost the newest lines, never the file; nothing waits for the disk.
+        # A power cut may lose the newest rows, but not the file; nothing waits for the disk.
         # SQLite does not wait for the change to WAL, which two processes may want at once.
         with file.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -108,7 +108,7 @@ class Store:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Make the tables; those of another version of Topiclake hold what may be lost."""
+        """Create the tables; tables of another version of Topiclake are dropped, as reports may be lost."""
         (layout,) = self._database.execute("PRAGMA user_version").fetchone()
         if layout != _LAYOUT:
             names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -126,7 +126,7 @@ class Store:
             _begin(database, run, at)
 
     def hear(self, run_id: str, at: float) -> None:
-        """Note that a query has told something: that a batch is done, or that nothing comes."""
+        """Note that a query has reported: a batch, or that it is idle."""
         with self._writing() as database:
             database.execute("UPDATE runs SET heard = ? WHERE run_id = ?", (at, run_id))
 
@@ -146,7 +146,7 @@ class Store:
         counts: Iterable[TableCount],
         at: float,
     ) -> None:
-        """Keep a micro-batch; one that is repeated after a crash takes the place of its first attempt."""
+        """Store a micro-batch; a batch that is repeated after a crash replaces its first attempt."""
         with self._writing() as database:
             # Its start may have come while the file was locked.
             _begin(database, run, at)
@@ -170,7 +170,7 @@ class Store:
                 _add_count(database, run.query_id, report.batch_id, count, at)
 
     def count(self, query_id: str, counts: Mapping[int, Iterable[TableCount]], at: float) -> None:
-        """Keep what batches that have no report have put into tables, by batch."""
+        """Store the table counts of batches that have no report, by batch."""
         with self._writing() as database:
             for batch_id, of_batch in counts.items():
                 for count in of_batch:
@@ -183,7 +183,7 @@ class Store:
         return [(at, head) for at, head in json.loads(newest[0])] if newest else []
 
     def keep_heads(self, heads: Mapping[tuple[str, int], list[Head]]) -> None:
-        """Keep the heads of partitions, for queries that start later."""
+        """Store the heads of partitions, for queries that start later."""
         with self._writing() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO heads VALUES (?, ?, ?)",
@@ -191,7 +191,7 @@ class Store:
             )
 
     def forget(self, before: float) -> None:
-        """Delete what is older, and queries that have ended and have no batch left."""
+        """Delete older batches and runs, and the data of queries without a run."""
         with self._writing() as database:
             database.execute("DELETE FROM batches WHERE at < ?", (before,))
             database.execute("DELETE FROM reason_batches WHERE at < ?", (before,))
@@ -201,7 +201,7 @@ class Store:
                 database.execute(gone.format(table))
 
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
-        """Return what a SELECT finds, each row by column names."""
+        """Return the rows of a SELECT, each by column names."""
         return [dict(row) for row in self._database.execute(sql, values)]
 
     @contextmanager
@@ -236,7 +236,7 @@ def _batch(run: Run, report: BatchReport, lags: Mapping[PartitionReport, Lag]) -
 
 
 def _add_to_totals(database: sqlite3.Connection, query_id: str, report: BatchReport) -> None:
-    # They only grow, whatever is forgotten: that is what Prometheus takes a counter for.
+    # Totals only grow, also when batches are deleted, as Prometheus expects it of a counter.
     known = "SELECT 1 FROM batches WHERE query_id = ? AND batch_id = ?"
     if database.execute(known, (query_id, report.batch_id)).fetchone():
         return
@@ -264,7 +264,7 @@ def _add_count(
         " rows = rows + excluded.rows",
         [(query_id, count.path, reason, rows) for reason, rows in reasons],
     )
-    # A topic that is resumed tells of older batches, with the newest one.
+    # The counts of a resumed topic's older batches come with the newest batch, and are added.
     database.executemany(
         "INSERT INTO reason_batches VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path, reason, batch_id)"
         " DO UPDATE SET rows = rows + excluded.rows, at = excluded.at",
@@ -273,10 +273,10 @@ def _add_count(
 
 
 def _is_new(database: sqlite3.Connection, query_id: str, batch_id: int, count: TableCount) -> bool:
-    """Note a commit, and tell whether it was not noted before.
+    """Note a commit, and return whether it is new.
 
-    A writer commits each batch once, in their order; a batch that is repeated after a crash, or from a
-    checkpoint that was put back, is told again.
+    A writer commits each batch once, in order. But its commit is reported again if the batch is repeated
+    after a crash, or from a restored checkpoint.
     """
     noted = database.execute(
         "INSERT INTO commits VALUES (?, ?, ?, ?) ON CONFLICT (query_id, path, writer) DO UPDATE SET"

@@ -1,1 +1,1 @@
-"""Where streams go beside Delta tables: a streaming DataFrame in, a StreamingQuery out."""
+"""Sinks of streams: a streaming DataFrame in, a StreamingQuery out."""

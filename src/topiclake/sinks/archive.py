@@ -1,8 +1,8 @@
-"""Topics into Parquet files: a static plan, started again when a schema comes that it does not know.
+"""Topics into Parquet files: a static plan, started again when a record has a new schema.
 
-Spark's file sink writes each batch once (`_spark_metadata` lists the files that count) and renames nothing,
-which suits object stores. It has no quarantine: a record that is not right ends the query, named, with its
-offsets not advanced.
+Spark's file sink writes each batch once (`_spark_metadata` lists the valid files) and renames nothing, which
+suits object stores. It has no quarantine: a record that cannot be decoded ends the query. The error names the
+record, and the batch is not committed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from topiclake.streaming import checkpoint, lost_offsets, progress, queries
 
 @dataclass(frozen=True)
 class ArchiveSummary:
-    """What an archive holds, and how this run came there.
+    """The content of an archive, and the restarts of this run.
 
     Attributes:
         query_id: Id of the streaming query; the same in each run with this checkpoint.
@@ -56,18 +56,18 @@ class ArchiveSummary:
 
 @dataclass
 class Archive:
-    """A stream from one topic into Parquet files; while someone waits for it, new schemas restart it.
+    """A stream from one topic into Parquet files; while a caller waits for it, a new schema restarts it.
 
-    So does a renewed credential, where executors were refused with the one that the query started with.
+    If the query fails and the credential was renewed since its start, the stream is restarted, too.
 
     Attributes:
         spark: The session.
         settings: The configuration.
         path: Folder of the Parquet files, as Spark reads it.
-        checkpoint: Where the stream keeps its place.
-        schemas: What it decodes with.
+        checkpoint: Folder of the stream's checkpoint.
+        schemas: The schemas that decode the records.
         query: The query that runs now, or ran last.
-        restarts: How often a new schema started it again. Each time there is one more, so there is an end.
+        restarts: How often a new schema restarted it. Each restart adds a schema, so their number is limited.
     """
 
     spark: SparkSession
@@ -83,39 +83,39 @@ class Archive:
         self.query = self._start()
 
     def await_caught_up(self) -> None:
-        """Wait until what Kafka held is archived.
+        """Wait until the records that Kafka held are archived.
 
         Raises:
-            DecodeError: A record is not right; names topic, partition, offset and reason.
+            DecodeError: A record cannot be decoded; names topic, partition, offset and reason.
             TopiclakeError: The query failed for another reason.
         """
         self._wait(lambda query: progress.await_caught_up(query, self.settings.pipeline.trigger))
 
     def keep_running(self, seconds: float | str) -> None:
-        """Go on for so many seconds, or until the query ends; raises as `progress.keep_running` does."""
+        """Keep running for some seconds, or until the query ends; raises as `progress.keep_running` does."""
         self._wait(lambda query: progress.keep_running(query, seconds))
 
     def stop(self) -> None:
-        """Stop the query; the next start goes on where it stood."""
+        """Stop the query; the next start resumes at the same offsets."""
         self.query.stop()
 
     def rows(self) -> DataFrame:
-        """Return the archived rows; columns as the schemas and the layout want them, `_kafka` among them."""
+        """Return the archived rows, with columns in the order of the schemas and the layout, and `_kafka`."""
         if not parquet_folder.has_files(self.spark, self.path):
             return self.spark.createDataFrame([], self.schemas.columns())
         files = self.spark.read.option("mergeSchema", "true").parquet(self.path)
-        # Spark has them in the order of whichever file it looks at first.
+        # Spark returns them in the order of the first file that it reads.
         wanted = [name for name in self.schemas.columns().fieldNames() if name in files.columns]
         return files.select(*map(delta.quoted, dict.fromkeys([*wanted, *files.columns])))
 
     def create_view(self) -> DataFrame:
-        """Make the archived rows a temporary view, without `_kafka`, and return it."""
+        """Create a temporary view of the archived rows, without `_kafka`, and return it."""
         shown = self.rows().drop(KAFKA_COLUMN)
         shown.createOrReplaceTempView(self.settings.pipeline.view)
         return shown
 
     def summary(self) -> ArchiveSummary:
-        """Count what is there."""
+        """Count the archived rows."""
         archived = self.rows()
         return ArchiveSummary(
             str(self.query.id), self.path, archived.count(), archived.columns, self.restarts
@@ -169,15 +169,15 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
 
     Args:
         spark: The session.
-        settings: The configuration; its mode is FAILFAST.
+        settings: The configuration; its mode has to be FAILFAST.
 
     Returns:
         The running archive.
 
     Raises:
-        TopicNotFoundError, SubjectNotFoundError: Named, with names that are there.
+        TopicNotFoundError, SubjectNotFoundError: It does not exist; names existing ones.
         ConfigError, KafkaError, SchemaRegistryError, StorageError: Something cannot be used.
-        DecodeError: A batch that an earlier run began holds a record that is not right.
+        DecodeError: The unfinished batch of an earlier run has a record that cannot be decoded.
 
     Example:
         >>> trips = tl.load_settings("trips", {"env": "local"}, conf=conf)
@@ -187,7 +187,7 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
     settings = settings.only_topic()
     if settings.pipeline.mode != "FAILFAST":
         raise ConfigError(
-            "Parquet files have no quarantine beside them: a bad record ends the stream",
+            "Parquet files have no quarantine: a bad record ends the stream",
             "mode=FAILFAST",
             parameter="mode",
             found=settings.pipeline.mode,
@@ -204,7 +204,7 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
     with storage_errors(settings.storage, checkpoint_path):
         position = checkpoint.position(spark, checkpoint_path)
         new_ids = lost_offsets.check_lost_offsets(spark, settings, checkpoint_path, position)
-    # At once, where a person waits; a running stream waits for a registry that is away.
+    # An unavailable registry is an error at the start, where a user waits. A running stream waits for it.
     schemas.plain_keys()
     known = StaticSchemas(spark, schemas.waiting(settings.schema_registry))
     with storage_errors(settings.storage, checkpoint_path):

@@ -1,4 +1,4 @@
-"""Rows to Kafka records of Confluent-framed Avro: schemas registered first, and rows that fit."""
+"""Rows to Kafka records of Confluent-framed Avro: the schemas are registered, and each row is checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from topiclake.kafka.writer import HEADERS
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, record_header
 
-#: In `subject`, the topic of a record.
+#: Placeholder in `subject` for the topic of a record.
 TOPIC = "{topic}"
 #: Columns of rows that are no part of the value.
 _OWN = ("topic", "headers")
@@ -36,14 +36,14 @@ _PROBLEM = "_topiclake_problem"
 
 @dataclass(frozen=True)
 class Proposal:
-    """Schemas of records that are to be produced, before they are registered; text shows them.
+    """Schemas of records that are to be produced, before their registration; `str` shows them.
 
     Attributes:
-        registry: Where they are to be registered.
-        topics: Where records may go.
+        registry: The registry that is to have them.
+        topics: The topics of the records.
         schemas: By part; keys only where they are Avro.
         subjects: By part and topic.
-        refusals: By subject, why the registry would not take the schema; empty lists where it would.
+        refusals: By subject, the registry's objections to the schema; an empty list if it is compatible.
         columns: The type of the rows.
         key: Columns that keys are made of.
         in_header: Whether records name their schemas by GUID in a header.
@@ -70,14 +70,14 @@ class Proposal:
 
     @property
     def only_topic(self) -> str | None:
-        """Where all rows go; None where a column says it."""
+        """The topic of all rows, or None if the column `topic` names it."""
         return None if "topic" in self.columns.names else self.topics[0]
 
     def register(self) -> AvroRecords:
-        """Register the schemas, and return what makes records of rows.
+        """Register the schemas, and return the function that makes records of rows.
 
         Raises:
-            SchemaRegistryError: The registry does not take one, or cannot be used, or gives no GUIDs.
+            SchemaRegistryError: The registry refuses a schema, cannot be used, or returns no GUIDs.
         """
         names: dict[Part, dict[str, bytes]] = {}
         for part, subjects in self.subjects.items():
@@ -102,11 +102,11 @@ class Proposal:
 
 @dataclass(frozen=True)
 class AvroRecords:
-    """Makes records of rows, as `write_topic` takes them; can be pickled, for Spark Connect.
+    """Function that makes records of rows for `write_topic`; can be pickled, for Spark Connect.
 
     Attributes:
         schemas: By part; keys only where they are Avro.
-        names: By part and topic, the bytes that name the schema.
+        names: By part and topic, the bytes that identify the schema.
         columns: The type of the rows.
         key: Columns that keys are made of.
         in_header: Whether schemas are named in a header.
@@ -119,7 +119,7 @@ class AvroRecords:
     in_header: bool
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        """Return records of rows of a batch, all of which fit.
+        """Return the records of a batch's rows, if all rows fit.
 
         Raises:
             EncodeError: A row does not fit its schema; names its column and its key. Nothing is sent then.
@@ -130,7 +130,7 @@ class AvroRecords:
             problem, key = bad[0]
             raise EncodeError(
                 f"a row does not fit its schema ({problem}; its key is {key}); nothing of its batch was sent",
-                "leave such rows out, or mend them",
+                "filter such rows out, or fix them",
                 detail=problem,
                 key=key,
             )
@@ -175,7 +175,7 @@ class AvroRecords:
         return payload if self.in_header else F.concat(self._name(part, topic), payload)
 
     def _name(self, part: Part, topic: Column) -> Column:
-        """Return what names the schema, by topic."""
+        """Return the bytes that identify the schema, by topic."""
         header = F.lit(None).cast("binary")
         for name, schema in self.names[part].items():
             header = F.when(topic == name, F.lit(schema)).otherwise(header)
@@ -194,22 +194,24 @@ def propose_schemas(
     timestamps: Timestamps = "logical",
     schema_in: str = "prefix",
 ) -> Proposal:
-    """Say with which schemas rows would be produced, and whether the registry takes them; registers nothing.
+    """Return the schemas that rows would be produced with, and whether the registry accepts them.
+
+    Nothing is registered.
 
     Args:
-        rows: Any columns. `headers ARRAY<STRUCT<key STRING, value BINARY>>` goes along, and `topic STRING`
-            says where each row goes.
+        rows: Any columns. `headers ARRAY<STRUCT<key STRING, value BINARY>>` becomes the record's headers, and
+            `topic STRING` is the topic of the row.
         settings: The registry.
-        topic: Where all go, or where the column `topic` may send them.
-        schema: The Avro schema of values; None for that of the columns (`formats.avro.schema_of_columns`).
-        subject: Of values; `{topic}` is the topic, so that each may have its own.
+        topic: The topic of all rows, or the topics that the column `topic` may name.
+        schema: The Avro schema of values; None: derived from the columns (`formats.avro.schema_of_columns`).
+        subject: The subject of values. `{topic}` is replaced by the topic, so each topic may have a subject.
         key: Columns that keys are made of; they stay in the value.
-        avro_key: Whether keys are Avro, in the subject `<topic>-key`; else text, where one column is enough.
-        timestamps: How a schema of the columns has timestamps: `logical`, or `string` (ISO 8601, UTC).
-        schema_in: Where records name their schema: its id in front, `prefix`, or its GUID in a `header`.
+        avro_key: Whether keys are Avro, in the subject `<topic>-key`. Otherwise a key is one column as text.
+        timestamps: Form of timestamps in a derived schema: `logical`, or `string` (ISO 8601, UTC).
+        schema_in: How records name their schema: by its id in front (`prefix`), or by its GUID in a `header`.
 
     Raises:
-        ConfigError: A column has no form in Avro, or none that the schema wants; names it.
+        ConfigError: A column cannot be written as Avro, or not as the schema needs it; names the column.
         SchemaRegistryError: The registry cannot be used.
 
     Example:

@@ -26,36 +26,36 @@ class AvroBatches(Sink):
     """Produces micro-batches as Avro; can be pickled, for Spark Connect.
 
     Attributes:
-        writer: Where to.
-        records: Makes records of a batch's rows.
+        writer: The writer to Kafka.
+        records: Function that makes records of a batch's rows.
     """
 
     writer: Writer
     records: AvroRecords
 
     def destination(self) -> str | None:
-        """Return the topic, where it is one."""
+        """Return the topic, or None if there are several."""
         return self.writer.topic and f"topic {self.writer.topic}"
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
-        """Produce a batch, when all its rows fit."""
+        """Produce a batch, if all its rows fit."""
         with cached(rows):
             self.writer.write(self.records(rows), f"{batch.query_id}/{batch.number}")
 
 
 def avro_batches(proposal: Proposal, settings: Settings, *, partitions: int = 4) -> AvroBatches:
-    """Register schemas, create topics where they are missing, and return a sink of `start_sinks`.
+    """Register schemas, create missing topics, and return a sink of `start_sinks`.
 
-    Each micro-batch is produced at least once, with ids by which consumers drop what came twice, and only
-    when all its rows fit the schema.
+    Each micro-batch is produced at least once, with ids by which consumers drop duplicates. Nothing of a
+    batch is produced unless all its rows fit the schema.
 
     Args:
         proposal: The schemas, of `propose_schemas`.
         settings: The broker and the pipeline's name.
-        partitions: Of a topic, when it is created.
+        partitions: Number of partitions of a topic that is created.
 
     Raises:
-        SchemaRegistryError: The registry does not take a schema, or cannot be used.
+        SchemaRegistryError: The registry refuses a schema, or cannot be used.
         KafkaError: The broker cannot be used.
 
     Example:
@@ -89,26 +89,26 @@ def start_avro_writer(
 ) -> StreamingQuery:
     """Start producing the rows of a stream as Confluent-framed Avro, with the pipeline's trigger.
 
-    Registers the schemas where the registry takes them, and creates topics that are missing.
+    The schemas are registered, and missing topics are created.
 
     Args:
-        rows: As for `propose_schemas`, which says more of the arguments up to `schema_in`.
+        rows: As for `propose_schemas`, which explains the arguments up to `schema_in`.
         settings: The broker, the registry, the trigger and the pipeline's name.
-        topic: Where all go, or where the column `topic` may send them.
-        checkpoint_path: A folder of its own.
-        schema: That of values; None for one of the columns.
-        subject: Of values.
+        topic: The topic of all rows, or the topics that the column `topic` may name.
+        checkpoint_path: A dedicated folder.
+        schema: The schema of values; None: derived from the columns.
+        subject: The subject of values.
         key: Columns that keys are made of.
         avro_key: Whether keys are Avro.
-        timestamps: How a schema of the columns has timestamps.
-        schema_in: Where records name their schema.
+        timestamps: Form of timestamps in a derived schema.
+        schema_in: How records name their schema.
         output_mode: Of an aggregation: `append`, `update` or `complete`.
-        partitions: Of a topic, when it is created.
+        partitions: Number of partitions of a topic that is created.
 
     Raises:
-        ConfigError: A column has no form in Avro, or none that the schema wants; or another mode.
-        SchemaRegistryError: The registry does not take a schema, or cannot be used.
-        KafkaError, StorageError: Something cannot be used.
+        ConfigError: A column cannot be written as Avro, or does not fit the schema; or the mode is unknown.
+        SchemaRegistryError: The registry refuses a schema, or cannot be used.
+        KafkaError, StorageError: The broker or the store cannot be used.
         EncodeError: In the query, a row does not fit; nothing of its batch was sent.
 
     Example:
@@ -147,17 +147,17 @@ def start_avro_writer(
 
 
 def write_avro(rows: DataFrame, settings: Settings, proposal: Proposal, *, write_id: str) -> None:
-    """Register schemas and produce the rows of a batch DataFrame, when all of them fit.
+    """Register schemas and produce the rows of a batch DataFrame, if all of them fit.
 
     Args:
-        rows: Those that the proposal was made for.
+        rows: The rows that the proposal was made for.
         settings: The broker, and the pipeline's name.
         proposal: The schemas, of `propose_schemas`.
         write_id: Names this write, as for `write_topic`.
 
     Raises:
         EncodeError: A row does not fit; nothing was sent.
-        SchemaRegistryError: The registry does not take a schema, or cannot be used.
+        SchemaRegistryError: The registry refuses a schema, or cannot be used.
         TopicNotFoundError, KafkaError: The broker cannot be used.
 
     Example:

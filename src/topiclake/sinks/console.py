@@ -1,4 +1,4 @@
-"""A stream's micro-batches as text, where a notebook or a terminal shows it."""
+"""A stream's micro-batches, printed as text in a notebook or a terminal."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def start_console(
     trigger: str = "availableNow",
     most_rows: int = MOST_ROWS,
 ) -> StreamingQuery:
-    """Print each micro-batch of a stream: its number, how many rows it has, and the first of them.
+    """Print each micro-batch of a stream: its number, its number of rows, and the first rows.
 
-    Python prints them: what Spark's own console sink prints goes to the JVM's log, which no notebook shows.
-    Nothing is kept; each start reads from the stream's starting offsets.
+    Python prints them. The output of Spark's own console sink goes to the JVM's log, which no notebook shows.
+    No checkpoint is kept: each start reads from the stream's starting offsets.
 
     Args:
         rows: A streaming DataFrame.
         name: Of the query.
-        output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
+        output_mode: Of an aggregation: `append`, `update` or `complete`.
         trigger: `availableNow`, or an interval such as `10 seconds`.
-        most_rows: What is printed of a batch at most; long values are cut.
+        most_rows: Most rows that are printed of a batch; long values are cut.
 
     Returns:
-        The running query. `await_caught_up` in the same cell waits for it, and what it prints stands there.
+        The running query. If `await_caught_up` waits for it in the same cell, the output appears there.
 
     Raises:
-        ConfigError: The mode is another one, or there is no row to print.
+        ConfigError: The mode is unknown, or `most_rows` is below 1.
 
     Example:
         >>> sensors = tl.read_values(spark, settings).select("sensor")

@@ -1,4 +1,4 @@
-"""Micro-batches into a Delta table, each once: the table itself keeps the number of the newest."""
+"""Micro-batches into a Delta table, each exactly once: the table stores the number of the newest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeltaBatches(Sink):
     Attributes:
         table: The table, as Spark reads it.
         mode: `append`, `merge` or `replace`.
-        keys: What `merge` goes by.
+        keys: Columns by which `merge` matches rows.
     """
 
     table: str
@@ -57,13 +57,14 @@ def delta_batches(
     Args:
         settings: The store.
         spark: The session.
-        path: The table; made by its first batch, and given new columns.
-        mode: `append`; `merge`, for output mode `update`: a row takes the place of the one with the same
-            keys; `replace`, for `complete`: the batch takes the place of the whole table.
-        keys: Columns that `merge` goes by; a batch has one row for each of their values, null among them.
+        path: The table. The first batch creates it, and later batches add new columns.
+        mode: `append`. Or `merge`, for output mode `update`: a row replaces the row with the same keys. Or
+            `replace`, for output mode `complete`: a batch replaces the whole table.
+        keys: Columns by which `merge` matches rows. A batch has one row for each of their values; a null
+            equals a null.
 
     Raises:
-        ConfigError: The mode is another one, or keys belong to `merge` and are missing.
+        ConfigError: The mode is unknown, or keys are missing for `merge`, or given for another mode.
         PlatformError: The table's log is not safe from a second driver.
         StorageError: The path cannot be used.
 

@@ -1,7 +1,7 @@
-"""Streams into folders of Parquet files, each row once, and tables over them that list the files anew.
+"""Streams into folders of Parquet files, each row once, and tables that list these files for each query.
 
-Spark's own file sink: `_spark_metadata` in the folder says which files count, so a file that a killed task
-left behind is never read. Nothing is renamed, which suits object stores.
+Spark's own file sink writes them: `_spark_metadata` in the folder lists the valid files, so a file of a
+killed task is never read. Nothing is renamed, which suits object stores.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def start_files(
     """Start writing a stream into Parquet files, each row exactly once, with the pipeline's trigger.
 
     A micro-batch writes one file for each partition that it has rows of. Windows are written when they are
-    closed, that is when the watermark has passed their end. A partition column that is empty text is read
-    back as null.
+    closed, that is when the watermark has passed their end. Empty text in a partition column is read back as
+    null.
 
     Args:
         rows: A streaming DataFrame; its output mode is `append`.
         settings: The trigger, the store and the pipeline's name.
-        path: The folder; a new checkpoint wants a new one.
-        checkpoint_path: A folder of its own.
-        partition_by: Columns that are folders, such as `zip` and `day`, not files' columns.
-        name: Of the query, behind the pipeline's.
+        path: The folder; a new checkpoint needs a new folder.
+        checkpoint_path: A dedicated folder.
+        partition_by: Columns that become folders, such as `zip` and `day`, instead of columns of the files.
+        name: Last part of the query's name, after the pipeline's name.
 
     Raises:
-        ConfigError: A column is missing, or none or all are `partition_by`.
+        ConfigError: A column is missing, or `partition_by` has no column, or all columns.
         StorageError: A folder cannot be used, is a Delta table, or holds another checkpoint's files.
-        TopiclakeError: The batch that an earlier run began failed.
+        TopiclakeError: The unfinished batch of an earlier run failed.
 
     Example:
         >>> query = tl.start_files(
@@ -66,7 +66,7 @@ def start_files(
     for address in (folder, location):
         mount.require_writable(address)
     parquet_folder.require_own(rows.sparkSession, settings.storage, folder, location, key="path")
-    # Else each task writes a file of its own into each partition.
+    # Otherwise each task writes a separate file into each partition.
     gathered = rows.repartition(*(F.col(delta.quoted(column)) for column in partition_by))
     writer = gathered.writeStream.queryName(f"{settings.name}_{name}").format("parquet")
     writer = writer.partitionBy(*partition_by).option("path", folder).option("checkpointLocation", location)
@@ -81,21 +81,21 @@ def create_files_table(
     name: str,
     columns: StructType,
 ) -> DataFrame:
-    """Create the table `name` over a folder of `start_files`, where it is missing, and return it.
+    """Create the table `name` over a folder of `start_files`, if it does not exist, and return it.
 
-    Each query lists the files anew, as `_spark_metadata` has them then: a new partition is seen at once, in
-    each session. The folder may be empty still. Dropping the table leaves the files.
+    Each query lists the files again, by `_spark_metadata`, so each session sees a new partition at once. The
+    folder may still be empty. Dropping the table keeps the files.
 
     Args:
         spark: The session.
         settings: The store.
         path: The folder.
         name: Of the table, in the session's current schema.
-        columns: Those of the rows that are written; given and not inferred, so that the zip code "02108"
-            stays text.
+        columns: The columns of the written rows. They are not inferred, so that the zip code "02108" stays
+            text.
 
     Raises:
-        ConfigError: The name is none, or another table's.
+        ConfigError: The name is not valid, or another table has it.
         PlatformError: Spark was started with a setting that keeps lists of files.
 
     Example:
@@ -112,7 +112,7 @@ def create_files_table(
         )
     folder = mount.resolve(settings.storage, path)
     if not spark.catalog.tableExists(name):
-        # Over a folder with partitions Spark would forget the columns' types, and guess them anew each time.
+        # Over a folder with partitions Spark would drop the columns' types, and infer them for each query.
         spark.catalog.createTable(name, path=f"{folder}/_empty", source="parquet", schema=columns)
         spark.sql(f"ALTER TABLE `{name}` SET LOCATION {delta.literal(folder)}")
     elif (_location(spark, name), _types(spark.table(name).schema)) != (_plain(folder), _types(columns)):
@@ -136,7 +136,7 @@ def _location(spark: SparkSession, name: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """Return a folder as it is told from others: Databricks writes `dbfs:` in front of some."""
+    """Return a folder's path for a comparison: Databricks writes `dbfs:` in front of some."""
     return path.removeprefix("dbfs:").rstrip("/")
 
 

@@ -1,8 +1,8 @@
-"""What a stream leaves out of its windows because it came too late, into a Delta table, each exactly once.
+"""Rows that came too late for their windows, into a Delta table, each exactly once.
 
-Spark drops such rows, and tells neither which nor how many: its progress counts rows that are summed up in
-part. But before a micro-batch begins, its checkpoint says what the batch reads and what is past. So the same
-records are read once more, and what Spark dropped of them is kept.
+Spark drops such rows, and reports neither the rows nor their number: its progress counts partly aggregated
+rows. But before a micro-batch begins, its checkpoint has the offsets and the watermark of the batch. So this
+sink reads the same records once more, and writes the rows that Spark drops.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.sink import Sink, SinkBatch
 from topiclake.streaming.windows import LATE_COLUMN, Windows, late_rows
 
-#: Where this is set, as it is by default since Spark 3.5, a batch takes for late what the batch before it
-#: took for past; else what it takes for past itself (Spark's WatermarkPropagator).
+#: If true, the default since Spark 3.5, a batch drops rows by the watermark of the batch before it. If false,
+#: it drops rows by its own watermark (Spark's WatermarkPropagator).
 _SEVERAL_STATES = "spark.sql.streaming.statefulOperator.allowMultiple"
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LateBatches(Sink):
-    """Keeps what each micro-batch left out; can be pickled, for Spark Connect.
+    """Writes the late rows of each micro-batch; can be pickled, for Spark Connect.
 
     Attributes:
         pipeline: Its name.
         table: The table, as Spark reads it.
-        windows: What the query counts in.
-        topic: What it reads.
-        values: What values mean.
-        layout: Which columns rows have beside those of their values.
+        windows: The windows of the query.
+        topic: The topic that the query reads.
+        values: The declared format of the values.
+        layout: The columns of rows in addition to those of their values.
         mode: `PERMISSIVE` or `FAILFAST`.
-        fail_on_data_loss: Whether a batch fails when Kafka has deleted what it has read.
-        options: Of Spark's Kafka source, but for topics and offsets.
+        fail_on_data_loss: Whether a batch fails if Kafka has deleted records that it has read.
+        options: Options of Spark's Kafka source, without topics and offsets.
     """
 
     pipeline: str
@@ -66,7 +66,7 @@ class LateBatches(Sink):
         return self.table
 
     def require_output_mode(self, output_mode: str) -> None:
-        """Raise a ConfigError for a mode in which nothing is too late."""
+        """Raise a ConfigError for a mode in which no row is too late."""
         if output_mode == "complete":
             raise ConfigError(
                 "in output mode complete each row is counted, however late it comes: there are no late rows",
@@ -74,7 +74,7 @@ class LateBatches(Sink):
             )
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
-        """Write what the query left out of a batch, unless the table has it; `rows` have none of it."""
+        """Write the rows that the query dropped from a batch, unless the table has them; `rows` lack them."""
         spark, path, batch_id = rows.sparkSession, batch.checkpoint, batch.number
         before, now = (
             checkpoint.planned(spark, path, planned_batch) for planned_batch in (batch_id - 1, batch_id)
@@ -91,7 +91,7 @@ class LateBatches(Sink):
         )
         losses = lost_offsets.data_loss_errors(
             f"{records_text}, before its late rows were kept",
-            "fail_on_data_loss=false, which keeps those of them that are left",
+            "fail_on_data_loss=false, which keeps the late rows of the remaining records",
         )
         with losses, cached(late) as number:
             if number:
@@ -121,20 +121,20 @@ def late_batches(
     *,
     path: str,
 ) -> LateBatches:
-    """Return a sink of `start_sinks` that keeps what comes too late for its window, exactly once.
+    """Return a sink of `start_sinks` that writes rows that came too late for their windows, exactly once.
 
-    For `start_sinks(window_counts(read_values(spark, settings), windows), …)`. A row is there once for each
-    window that it came too late for. It reads the topic a second time.
+    For `start_sinks(window_counts(read_values(spark, settings), windows), …)`. The table has a row once for
+    each window that it came too late for. The sink reads the topic a second time.
 
     Args:
-        settings: The topic, the store and the pipeline's name; those of `read_values`.
+        settings: The topic, the store and the pipeline's name, as for `read_values`.
         spark: The session.
-        windows: Those of `window_counts`.
-        path: The table: columns of what is counted, and `_late STRUCT<start TIMESTAMP, end TIMESTAMP,
-            watermark TIMESTAMP, batch_id BIGINT>`. Made here where it is missing.
+        windows: The windows of `window_counts`.
+        path: The table, with the columns of the counted rows, and `_late STRUCT<start TIMESTAMP, end
+            TIMESTAMP, watermark TIMESTAMP, batch_id BIGINT>`. It is created here if it does not exist.
 
     Raises:
-        ConfigError: Values are Avro, or the windows don't fit them.
+        ConfigError: Values have a registered format, such as Avro, or the windows don't fit them.
         PlatformError: The table's log is not safe from a second driver.
         StorageError: The path cannot be used.
 
@@ -169,7 +169,7 @@ def late_batches(
 
 
 def late_counts(spark: SparkSession, settings: Settings, *, path: str) -> DataFrame:
-    """Return how many rows came too late for each window, of the table that `late_batches` writes.
+    """Count the rows that came too late, by batch and window, in the table that `late_batches` writes.
 
     Args:
         spark: The session.
@@ -180,7 +180,7 @@ def late_counts(spark: SparkSession, settings: Settings, *, path: str) -> DataFr
         `batch_id BIGINT, start TIMESTAMP, end TIMESTAMP, count BIGINT`, in this order.
 
     Raises:
-        StorageError: The store refuses to show it.
+        StorageError: The table cannot be read.
 
     Example:
         >>> sink = tl.late_batches(settings, spark, tl.Windows("at"), path="/mnt/datalake/late_counts")

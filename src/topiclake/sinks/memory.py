@@ -9,7 +9,7 @@ from topiclake.errors import require_choice
 from topiclake.sinks.names import require_name
 from topiclake.streaming import queries
 
-#: A driver holds so many rows of some columns with ease.
+#: Rows that fit into the memory of a driver easily, with some columns.
 MOST_ROWS = 100_000
 
 
@@ -28,16 +28,16 @@ def start_memory(
     Args:
         rows: A streaming DataFrame.
         name: Of the query and of the view.
-        output_mode: `complete`: the whole result of a count, anew with each batch; `append`: the rows as they
-            become final. Spark's memory sink has no `update`.
+        output_mode: `complete`: each batch replaces the whole result of an aggregation. `append`: rows are
+            added when they are final. Spark's memory sink has no `update`.
         trigger: `availableNow`, or an interval such as `10 seconds`.
-        most_rows: What the driver keeps; further rows are left out.
+        most_rows: Most rows that the driver keeps; further rows are dropped.
 
     Returns:
         The running query; `await_caught_up` waits for it.
 
     Raises:
-        ConfigError: The name is no name of a view, or the mode is another one.
+        ConfigError: The name is not valid for a view, or the mode is unknown.
 
     Example:
         >>> counts = tl.read_values(spark, settings).groupBy("sensor").count()

@@ -8,10 +8,10 @@ from topiclake.errors import ConfigError
 
 
 def require_name(name: str) -> None:
-    """Check that SQL takes `name` as it stands.
+    """Check that SQL accepts `name` without quotes.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: SQL does not.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise ConfigError(f"{name!r} is no name of a view or table", "letters, digits and _")

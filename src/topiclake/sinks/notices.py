@@ -1,8 +1,8 @@
-"""Notices of what goes wrong and what is well again: to the log and to a webhook, each change once.
+"""Notices of problems and recoveries: to the log and to a webhook, each change once.
 
-A Delta table keeps what was told of each subject last. A micro-batch tells what is otherwise now: something
-that stays wrong is told once, and something that is well was wrong before. A batch that is repeated finds
-what it told in the table.
+A Delta table stores the last notice of each subject. A micro-batch sends notices of changes only: a lasting
+problem is reported once, and a recovery only after a problem. If a batch is repeated, its notices are already
+in the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTICES = (
     "subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING, id STRING, sent_at TIMESTAMP, "
     "batch_id BIGINT"
 )
-#: Notices of one message.
+#: Most notices of one message.
 MESSAGE_NOTICES = 50
 _KINDS = {True: "wrong", False: "recovered"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -38,13 +38,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NoticeBatches(Sink):
-    """Tells what is otherwise than it was told last; can be pickled, for Spark Connect.
+    """Reports changes since the last notices; can be pickled, for Spark Connect.
 
     Attributes:
         pipeline: Its name.
-        table: The table of what was told, as Spark reads it.
-        webhook: Where to, beside the log.
-        notices: Makes `subject, is_wrong, since, text` of a batch's rows.
+        table: The table of sent notices, as Spark reads it.
+        webhook: The webhook that notices are sent to, in addition to the log.
+        notices: Function that makes `subject, is_wrong, since, text` of a batch's rows.
     """
 
     pipeline: str
@@ -53,11 +53,11 @@ class NoticeBatches(Sink):
     notices: Callable[[DataFrame], DataFrame]
 
     def destination(self) -> str:
-        """Return the table of what was told."""
+        """Return the table of sent notices."""
         return self.table
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
-        """Tell what a batch changes, then note it; a crash in between tells it again, with the same ids."""
+        """Send the notices of a batch, then store them; after a crash in between they are sent again."""
         changed = [self._notice(row.asDict()) for row in self._changed(self.notices(rows)).collect()]
         if not changed:
             return
@@ -110,24 +110,24 @@ def notice_batches(
     path: str,
     notices: Callable[[DataFrame], DataFrame],
 ) -> NoticeBatches:
-    """Return a sink of `start_sinks` that tells people what goes wrong, and what is well again.
+    """Return a sink of `start_sinks` that notifies people of problems and recoveries.
 
-    Each change is told once: in the driver's log, and in a message to the webhook, if there is one
-    (docs/sinks.md). A crash between sending and noting sends it once more, with the same `id`.
+    Each change is reported once: in the driver's log, and in a message to the webhook, if there is one
+    (docs/sinks.md). After a crash between sending and storing, it is sent once more, with the same `id`.
 
     Args:
         settings: Its section `webhook`, the store and the pipeline's name.
         spark: The session.
-        path: The table of what was told, columns `NOTICES`; made by the first notice.
-        notices: Makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING` of a micro-batch's
-            rows, one row a subject; such as `camera_notices`.
+        path: The table of sent notices, with the columns `NOTICES`. The first notice creates it.
+        notices: Function that makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING` of a
+            micro-batch's rows, one row per subject, such as `camera_notices`.
 
     Raises:
-        ConfigError: The webhook's secret is no address.
+        ConfigError: The webhook's secret is not an address.
         PlatformError: The table's log is not safe from a second driver.
         StorageError: The path cannot be used.
-        NoticeError: Within a micro-batch: the webhook does not take a message. Nothing is lost: the batch is
-            repeated at the next start.
+        NoticeError: Within a micro-batch: the webhook does not accept a message. Nothing is lost: the next
+            start repeats the batch.
 
     Example:
         >>> sink = tl.notice_batches(
@@ -144,7 +144,7 @@ def notice_batches(
 
 
 def last_notices(spark: SparkSession, destination: str) -> DataFrame:
-    """Return what was told last of each subject; columns `NOTICES`."""
+    """Return the last notice of each subject; columns `NOTICES`."""
     if not delta.is_table(spark, destination):
         return spark.createDataFrame([], NOTICES)
     newest = F.max_by(F.struct("*"), "batch_id").alias("newest")

@@ -1,4 +1,4 @@
-"""Folders that Spark's file sink writes: Parquet files, of which `_spark_metadata` says which count."""
+"""Folders of Parquet files that Spark's file sink writes; `_spark_metadata` lists the valid files."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def require_own(
 ) -> None:
     """Check that a new checkpoint has a new folder.
 
-    Spark's file sink skips batches whose numbers are there, also where they were another checkpoint's.
+    Spark's file sink skips batches whose numbers the folder has, even if another checkpoint wrote them.
 
     Args:
         spark: The session.
         lake: The storage.
         path: The folder, as Spark reads it.
         checkpoint_path: The checkpoint, as Spark reads it.
-        key: What the folder is called by who named it: `table_path`, `path`.
+        key: The caller's name of the folder's path: `table_path` or `path`.
 
     Raises:
-        StorageError: There is a Delta table, or files of another checkpoint; or one of both cannot be
-            used.
+        StorageError: The folder is a Delta table, or has files of another checkpoint; or the folder or the
+            checkpoint cannot be used.
     """
     with storage_errors(lake, checkpoint_path):
         is_new = checkpoint.last_planned(spark, checkpoint_path) == checkpoint.NONE
@@ -57,7 +57,7 @@ def require_own(
 
 
 def has_files(spark: SparkSession, path: str) -> bool:
-    """Return whether there are Parquet files at `path`, of those that count."""
+    """Return whether there are valid Parquet files at `path`."""
     try:
         spark.read.parquet(path)
     except AnalysisException as error:

@@ -1,4 +1,4 @@
-"""Several sinks from one read: each micro-batch is computed once, and handed to one sink after the other."""
+"""Several sinks from one read: each micro-batch is computed once, and written to one sink after the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topiclake.storage import mount
 from topiclake.streaming import queries
 from topiclake.streaming.sink import Sink, SinkBatch
 
-_AGAIN = "mend the sink and start again: the batch is repeated, and sinks that have it already skip it"
+_AGAIN = "fix the sink and start again: the batch is repeated, and sinks that have it already skip it"
 
 
 def start_sinks(
@@ -29,27 +29,27 @@ def start_sinks(
     output_mode: str = "append",
     name: str = "sinks",
 ) -> StreamingQuery:
-    """Start one query that hands each micro-batch to several sinks, with the pipeline's trigger.
+    """Start one query that writes each micro-batch to several sinks, with the pipeline's trigger.
 
-    A batch is done when all sinks have it. After a crash it is handed to all of them once more, so each must
-    know by the batch's number what it has: `delta_batches` skips it, `topic_batches` sends the same ids.
+    A batch is complete when all sinks have it. After a crash, all sinks receive the batch again. So each sink
+    must recognize it by its number: `delta_batches` skips it, and `topic_batches` sends the same ids.
 
     Args:
-        rows: A streaming DataFrame; a batch that is repeated has to give the same rows.
+        rows: A streaming DataFrame; a batch that is repeated has to have the same rows.
         settings: The trigger, the store and the pipeline's name.
-        sinks: By a name for errors, the sinks that each batch is handed to, in this order.
-        checkpoint_path: A folder of its own.
-        output_mode: What a batch holds of an aggregation: `append`, `update` or `complete`.
-        name: Of the query, behind the pipeline's.
+        sinks: The sinks that receive each batch, in this order, by a name for errors.
+        checkpoint_path: A dedicated folder.
+        output_mode: Of an aggregation: `append`, `update` or `complete`.
+        name: Last part of the query's name, after the pipeline's name.
 
     Returns:
-        The running query. It fails with a sink: the error names the sink, the pipeline and the batch.
+        The running query. It fails if a sink fails; the error names the sink, the pipeline and the batch.
 
     Raises:
-        ConfigError: There is no sink, one of them is no `Sink` or does not take the output mode, or two write
-            to one place.
+        ConfigError: There is no sink, one of them is no `Sink` or does not support the output mode, or two
+            write to the same destination.
         StorageError: The checkpoint cannot be written.
-        TopiclakeError: The batch that an earlier run began failed.
+        TopiclakeError: The unfinished batch of an earlier run failed.
 
     Example:
         >>> sinks = {"table": tl.delta_batches(settings, spark, path="/mnt/datalake/copy")}
@@ -92,15 +92,15 @@ def table_of_sink(spark: SparkSession, settings: Settings, path: str) -> str:
 
 @contextmanager
 def cached(batch: DataFrame) -> Iterator[int]:
-    """Compute a micro-batch and keep it while several jobs use it; gives its number of rows."""
+    """Compute a micro-batch and cache it while several jobs use it; yields its number of rows."""
     if batch.storageLevel.useMemory:
-        # Who keeps it already lets it go.
+        # The caller that has cached it unpersists it.
         yield batch.count()
         return
     batch.persist()
     try:
-        # All of it now: what fails here is not the first sink's fault, and state is written by a job that
-        # reads everything.
+        # All rows are computed here, so that an error is not attributed to the first sink. Spark writes state
+        # only in a job that reads all rows.
         yield batch.count()
     finally:
         batch.unpersist()
@@ -108,7 +108,7 @@ def cached(batch: DataFrame) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Sinks(Sink):
-    """Hands each micro-batch to one sink after the other.
+    """Writes each micro-batch to one sink after the other.
 
     Attributes:
         pipeline: Its name.
@@ -138,13 +138,13 @@ class _Sinks(Sink):
         try:
             yield
         except TopiclakeError as error:
-            # Without the first one, which is the one that would be told of both.
+            # Not chained: of two errors, Spark would report the original one.
             raise type(error)(f"{cause}: {error.cause}", error.remedy or _AGAIN, **error.fields) from None
         except PySparkException as error:
             problem = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:300]
             raise IngestError(f"{cause}: {problem}", _AGAIN, **fields) from error
         except Exception as error:
-            # What others' exceptions say is not known, and may hold a secret.
+            # The text of an unknown exception may hold a secret.
             problem = f"{type(error).__name__}, see the driver's log"
             raise IngestError(f"{cause}: {problem}", _AGAIN, **fields) from error
 
@@ -161,7 +161,7 @@ def _require_apart(sinks: Mapping[str, Sink]) -> None:
                 sink=name,
                 parameter="sinks",
             )
-        # The later one's batches would look like the earlier one's.
+        # The batches of the second sink would look like those of the first, and be skipped.
         destination = sink.destination()
         if destination is not None and (other := destinations.setdefault(destination, name)) != name:
             raise ConfigError(

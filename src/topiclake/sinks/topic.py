@@ -22,22 +22,22 @@ class TopicBatches(Sink):
     """Produces micro-batches; can be pickled, for Spark Connect.
 
     Attributes:
-        writer: Where to.
-        records: Makes records of a batch's rows.
+        writer: The writer to Kafka.
+        records: Function that makes records of a batch's rows.
     """
 
     writer: Writer
     records: Callable[[DataFrame], DataFrame] | None
 
     def destination(self) -> str | None:
-        """Return the topic, where it is one."""
+        """Return the topic, or None if there are several."""
         return self.writer.topic and f"topic {self.writer.topic}"
 
     def require_output_mode(self, output_mode: str) -> None:
-        """Raise a ConfigError where a count that changed would have the id of the one before."""
+        """Raise a ConfigError if an updated row would have the id of the earlier one."""
         if self.writer.id_columns and output_mode != "append":
             raise ConfigError(
-                f"id_columns and output_mode {output_mode}: what is sent anew would have the old id",
+                f"id_columns and output_mode {output_mode}: an updated row would have the earlier one's id",
                 "no id_columns",
             )
 
@@ -59,12 +59,12 @@ def topic_batches(
 
     Args:
         settings: The broker and the pipeline's name.
-        topic: Where all go; else a column tells.
-        records: Makes records, as `write_topic` takes them, of the rows; such as `count_records`.
+        topic: The topic of all records; None: the column `topic` names it.
+        records: Function that makes records for `write_topic` of the rows, such as `count_records`.
         id_columns: As for `write_topic`.
 
     Raises:
-        TopicNotFoundError: `topic` is not there.
+        TopicNotFoundError: `topic` does not exist.
         KafkaError: The broker cannot be used.
 
     Example:
@@ -91,18 +91,18 @@ def start_topic_writer(
     """Start producing the records of a streaming DataFrame, with the pipeline's trigger.
 
     Args:
-        records: As for `write_topic`. Without `id_columns` a micro-batch that is repeated has to give the
-            same records again: no `rand()` or `uuid()` in them.
+        records: As for `write_topic`. Without `id_columns` a micro-batch that is repeated has to have the
+            same records again, so they must not use `rand()` or `uuid()`.
         settings: The broker, the trigger and the pipeline's name.
-        checkpoint_path: A folder of its own.
-        topic: Where all go.
+        checkpoint_path: A dedicated folder.
+        topic: The topic of all records; None: the column `topic` names it.
         id_columns: Columns whose values no two records share; see `kafka.writer`.
-        output_mode: Of an aggregation: `append` sends what is final, `update` what a micro-batch changed,
-            `complete` all of it with each micro-batch.
+        output_mode: Of an aggregation: `append` sends final rows, `update` the rows that a micro-batch
+            changed, `complete` all rows with each micro-batch.
 
     Raises:
-        ConfigError: As `write_topic`; or the mode is another one; or, with `id_columns`, not `append`: a
-            count that changed would have the id of the one before.
+        ConfigError: As `write_topic`; or the mode is unknown. Or, with `id_columns`, it is not `append`: an
+            updated row would have the id of the earlier one.
         TopicNotFoundError, KafkaError: As `write_topic`.
         StorageError: The checkpoint cannot be written.
 

@@ -1,4 +1,4 @@
-"""Sending notices to a webhook: one POST with JSON, tried again while that may help."""
+"""Notices to a webhook: one POST request with JSON, with retries after transient errors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, NoticeError
 
-#: One request may last so long, to connect and to answer: seconds.
+#: Timeout of a request to connect, and to answer (s).
 TIMEOUT_SECONDS = 10
 _BUSY = (408, 425, 429)
 
 
 class _NotNowError(Exception):
-    """What may be otherwise in a moment; says why."""
+    """A transient error; its text is the reason."""
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """An address that takes JSON; can be pickled, for Spark Connect."""
+    """An address that accepts JSON; can be pickled, for Spark Connect."""
 
     url: str = field(repr=False)
     ca_file: str | None
@@ -31,10 +31,10 @@ class Webhook:
 
     @staticmethod
     def from_settings(settings: Settings) -> Webhook | None:
-        """Read what a configuration says; None: it has no webhook.
+        """Return the webhook of a configuration, or None if it has no webhook.
 
         Raises:
-            ConfigError: The secret is no address.
+            ConfigError: The secret is not an address.
         """
         section = settings.webhook
         if section is None:
@@ -51,14 +51,14 @@ class Webhook:
 
     @property
     def host(self) -> str:
-        """What errors call it: paths and queries of webhooks are secret."""
+        """The webhook's name in errors: its path and query are secret."""
         return str(urlsplit(self.url).hostname)
 
     def send(self, message: Mapping[str, object]) -> None:
-        """Send a message; whoever calls this is answered when the address has taken it.
+        """Send a message, and return when the webhook has accepted it.
 
         Raises:
-            NoticeError: It refuses the message, or has not taken it within `retry_seconds`.
+            NoticeError: The webhook refuses the message, or has not accepted it within `retry_seconds`.
         """
         tries = Retrying(
             retry=retry_if_exception_type(_NotNowError),
@@ -79,7 +79,7 @@ class Webhook:
             ) from None
 
     def _send_once(self, message: Mapping[str, object]) -> None:
-        # What `requests` raises names the whole address.
+        # The errors of `requests` contain the whole address.
         try:
             answer = requests.post(
                 self.url,
@@ -110,7 +110,7 @@ class Webhook:
 
 
 def message(pipeline: str, notices: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Return what is sent: `text` for people, as chats show it, and each notice for programs."""
+    """Return the message: `text` for people, as chats show it, and each notice for programs."""
     lines = [f"{notice['kind']}: {notice['text']}" for notice in notices]
     return {"text": "\n".join([f"Topiclake, pipeline {pipeline}", *lines]), "pipeline": pipeline} | {
         "notices": list(notices)

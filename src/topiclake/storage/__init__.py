@@ -1,5 +1,5 @@
-"""How a store is mounted and opened, and what its refusals mean.
+"""Mounting and opening of stores, and the meaning of their errors.
 
-Doors: `mount` (mounts and paths), `access` (what opens a store), `failures` (a refusal in one sentence), and
-`renewal` (a credential that changes while a query runs).
+Doors: `mount` (mounts and paths), `access` (settings that open a store), `failures` (an error as one
+sentence), and `renewal` (credentials that change during a query).
 """

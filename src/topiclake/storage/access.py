@@ -1,4 +1,4 @@
-"""What Hadoop must be told to open a source: where it is, and what grants access."""
+"""Hadoop settings that open a source: its address, and the credential that grants access."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _BLOB_ENDPOINT = ".blob."
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 _ENTRA = "https://login.microsoftonline.com"
 
-#: Before the host of an account, or a bucket, a setting that says when its other settings changed (ns):
-#: `jars/store` opens a store anew with the newest, in each JVM that meets them. Containers share it, as they
-#: share their account's key.
+#: Prefix of a setting, before the host of an account or a bucket: the time (ns) when its other settings
+#: changed. In each JVM, `jars/store` opens the store again with the newest settings. The containers of an
+#: account share it, as they share the account's key.
 RENEWED = "fs.topiclake.renewed."
 
 
 def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
     """Return the Hadoop settings that open `storage.source`, with its secrets revealed; none for a folder.
 
-    They name the container or bucket, so that two sources in one session do not meet.
+    The settings name the container or bucket, so that two sources in one session do not conflict.
 
     Source: https://learn.microsoft.com/azure/databricks/dbfs/mounts (wasbs),
     https://hadoop.apache.org/docs/stable/hadoop-azure/abfs.html and fns_blob.html (abfss),
@@ -39,7 +39,7 @@ def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
     https://hadoop.apache.org/docs/stable/hadoop-aws/tools/hadoop-aws/index.html (s3a)
 
     Raises:
-        StorageError: Nothing is given that grants access, or an account key is none.
+        StorageError: The credentials do not fit the kind of source, or an account key is not base64.
         ConfigError: A secret cannot be read.
     """
     if frozenset(storage.credentials) not in ACCESS[storage.kind]:
@@ -68,7 +68,7 @@ def _wasbs(storage: StorageSettings, container: str, host: str) -> dict[str, str
 def _abfss(storage: StorageSettings, host: str) -> dict[str, str]:
     given = _abfss_access(storage)
     if _BLOB_ENDPOINT in host:
-        # An account without a hierarchical namespace. To find out, Hadoop would ask another address.
+        # An account without a hierarchical namespace. To detect it, Hadoop would ask another address.
         given["account.hns.enabled"] = "false"
     return {f"fs.azure.{key}.{host}": value for key, value in given.items()}
 
@@ -79,7 +79,7 @@ def _abfss_access(storage: StorageSettings) -> dict[str, str]:
     if storage.oauth is not None:
         return {f"account.{key}": value for key, value in _oauth(storage.oauth).items()}
     fixed = {"account.auth.type": "SAS", "sas.fixed.token": _token(storage)}
-    # Hadoop takes its own class for a fixed token where none is named; Databricks' has another name.
+    # Without this setting Hadoop uses its own class for a fixed token; Databricks' has another name.
     provider = {"sas.token.provider.type": f"{_ABFS}.sas.FixedSASTokenProvider"}
     return fixed | (provider if is_databricks() else {})
 
@@ -111,7 +111,7 @@ def _s3a(storage: StorageSettings) -> dict[str, str]:
 
 
 def _account_key(storage: StorageSettings, secret: Secret) -> str:
-    # Hadoop shows one that it cannot read, in its error.
+    # Hadoop's error shows a key that it cannot decode.
     key = secret.reveal()
     if not _BASE64.fullmatch(key):
         raise StorageError(
@@ -128,7 +128,7 @@ def _token(storage: StorageSettings) -> str:
 
 
 def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) -> None:
-    """Give a session the Hadoop settings that open `source`; changed ones count for what is open, too."""
+    """Set the Hadoop settings that open `source` in a session; an open store uses changed ones, too."""
     wanted = {**_superseded(source, settings), **settings}
     if all(spark.conf.get(key, None) == value for key, value in wanted.items()):
         return
@@ -138,19 +138,19 @@ def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) ->
         else:
             spark.conf.set(key, value)
     before = int(spark.conf.get(renewed_key(source), None) or 0)
-    # Last: who reads the settings in between goes on with the earlier ones. A clock may be set back.
+    # Set last: a reader in between continues with the earlier settings. A clock may be set back.
     spark.conf.set(renewed_key(source), str(max(time.time_ns(), before + 1)))
 
 
 def _superseded(source: str, settings: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what must not be set beside an account's key: its container's token, which Hadoop goes on with.
+    """Return the setting to remove for an account's key: the container's token, which Hadoop would still use.
 
-    Not the other way round: the key may open other containers.
+    A token does not remove the key, which may open other containers.
     """
     container, _, host = urlsplit(source).netloc.rpartition("@")
     return {f"fs.azure.sas.{container}.{host}": None} if f"fs.azure.account.key.{host}" in settings else {}
 
 
 def renewed_key(source: str) -> str:
-    """Return the setting that says when a source's other settings changed."""
+    """Return the name of the setting that holds the time when a source's other settings changed."""
     return f"{RENEWED}{urlsplit(source).netloc.rpartition('@')[2]}"

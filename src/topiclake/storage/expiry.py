@@ -1,4 +1,4 @@
-"""When a token that opens a store begins and ends; its end is told before it happens."""
+"""Begin and end of a token that opens a store, and the warning before its end."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from topiclake.errors import StorageError
 
 #: Before the settings of a shared access signature, in both of Azure's drivers.
 _SAS = "fs.azure.sas."
-#: A date, and maybe a time, which is UTC's where it does not say.
+#: A date with an optional time, which is in UTC if it has no zone.
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|[+-]\d\d:\d\d)?)?")
 _HOUR_SECONDS = 3600.0
-#: Clocks may differ so much: whether a token that begins within it is good already, the store decides.
+#: Tolerated difference of clocks: the store decides whether a token that begins within it is valid already.
 _CLOCKS_DIFFER = timedelta(minutes=5)
 _LOG = logging.getLogger(__name__)
 
-#: When it was last warned about the end of a secret's token, by the clock that only runs forward.
+#: When the last warning about the end of a secret's token was logged, by the monotonic clock.
 _reminded: dict[tuple[str, datetime], float] = {}
 
 
 def begin_of(token: str) -> datetime | None:
-    """Return when a shared access signature begins (`st`); None where it is good at once, see `end_of`."""
+    """Return when a shared access signature begins (`st`), or None if it is valid at once; see `end_of`."""
     return _moment(token, "st")
 
 
 def end_of(token: str) -> datetime | None:
-    """Return when a shared access signature ends; None where its stored access policy says it, or nothing.
+    """Return when a shared access signature ends, or None if only a stored access policy may limit it.
 
     Source: `se`, https://learn.microsoft.com/rest/api/storageservices/create-service-sas
     """
@@ -39,7 +39,7 @@ def end_of(token: str) -> datetime | None:
 
 
 def _moment(token: str, name: str) -> datetime | None:
-    # A plus sign, of a time zone, may have been left as it is.
+    # The plus sign of a time zone may not be percent-encoded.
     text = parse_qs(token.lstrip("?")).get(name, [""])[0].replace(" ", "+")
     match = _MOMENT.fullmatch(text)
     if match is None:
@@ -55,11 +55,11 @@ def _moment(token: str, name: str) -> datetime | None:
 def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> None:
     """Warn when a token ends soon.
 
-    Only a shared access signature tells its begin and end: an S3 session token does not, nor does a key.
+    Only a shared access signature contains its begin and end. An S3 session token and a key do not.
 
     Args:
         storage: The source, and how long before to warn.
-        settings: What opens it, see `access.hadoop_settings`.
+        settings: The Hadoop settings that open it, see `access.hadoop_settings`.
 
     Raises:
         StorageError: It has not begun yet, or has ended.
@@ -83,7 +83,7 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
 def require_begun(
     storage: StorageSettings, settings: Mapping[str, str], but_for: timedelta = timedelta()
 ) -> None:
-    """Raise a StorageError when a token is good later only, but for so much, by this machine's clock."""
+    """Raise a StorageError if a token begins later than `but_for` from now, by this machine's clock."""
     begin, now = _found(settings, begin_of), _now()
     if begin is not None and begin > now + but_for:
         raise StorageError(
@@ -97,15 +97,15 @@ def require_begun(
 
 
 def still_good(storage: StorageSettings) -> str:
-    """Return until when a token that a store refuses is good by this machine's clock; empty where it is not.
+    """Return until when a token that a store refuses is valid by this machine's clock, or "" if it is not.
 
-    The store goes by its own clock, and does not tell it.
+    The store uses its own clock, and does not report it.
     """
     if "sas_token" not in storage.credentials or storage.sas_token is None:
         return ""
     try:
         end, now = end_of(storage.sas_token.reveal()), _now()
-    except Exception:  # noqa: BLE001 (what is told is the refusal, whatever else fails)
+    except Exception:  # noqa: BLE001 (the refusal is reported, whatever else fails)
         return ""
     if end is None or end <= now:
         return ""

@@ -1,4 +1,4 @@
-"""What a store that cannot be used says, as one sentence."""
+"""Errors of a store that cannot be used, each as one sentence."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from topiclake.errors import SECOND_QUERY, StorageError
 from topiclake.storage import expiry
 
 _THROWN = re.compile(r"^(?:Caused by|:)?[: ]*[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
-#: Some of Hadoop's tell no class.
+#: Some of Hadoop's errors have no class name.
 _NAMELESS = re.compile(r"^: (.+)$", re.MULTILINE)
-#: What a JVM's text has of the way that an error took, with numbers of lines.
+#: The stack frames in a JVM's text.
 _FRAMES = re.compile(r"^\s+(?:at |\.\.\. ).*$", re.MULTILINE)
 _PLACES = re.compile(r"\b[a-z][a-z0-9+.-]*:/[^\s\"']*")
-#: An account key that is not base64 is shown by Hadoop.
+#: Hadoop shows an account key that is not base64.
 _SECRETS = re.compile(
     r"(?<=sig=)[^&\s]+|(?<=Request ID: )[^)]+|(?<=\?)[^\s?,=]+=[^\s,]*"
     r"|(?s:(?<=key =\")(?!null\").*?(?=\"(?:: |\s|$)))"
@@ -41,7 +41,7 @@ _SKEWED = re.compile(
 )
 _ENDED = re.compile(r"ExpiredToken|InvalidToken|token has expired")
 _REGION = re.compile(r"AuthorizationHeaderMalformed|PermanentRedirect|Status Code: 30[17]")
-#: S3 answers a question without a body, so all that is left of the reason is the status.
+#: S3 answers a HEAD request without a body, so Hadoop knows the status only, not the reason.
 _UNNAMED = re.compile(
     r"S3, Status Code: 400[^)]*\)(?: \([^)]*\))*:null\b"
     r"|S3Exception: (?:null|Bad Request)? ?\(Service: S3, Status Code: 400"
@@ -58,23 +58,23 @@ _REFUSED = re.compile(
 _WRONG_MD5 = re.compile(r"Blob hash mismatch")
 _UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
 _AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
-#: Another store says something else with the same words.
+#: Another store uses the same words for other causes.
 _OF_S3 = (_ENDED, _REGION, _UNNAMED)
-#: A pattern, a code, the cause and the remedy that it stands for.
+#: A pattern, and the code, the cause and the remedy of the errors that match it.
 _Answer = tuple[re.Pattern[str], str, str, str]
 
 
 @contextmanager
 def storage_errors(storage: StorageSettings, path: str) -> Iterator[None]:
-    """Run what first touches `path`; when storage refuses it, raise one sentence and no stack trace.
+    """Run the first access to `path`, and raise an error of storage as one sentence without a stack trace.
 
     Args:
         storage: The configured storage.
-        path: Resolved location of a table; it may lie elsewhere.
+        path: Resolved location of a table; it may be in another store.
 
     Raises:
-        StorageError: The container, bucket, region or credential is wrong, the store is away, or the location
-            cannot be used.
+        StorageError: The container, bucket, region or credential is wrong, the store is unavailable, or the
+            location cannot be used.
 
     Example:
         >>> path = tl.table_path(settings)
@@ -89,9 +89,9 @@ def storage_errors(storage: StorageSettings, path: str) -> Iterator[None]:
 
 
 def refusal(storage: StorageSettings, path: str, error: Exception) -> StorageError:
-    """Return what `storage_errors` raises for an error of Spark's."""
+    """Return the error that `storage_errors` raises for an error of Spark."""
     text = without_login(_SECRETS.sub("[REDACTED]", str(error)))
-    # What a table is called, and where in the source an error arose, says nothing of why.
+    # Paths and stack frames do not show the cause, but could match a pattern.
     said = _PLACES.sub(" ", _FRAMES.sub("", text.replace(path, " ")))
     return _named(storage, path, said, _why(text))
 
@@ -105,9 +105,9 @@ def _why(text: str) -> str:
 
 
 def _opened_by(storage: StorageSettings, path: str) -> StorageSettings | None:
-    """Return what opens `path`: the configured storage, or, where it lies elsewhere, what the machine has.
+    """Return the storage of `path`: the configured one, or another one with the machine's credential.
 
-    None where no source has such a form.
+    None if no source has such a form.
     """
     address = urlsplit(path)
     if address.scheme in ("", "dbfs") or address[:2] == urlsplit(storage.source)[:2]:
@@ -122,14 +122,14 @@ def _named(configured: StorageSettings, path: str, text: str, problem: str) -> S
     if SECOND_QUERY.search(text):
         return StorageError(
             f"another query has just begun with the checkpoint {without_login(path)}; nothing was lost",
-            "this again when it has ended, or a checkpoint_path and a table_path of its own",
+            "start again when it has ended, or use a separate checkpoint_path and table_path",
             path=without_login(path),
             reason="second_query",
         )
     storage = _opened_by(configured, path)
     unusable = StorageError(
         f"{without_login(path)} cannot be used: {problem}",
-        "mend the storage, or the path",
+        "fix the storage, or correct the path",
         path=without_login(path),
         reason="unusable",
         detail=problem,
@@ -140,7 +140,7 @@ def _named(configured: StorageSettings, path: str, text: str, problem: str) -> S
     if storage is not configured:
         secret = f"a path in {configured.source}, or a credential for this one on the machine"
         mend = "the path"
-    # The first pattern that fits: the later one, the more answers have it.
+    # The first pattern that matches: later patterns match more errors.
     answers = (*_of_the_store(storage, problem, mend), *_of_the_credential(storage, problem, secret))
     for pattern, reason, cause, remedy in answers:
         if pattern.search(text) and not (pattern in _OF_S3 and storage.kind != "s3a"):
@@ -163,7 +163,7 @@ def _of_the_store(storage: StorageSettings, problem: str, mend: str) -> tuple[_A
             "a store that keeps to it, or, for one driver only, "
             "spark.delta.logStore.s3a.impl=io.delta.storage.S3SingleDriverLogStore",
         ),
-        (_MISSING, "missing", f"cannot be used: there is no {address}", f"create it, or mend {mend}"),
+        (_MISSING, "missing", f"cannot be used: there is no {address}", f"create it, or correct {mend}"),
         (
             _WRONG_MD5,
             "checksum",
@@ -177,7 +177,7 @@ def _of_the_store(storage: StorageSettings, problem: str, mend: str) -> tuple[_A
 
 def _of_the_credential(storage: StorageSettings, problem: str, secret: str) -> tuple[_Answer, ...]:
     region = storage.region or "of this machine"
-    # Without a word S3 refuses both.
+    # S3 refuses both without naming the cause.
     has_token = storage.session_token is not None
     good = expiry.still_good(storage)
     return (
@@ -188,12 +188,12 @@ def _of_the_credential(storage: StorageSettings, problem: str, secret: str) -> t
             f"refuses the session token, which has ended or is not that of the key ({problem})",
             secret,
         ),
-        (_REGION, "region", f"refuses the region {region} ({problem})", "mend storage.region"),
+        (_REGION, "region", f"refuses the region {region} ({problem})", "correct storage.region"),
         (
             _UNNAMED,
             f"region{'_or_session_token' * has_token}",
             f"refuses the region {region}{', or the session token' * has_token} ({problem})",
-            f"mend storage.region{f', or {secret}' * has_token}",
+            f"correct storage.region{f', or {secret}' * has_token}",
         ),
         (
             _MAY_NOT_WRITE,
@@ -211,13 +211,13 @@ def _of_the_credential(storage: StorageSettings, problem: str, secret: str) -> t
             _AWAY,
             "unreachable",
             f"cannot be reached ({problem})",
-            "mend the address (storage.endpoint on S3), or the network",
+            "correct the address (storage.endpoint on S3), or fix the network",
         ),
     )
 
 
 def _credential(storage: StorageSettings) -> str:
-    """Return what grants access, in the words of its store."""
+    """Return the kind of credential, as its store names it."""
     words = {"sas_token": "SAS token", "account_key": "account key", "oauth": "OAuth client"}
     return next((words[name] for name in storage.credentials if name in words), "access key")
 

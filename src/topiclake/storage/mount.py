@@ -1,4 +1,4 @@
-"""Blob storage behind a mount point, the same on Databricks and elsewhere."""
+"""Blob storage at a mount point, the same on Databricks and elsewhere."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from topiclake.storage.access import hadoop_settings, open_store
 
 _LOG = logging.getLogger(__name__)
 _URI = re.compile(r"[a-zA-Z][\w+.-]*:")
-#: Besides `SOURCES`, on Databricks.
+#: In addition to `SOURCES`, on Databricks.
 _DBFS = "dbfs:/"
 _SALT = os.urandom(32)
-#: By mount point: a mark of the settings that this process gave it, or found it to work with.
+#: By mount point: the fingerprint of the settings that this process set, or with which it could list it.
 _marks: dict[str, bytes] = {}
-#: The `dbutils` that `mount` was given last, in which paths are looked up; a process has one.
+#: The `dbutils` of the last call of `mount`, whose mounts resolve paths; a process has one.
 _dbutils: Any = None
 
 
 def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = None) -> str:  # noqa: ANN401 (the platform's own)
-    """Make `storage.source` what `storage.mount_point` stands for in paths.
+    """Make `storage.source` available at `storage.mount_point` in paths.
 
-    It is mounted there, where it is not already with this credential; or, where it is not to be mounted,
-    `spark` gets the settings that open it. A volume needs neither. A token that ends soon is warned about.
-    The process remembers `dbutils`: every function that takes a path looks its mounts up in it.
+    The source is mounted there unless it already is with this credential. With `mounted: false`, `spark` gets
+    the settings that open it instead. A volume needs neither. If a token ends soon, a warning is logged.
+    The process keeps `dbutils`: every function that accepts a path looks up its mounts.
 
     Args:
-        dbutils: The platform's, or the workbench's. None: that of an earlier call, or none.
-        storage: The source and what grants access to it.
+        dbutils: The platform's, or the workbench's. None: that of an earlier call, if any.
+        storage: The source and its credentials.
         spark: The session; needed for a URI with `mounted: false`.
 
     Returns:
         The mount point.
 
     Raises:
-        StorageError: Something else is mounted there, mounting failed, or the token has ended.
-        ConfigError: A secret cannot be read, and nothing is mounted yet.
+        StorageError: Another source is mounted there, mounting failed, or the token is not valid now.
+        ConfigError: A secret cannot be read, and the source is not mounted yet.
 
     Example:
         >>> tl.mount(dbutils, settings.storage, spark)
@@ -59,7 +59,7 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
     try:
         settings = hadoop_settings(storage)
     except Exception as error:
-        # Who only uses a mount need not name its secret, nor be allowed to read it.
+        # A process that only uses a mount needs neither the name of its secret nor access to it.
         if not (storage.is_mounted and _is_mounted(storage)):
             raise
         if storage.credentials:
@@ -73,14 +73,13 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
 def apply_credential(
     storage: StorageSettings, settings: Mapping[str, str], spark: SparkSession | None
 ) -> None:
-    """Give a mount, or a session, the settings that open `storage.source`; what it has already is left alone.
+    """Set the settings that open `storage.source` in a mount, or in a session, unless it has them already.
 
-    Whether a mount has other ones: the session knows it where that is where mounts' settings are; else this
-    process, where it gave them itself. On Databricks, where none can tell, a mount that cannot be listed is
-    taken to have other ones.
+    If the session holds a mount's settings, they are compared. Otherwise the mount's settings are known if
+    this process set them. If not, as on Databricks, a mount that cannot be listed gets the settings again.
 
     Raises:
-        StorageError: Something else is mounted there, mounting failed, or `mount` was given no `dbutils`.
+        StorageError: Another source is mounted there, mounting failed, or no call of `mount` had `dbutils`.
     """
     if not storage.is_mounted:
         _open(storage, settings, spark)
@@ -89,7 +88,7 @@ def apply_credential(
         try:
             _change_mount(_dbutils.fs.mount, storage, settings)
         except Exception:
-            # Two runs that begin at once both find nothing, and one is the first.
+            # Two runs that start at the same time both find no mount, and one of them mounts first.
             if not _is_mounted(storage):
                 raise
         else:
@@ -108,7 +107,7 @@ def _change_mount(
 
 
 def reason(error: Exception) -> str:
-    """Return what may be told of an error: what the platform's own ones say is not known."""
+    """Return the text of a Topiclake error, or only the class of another one, whose text is not known."""
     return str(error) if isinstance(error, TopiclakeError) else f"{type(error).__name__} of the platform"
 
 
@@ -133,7 +132,7 @@ def _is_mounted(storage: StorageSettings) -> bool:
 
 
 def _is_stale(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSession | None) -> bool:
-    """Return whether what is mounted has another credential; see `apply_credential`."""
+    """Return whether the mount has another credential; see `apply_credential`."""
     known = {} if spark is None else {key: spark.conf.get(key, None) for key in settings}
     if any(value is not None for value in known.values()):
         return known != settings
@@ -148,7 +147,7 @@ def _is_stale(storage: StorageSettings, settings: Mapping[str, str], spark: Spar
 
 
 def _fingerprint(settings: Mapping[str, str]) -> bytes:
-    """Return what tells settings apart, in this process only, and tells nothing of them."""
+    """Return a keyed hash of settings: it reveals nothing of them, and is comparable in this process only."""
     text = "\0".join(part for setting in sorted(settings.items()) for part in setting)
     return blake2b(text.encode(), key=_SALT).digest()
 
@@ -168,17 +167,18 @@ def _open(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSes
 def resolve(storage: StorageSettings, path: str) -> str:
     """Return the address that Spark reads for `path`.
 
-    Databricks resolves mount points by itself; elsewhere, also with `dbfs:`, and for a source that is not
-    mounted, the source is put in the mount point's place. Anything else (a URI, a volume, a local folder)
-    stays as it is; but `file:///folder` becomes `file:/folder`, since Delta takes the two for two locations.
+    Databricks resolves mount points itself. Elsewhere, and for a source that is not mounted, the source
+    replaces the mount point. Outside Databricks the path may begin with `dbfs:`. Any other path (a URI, a
+    volume, a local folder) stays as it is, but `file:///folder` becomes `file:/folder`: for Delta these are
+    two locations.
 
     Args:
-        storage: The configured storage. Where this process called no `mount`, no other one is looked for.
+        storage: The configured storage. Other mounts are known only after this process called `mount`.
         path: The path.
 
     Raises:
-        StorageError: The path leads out of where it lies, its scheme is not allowed, or it is below /mnt, or
-            begins with `dbfs:` and this is not Databricks, and nothing is mounted there.
+        StorageError: The path leads out of its folder, or its scheme is not allowed. Outside Databricks also:
+            the path is below /mnt or begins with `dbfs:`, and no source is mounted there.
 
     Example:
         >>> tl.resolve(settings.storage, "/mnt/datalake/readings") == f"file:{folder}/readings"
@@ -200,7 +200,7 @@ def resolve(storage: StorageSettings, path: str) -> str:
             return _as_spark_reads(source.rstrip("/")) + path[len(mount_point) :]
     raise StorageError(
         f"{path} is below no mount; mounted: {', '.join(sorted(mounts)) or 'nothing'}",
-        "mount first (storage.mount), or mend the path",
+        "mount first (storage.mount), or correct the path",
         path=path,
         mounted=tuple(sorted(mounts)),
     )
@@ -246,7 +246,7 @@ def require_writable(path: str) -> None:
     """Raise a StorageError for a local folder that can be neither written nor created.
 
     Args:
-        path: As `resolve` returns it: `file:/folder`, or a plain path, which on Databricks is no local one.
+        path: As `resolve` returns it: `file:/folder`, or a plain path, which on Databricks is not local.
     """
     if not path.startswith("file:") and (is_databricks() or not path.startswith("/")):
         return
@@ -264,19 +264,19 @@ def require_writable(path: str) -> None:
 
 
 def _as_spark_reads(source: str) -> str:
-    """Hadoop writes local folders `file:/folder`, and takes `%20` for a name with a percent sign."""
+    """Return the address that Spark reads: a local folder is `file:/folder`, without percent-encoding."""
     folder = _local(source)
     return source if folder is None else f"file:{folder}"
 
 
 def _canonical(source: str) -> str:
-    """Return one spelling of a source: the workbench keeps a folder's address, with its links followed."""
+    """Return one spelling of a source: the workbench stores a folder's address without symbolic links."""
     folder = _local(source)
     return source.rstrip("/") if folder is None else str(Path(folder).resolve())
 
 
 def _local(source: str) -> str | None:
-    """Return the local folder that a source names; only in an address does `%20` stand for a space."""
+    """Return the local folder that a source names, or None; only in an address `%20` stands for a space."""
     if source.startswith("file:"):
         return "/" + unquote(source.removeprefix("file:")).lstrip("/")
     is_volume = source.startswith("/Volumes/")

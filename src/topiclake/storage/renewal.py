@@ -1,9 +1,9 @@
-"""A store's credential, read anew while a query runs, so that a renewed one needs no restart.
+"""A store's credential, read again while a query runs, so that a renewed one needs no restart.
 
-A query works in a session of its own, a copy that only its micro-batches see; and an idle one writes to its
-checkpoint before there is a batch. So a thread gives a renewed credential to the session that started the
-query, and lets the driver look into the store, which opens it anew there for all (`jars/store`); each
-micro-batch gives it to the query's own session, whose jobs take it to the executors.
+A query runs in a separate session, a copy that only its micro-batches see. An idle query writes to its
+checkpoint before it has a batch. So a thread sets a renewed credential in the session that started the
+query, and accesses the store. This access opens the store again for the whole driver (`jars/store`). Each
+micro-batch sets the credential in the query's own session, whose jobs pass it to the executors.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from topiclake.storage import expiry, mount
 from topiclake.storage.access import hadoop_settings, renewed_key
 from topiclake.storage.failures import storage_errors
 
-#: So long after the last time a secret is read anew.
+#: Interval in which the secrets are read again.
 EVERY_SECONDS = 60
 
 WriteBatch = Callable[[DataFrame, int], None]
 _LOG = logging.getLogger(__name__)
 
-#: By source: what opens it now, where that was renewed.
+#: By source: the settings that open it, if they were renewed.
 _renewed: dict[str, Mapping[str, str]] = {}
 
 
 def kept_open(write_batch: WriteBatch, source: str) -> WriteBatch:
-    """Return what writes a micro-batch with the newest credential; it can be pickled, for Spark Connect."""
+    """Return a function that writes a micro-batch with the newest credential, picklable for Spark Connect."""
     return partial(_write, write_batch, source)
 
 
 def _write(write_batch: WriteBatch, source: str, records: DataFrame, batch_id: int) -> None:
     newest, conf, stamp = _renewed.get(source), records.sparkSession.conf, renewed_key(source)
-    # A query that was started since has a newer one from the beginning.
+    # A query that was started later has a newer credential from its start.
     if newest and int(newest[stamp]) > int(conf.get(stamp, "0") or 0):
         for key, value in newest.items():
             conf.set(key, value)
@@ -46,10 +46,10 @@ def _write(write_batch: WriteBatch, source: str, records: DataFrame, batch_id: i
 
 
 def follow(has_ended: Callable[[int], bool], spark: SparkSession, to: StorageSettings) -> None:
-    """Keep what opens a store up to date while a query runs, and warn before it ends.
+    """Keep a store's credential up to date while a query runs, and warn before it ends.
 
     Args:
-        has_ended: Waits for so many seconds, or until the query ends, and returns whether it has ended.
+        has_ended: Waits for a number of seconds, or until the query ends, and returns whether it has ended.
         spark: The session that started it.
         to: The store.
     """
@@ -79,20 +79,20 @@ def _follow(
                 stamp = now
                 _refresh(spark, to, settings)
             problem = ""
-        except Exception as error:  # noqa: BLE001 (a secret store that is away must not end the query)
+        except Exception as error:  # noqa: BLE001 (an unavailable secret store must not end the query)
             previous, problem = problem, mount.reason(error)
             if problem != previous:
                 _LOG.warning("the credential of %s is not renewed, and tried again: %s", to.source, problem)
 
 
 def _stamp(spark: SparkSession, to: StorageSettings) -> str | None:
-    """Return which settings of a store a session has; None for a mount on Databricks."""
+    """Return when a store's settings in a session changed, or None for a mount on Databricks."""
     return spark.conf.get(renewed_key(to.source), None)
 
 
 def _refresh(spark: SparkSession, to: StorageSettings, settings: Mapping[str, str]) -> None:
     _renewed[to.source] = {key: spark.conf.get(key) or "" for key in (*settings, renewed_key(to.source))}
     with storage_errors(to, to.source):
-        # Any look will do: the checkpoint is written with what the last one found.
+        # Any access opens the store again; the checkpoint is then written with the renewed credential.
         DeltaTable.isDeltaTable(spark, to.source)
     _LOG.info("%s is opened with its renewed credential", to.source)

@@ -17,7 +17,7 @@ PANELS = 6
 
 @dataclass
 class Track:
-    """One device's way, in the order of time."""
+    """The positions of a device, in the order of time."""
 
     device: str
     longitudes: list[float]
@@ -36,7 +36,7 @@ def track_map(gps_events: DataFrame, *, max_points: int = 20_000) -> str:
 
     Args:
         gps_events: `deviceId STRING, timestamp TIMESTAMP, latitude DOUBLE, longitude DOUBLE, speed DOUBLE`.
-        max_points: How many points the driver takes at most; further ones are not drawn.
+        max_points: Most points that the driver reads; further ones are not drawn.
 
     Returns:
         HTML for `displayHTML`.
@@ -93,12 +93,12 @@ def _regions(tracks: list[Track]) -> list[list[Track]]:
 
 
 def _text(track: Track) -> str:
-    """Return the name of a device as Plotly shows it as it is: in a title it takes tags and links."""
+    """Return the escaped name of a device: Plotly reads tags and links in titles."""
     return html.escape(track.device)
 
 
 def _percentile(values: list[float], share: float) -> float:
-    """One jump of a receiver must not take the colours from everybody else."""
+    """Return a percentile, so that one receiver's outlier does not determine the scale of colours."""
     return max(sorted(values)[int(len(values) * share) - 1], 1.0)
 
 

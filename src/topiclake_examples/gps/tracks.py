@@ -32,7 +32,7 @@ GPS_SCHEMA = {
     ],
 }
 
-#: Which times events carry.
+#: The times that events have.
 TIMES = ("now", "recorded")
 
 GpsEvent = dict[str, str | int | float]
@@ -40,7 +40,7 @@ GpsEvent = dict[str, str | int | float]
 
 @dataclass(frozen=True)
 class Published:
-    """What a publishing run sent, acknowledged by the broker."""
+    """The result of a publishing run, whose records the broker acknowledged."""
 
     topic: str
     records: int
@@ -102,7 +102,7 @@ def as_of(tracks: list[list[GpsEvent]], now_ms: int) -> list[list[GpsEvent]]:
 
     Args:
         tracks: As `read_tracks` returns them.
-        now_ms: When, in milliseconds since 1970.
+        now_ms: The time of their ends, in milliseconds since 1970.
     """
     return [
         [event | {"timestamp": int(event["timestamp"]) + now_ms - end} for event in track]
@@ -114,7 +114,7 @@ def as_of(tracks: list[list[GpsEvent]], now_ms: int) -> list[list[GpsEvent]]:
 def play(tracks: list[list[GpsEvent]], devices: int) -> Iterator[GpsEvent]:
     """Let `devices` trackers walk the tracks at the same time, each from start to end.
 
-    The first trackers carry the tracks' names, later ones a number behind it.
+    The first trackers have the tracks' names; further ones have a number after the name.
     """
     walks = [_walk(track, name) for track, name in islice(_named(tracks), devices)]
     for events in zip_longest(*walks):
@@ -139,18 +139,18 @@ def publish_tracks(
     records_per_second: float | str = 0,
     times: str = "now",
 ) -> Published:
-    """Register the GPS schema, create the topic where it is missing, and play the tracks into it.
+    """Register the GPS schema, create the topic if it does not exist, and play the tracks into it.
 
     Args:
         settings: Broker, registry and topic.
         file: The recorded tracks, see `read_tracks`.
-        devices: How many trackers walk; three tracks are recorded, further devices walk them again. Text, as
-            widgets hold it, will do.
-        records_per_second: All devices together; 0 for as fast as it goes.
-        times: `now`, and the tracks end now; or `recorded`.
+        devices: Number of trackers. Three tracks are recorded, and further trackers repeat them. May be text,
+            as widgets hold it.
+        records_per_second: The rate of all devices together; 0 for as fast as possible.
+        times: `now`: the tracks end now. `recorded`: the events keep their times.
 
     Raises:
-        ConfigError: `devices` or the rate is no number or too small, `times` is neither of them, or the file
+        ConfigError: `devices` or the rate is not a number or too small, `times` is another value, or the file
             is wrong.
         KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """

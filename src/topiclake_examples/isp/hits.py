@@ -1,4 +1,4 @@
-"""Hits of an internet provider's customers: made from a seed, published as JSON, and counted by zip code."""
+"""Hits of an internet provider's customers: generated from a seed, published as JSON, counted by zip code."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _PLACES = (
 )
 _PROVIDERS = ("Northern Fiber", "Bay Cable", "Prairie Wireless", "Harbor DSL")
 _AGENTS = ("Firefox/142.0", "Chrome/139.0", "Safari/18.5")
-#: One hit in so many has another status than 200.
+#: On average, one of this number of hits has status 503; the others have 200.
 _ERRORS = 50
 
 
 @dataclass(frozen=True)
 class PublishedHits:
-    """What a publishing run sent, acknowledged by the broker.
+    """The result of a publishing run, whose records the broker acknowledged.
 
     Attributes:
-        topic: Where to.
-        partitions: How many the topic has.
-        records: Hits, damaged ones among them.
-        damaged: Those that are cut off, for the quarantine.
+        topic: The topic.
+        partitions: Number of the topic's partitions.
+        records: Number of hits, damaged ones among them.
+        damaged: Number of hits that are cut off, for the quarantine.
     """
 
     topic: str
@@ -54,14 +54,14 @@ class PublishedHits:
 
 
 def make_hits(spark: SparkSession, hits: int, *, seed: int = 1, start: str, minutes: int = 60) -> DataFrame:
-    """Make hits within Spark, the same each time for the same seed.
+    """Generate hits within Spark, the same each time for the same seed.
 
     Args:
         spark: The session.
-        hits: How many.
-        seed: Another one makes other hits.
+        hits: Number of hits.
+        seed: Another seed generates other hits.
         start: The earliest time, in ISO 8601 with its zone.
-        minutes: They are spread over so many.
+        minutes: Length of the period of the hits.
 
     Returns:
         `ip STRING, isp STRING, city STRING, state STRING, zipcode STRING, hittime TIMESTAMP, url STRING,
@@ -102,21 +102,21 @@ def publish_hits(
     damaged: int | str = 0,
     partitions: int = 4,
 ) -> PublishedHits:
-    """Create the topic where it is missing, and send made hits as JSON, keyed by zip code.
+    """Create the topic if it does not exist, and send generated hits as JSON, keyed by zip code.
 
     Args:
         spark: The session.
         settings: Broker and topic.
-        hits: How many; text, as widgets hold it, will do.
+        hits: Number of hits; may be text, as widgets hold it.
         seed: See `make_hits`.
         start: See `make_hits`.
         minutes: See `make_hits`.
-        damaged: How many of the hits are cut off.
-        partitions: Of the topic, when it is created.
+        damaged: Number of the hits that are cut off.
+        partitions: Number of the topic's partitions, if it is created.
 
     Raises:
-        ConfigError: A number or the time is none. Nothing was sent.
-        KafkaError: The broker cannot be used or does not take all hits.
+        ConfigError: A number or the time is not valid. Nothing was sent.
+        KafkaError: The broker cannot be used, or does not accept all hits.
     """
     amount, seeded, spread, cut = (
         whole_number(name, value)
@@ -136,13 +136,13 @@ def publish_hits(
     text = F.to_json(F.struct(*fields), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
     value = F.when(F.col("id") < cut, F.left(text, F.lit(20))).otherwise(text)
     records = made.select(F.col("zipcode").alias("key"), value.alias("value"))
-    # Hits that are made again are other hits.
+    # The hits of each call are new ones, even with the same content.
     tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
     return PublishedHits(topic, partition_count, amount, min(cut, amount))
 
 
 def zip_hits(hits: DataFrame) -> DataFrame:
-    """Add `zip STRING`, the five digits of `zipcode`, null where it is none; leading zeros stay."""
+    """Add `zip STRING`, the five digits of `zipcode`, or null if it has another form; leading zeros stay."""
     digits = F.regexp_extract("zipcode", r"^\s*(\d{5})(?:-?\d{4})?\s*$", 1)
     return hits.withColumn("zip", F.nullif(digits, F.lit("")))
 
@@ -163,8 +163,8 @@ def count_records(counts: DataFrame) -> DataFrame:
         counts: `zip STRING, count BIGINT`.
 
     Returns:
-        `key STRING, value STRING`: the zip code, null where there is none, and the count as text. Counts of
-        one zip code are in one partition, in their order; those of none are in any.
+        `key STRING, value STRING`: the zip code, which may be null, and the count as text. Counts of one zip
+        code are in one partition, in their order. Counts with a null key are in any partition.
     """
     return counts.select(F.col("zip").alias("key"), F.col("count").cast("string").alias("value"))
 
@@ -182,7 +182,7 @@ def hit_windows(*, watermark: str = "10 minutes", idle_timeout: str | None = Non
     """Return windows of 10 minutes, one every 5 minutes from 2 minutes past the hour, by zip code.
 
     Args:
-        watermark: How much later than the latest hit one may come and still be counted.
+        watermark: Delay, compared with the latest hit, up to which a hit is still counted.
         idle_timeout: See `tl.Windows`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Nest's devices: logs of homes, sightings of cameras, and who is told of them."""
+"""Nest's devices: logs of homes, sightings of cameras, and notices about cameras."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Nest's cameras: logs sent to Kafka; who was seen where, and which cameras are offline."""
+"""Nest's cameras: logs sent to Kafka, sightings of persons by place, and cameras that are offline."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _WHOLE = 2**31 - 1
 
 @dataclass(frozen=True)
 class PublishedLogs:
-    """What a publishing run sent, acknowledged by the broker.
+    """The result of a publishing run, whose records the broker acknowledged.
 
     Attributes:
-        topic: Where the logs went.
-        partitions: How many it has.
-        records: Logs, damaged ones among them.
-        damaged: Those that are cut off, for the quarantine.
-        cameras: Whose places went to the topic of locations.
+        topic: The topic of the logs.
+        partitions: Number of its partitions.
+        records: Number of logs, damaged ones among them.
+        damaged: Number of logs that are cut off, for the quarantine.
+        cameras: Number of cameras whose places were sent to the topic of locations.
     """
 
     topic: str
@@ -54,23 +54,23 @@ def publish_nest_logs(
     offline: int | str = 3,
     damaged: int | str = 0,
 ) -> PublishedLogs:
-    """Create the topics where they are missing; send made logs, keyed by home, and where the cameras are.
+    """Create the topics if they do not exist, and send generated logs by home, and the cameras' places.
 
     Args:
         spark: The session.
         settings: The pipeline `nest`: the broker, the topic of the logs and their form.
-        locations: The pipeline `nest_locations`, whose topic takes lines.
-        logs: How many; text, as widgets hold it, will do.
-        homes: How many; each has one to three cameras, a thermostat, a smoke alarm and a meter.
-        seed: The same seed makes the same logs.
-        start: Of the earliest log, in ISO 8601 with its zone.
-        minutes: The logs are spread evenly over so many.
-        offline: In so many homes the first camera is offline from the middle of that time on.
-        damaged: How many of the logs are cut off.
+        locations: The pipeline `nest_locations`, whose topic has lines.
+        logs: Number of logs; may be text, as widgets hold it.
+        homes: Number of homes. Each has one to three cameras, a thermostat, a smoke alarm and a meter.
+        seed: The same seed generates the same logs.
+        start: Time of the earliest log, in ISO 8601 with its zone.
+        minutes: Length of the period over which the logs are spread evenly.
+        offline: Number of homes whose first camera is offline from the middle of the period on.
+        damaged: Number of the logs that are cut off.
 
     Raises:
-        ConfigError: A number or the time is none. Nothing was sent.
-        KafkaError: The broker cannot be used or does not take all logs.
+        ConfigError: A number or the time is not valid. Nothing was sent.
+        KafkaError: The broker cannot be used, or does not accept all logs.
     """
     given = {"logs": logs, "homes": homes, "seed": seed, "minutes": minutes, "offline": offline}
     numbers = {name: whole_number(name, value) for name, value in given.items()}
@@ -99,13 +99,13 @@ def publish_nest_logs(
     tl.write_topic(lines, locations, write_id=uuid4().hex, topic=of_lines)
     value = F.left(made.text(), F.when(F.col("id") < cut, 40).otherwise(_WHOLE))
     records = spark.range(made.logs).select(made.home.alias("key"), value.alias("value"))
-    # Logs that are made again are other logs.
+    # The logs of each call are new ones, even with the same content.
     tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
     return PublishedLogs(topic, partition_count, made.logs, min(cut, made.logs), lines.count())
 
 
 def nest_cameras(logs: DataFrame) -> DataFrame:
-    """Take the cameras out of logs, one row for each camera of each log.
+    """Return the cameras of logs, one row for each camera of each log.
 
     Args:
         logs: `devices STRUCT<cameras: MAP<STRING, STRUCT<…>>, …>` and `_kafka`, as pipeline `nest` has them.
@@ -118,14 +118,14 @@ def nest_cameras(logs: DataFrame) -> DataFrame:
 
 
 def dated_cameras(cameras: DataFrame) -> DataFrame:
-    """Add `year INT, month INT, day INT` in UTC of what a camera saw last; null where it saw nothing yet."""
+    """Add `year INT, month INT, day INT` of a camera's last event, in UTC; null if it has no event yet."""
     date = F.date_from_unix_date(F.floor(F.unix_seconds("last_event.start_time") / 86_400).cast("int"))
     parts = {"year": F.year(date), "month": F.month(date), "day": F.day(date)}
     return cameras.withColumns(parts)
 
 
 def sightings(cameras: DataFrame) -> DataFrame:
-    """Return what cameras saw with a person in it: `device_id STRING, start_time TIMESTAMP`."""
+    """Return the events of cameras with a person: `device_id STRING, start_time TIMESTAMP`."""
     seen = cameras.where("last_event.has_person")
     return seen.select("device_id", "last_event.start_time")
 
@@ -134,7 +134,7 @@ def sightings_per_hour(cameras: DataFrame, locations: DataFrame) -> DataFrame:
     """Count sightings by zip code and hour.
 
     Args:
-        cameras: As `nest_cameras` gives them; a log tells what a camera saw last, so each log counts.
+        cameras: As `nest_cameras` returns them. A log has the last event of a camera, so each log counts.
         locations: `device_id STRING, zip_code STRING`, one row a device, and no stream. A camera that is not
             in it counts for the zip code null.
 

@@ -1,4 +1,4 @@
-"""Where Nest's cameras are: lines of an old system, `device_id;zip code;city` in Latin-1."""
+"""Places of Nest's cameras: lines of an old system, `device_id;zip code;city` in Latin-1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topiclake.errors import StorageError
 
 @tl.deserializer
 def read_locations(values: Sequence[bytes]) -> Iterable[dict[str, str]]:
-    """Read lines; one that has not three parts is in the quarantine, with that as its reason."""
+    """Read lines; a line without exactly three parts goes into the quarantine, with the error as detail."""
     for value in values:
         parts = value.decode("latin-1").split(";")
         if len(parts) != 3:
@@ -23,7 +23,7 @@ def read_locations(values: Sequence[bytes]) -> Iterable[dict[str, str]]:
 
 
 def device_locations(spark: SparkSession, settings: tl.Settings) -> DataFrame:
-    """Return where each device is, by the newest line about it; a stream that joins it sees new lines.
+    """Return the place of each device, by its newest line; a stream that joins this table sees new lines.
 
     Args:
         spark: The session.
@@ -38,7 +38,7 @@ def device_locations(spark: SparkSession, settings: tl.Settings) -> DataFrame:
     path = tl.table_path(settings)
     if not DeltaTable.isDeltaTable(spark, path):
         raise StorageError(
-            f"topic {settings.pipeline.topic} has told no location yet: there is no table {path}",
+            f"topic {settings.pipeline.topic} has delivered no location yet: there is no table {path}",
             "python -m workbench run notebooks/nest_publish.py",
             topic=settings.pipeline.topic,
             table=path,

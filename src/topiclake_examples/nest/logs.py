@@ -1,6 +1,6 @@
-"""Logs of Nest devices, made from a seed: each tells the state of all devices of one home.
+"""Logs of Nest devices, generated from a seed: each has the state of all devices of one home.
 
-What does not differ between logs stands in `log.json`, one device of each kind.
+`log.json` has the values that are the same in all logs, with one device of each kind.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class NestLogs:
-    """What logs are to be made; columns are those of one log, whose number is `id BIGINT`.
+    """Parameters of generated logs; the columns are those of one log, whose number is `id BIGINT`.
 
     Attributes:
         value_schema: The logs' columns, as DDL.
         timestamp_format: Spark's pattern of their times.
-        seed: The same seed makes the same logs.
-        logs: How many.
-        homes: Whose.
-        start: Of the earliest log.
-        minutes: They are spread evenly over so many.
-        offline: In so many homes the first camera is offline from the middle of that time on.
+        seed: The same seed generates the same logs.
+        logs: Number of logs.
+        homes: Number of homes.
+        start: Time of the earliest log.
+        minutes: Length of the period over which the logs are spread evenly.
+        offline: Number of homes whose first camera is offline from the middle of the period on.
     """
 
     value_schema: str
@@ -169,7 +169,7 @@ class NestLogs:
 
 
 def location_lines(spark: SparkSession, homes: int) -> DataFrame:
-    """Return where the cameras of so many homes are.
+    """Return the places of the cameras of a number of homes.
 
     Returns:
         `key STRING, value BINARY`: the camera's id, and a line as `nest_locations` reads it.

@@ -1,4 +1,4 @@
-"""The report over counts of sightings that stand in a compacted topic: as a table and as a chart."""
+"""The report of the counts of sightings in a compacted topic: as a table and as a chart."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def sightings_report(records: DataFrame, *, more_than: int | str = 1000) -> Data
     """Return zip codes and hours with many sightings.
 
     Args:
-        records: Those of `sighting_records`, the newest of each key, as `read_compacted` gives them; others
-            are left out.
-        more_than: Counts that are greater are in the report; text, as widgets hold it, will do.
+        records: The newest record of each key of `sighting_records`, as `read_compacted` returns them. Other
+            records are skipped.
+        more_than: Counts above this number are in the report; may be text, as widgets hold it.
 
     Returns:
         `zip_code STRING, start TIMESTAMP, end TIMESTAMP, count BIGINT`, the earliest hour first.
 
     Raises:
-        ConfigError: `more_than` is no number.
+        ConfigError: `more_than` is not a number.
     """
     least = whole_number("more_than", more_than)
     key = F.from_json(F.col("key").cast("string"), _KEY)
@@ -48,7 +48,7 @@ def sightings_chart(report: DataFrame) -> str:
     shown = report.select("zip_code", F.date_format("start", "yyyy-MM-dd HH:mm").alias("hour"), "count")
     rows = shown.limit(_MOST_HOURS).collect()
     if not rows:
-        return "<p>No hour has so many sightings: nothing to draw.</p>"
+        return "<p>No hour has enough sightings: nothing to draw.</p>"
     figure = go.Figure()
     for zip_code in sorted({row["zip_code"] or "" for row in rows}):
         of_zip = [row for row in rows if (row["zip_code"] or "") == zip_code]

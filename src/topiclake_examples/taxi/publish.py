@@ -17,21 +17,21 @@ from topiclake.errors import KafkaError, StorageError
 from topiclake_examples.parameters import whole_number
 from topiclake_examples.taxi.trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
 
-#: What Spark says where it cannot read its input.
+#: Errors of Spark when it cannot read its input.
 _READING = re.compile(r"FAILED_READ_FILE|org\.apache\.hadoop\.fs\.")
 
 
 @dataclass(frozen=True)
 class PublishedTrips:
-    """What a publishing run sent.
+    """The result of a publishing run.
 
     Attributes:
-        topic: Where to.
-        partitions: How many the topic has.
-        records: Trips, acknowledged by the broker.
-        columns: How many each has.
-        schema_id: The schema that they were written with.
-        avro_form: `confluent`: in front of each value stands its id; `plain`: nothing does.
+        topic: The topic.
+        partitions: Number of the topic's partitions.
+        records: Number of trips, acknowledged by the broker.
+        columns: Number of columns of each trip.
+        schema_id: Id of the schema that they were written with.
+        avro_form: `confluent`: the schema's id is in front of each value. `plain`: it is not.
     """
 
     topic: str
@@ -56,19 +56,19 @@ def publish_trips(
     seed: int | str = 1,
     partitions: int = 10,
 ) -> PublishedTrips:
-    """Register the schema of trips, create the topic where it is missing, send the trips, keyed by zone.
+    """Register the schema of trips, create the topic if it does not exist, and send the trips, keyed by zone.
 
     Args:
         spark: The session.
         settings: Broker, registry, topic and `avro_form`.
         source: CSV files: a path from the working directory, below a mount, or a URI such as `s3a://…`.
-        columns: 17, as in the article, or 18, with `congestion_surcharge`. Text, as widgets hold it, will do.
-        trips: How many to make of those in the files (`generate_trips`); empty: those in the files.
-        seed: For `trips`.
-        partitions: Of the topic, when it is created.
+        columns: 17, as in the article, or 18, with `congestion_surcharge`. May be text, as widgets hold it.
+        trips: Number of trips to generate from the files' (`generate_trips`); empty: only those in the files.
+        seed: Seed for the generated trips.
+        partitions: Number of the topic's partitions, if it is created.
 
     Raises:
-        ConfigError: A number is none or not allowed, or a line of the files is no trip. Nothing was sent.
+        ConfigError: A number is not valid, or a line of the files is not a trip. Nothing was sent.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
     """
     width, amount = whole_number("columns", columns, [17, 18]), whole_number("trips", trips or 0)
@@ -77,7 +77,7 @@ def publish_trips(
         rows = read_trips(spark, address, _elsewhere(settings, address))
         if amount:
             rows = generate_trips(rows, amount, whole_number("seed", seed))
-        # Spark's Kafka sink tells nobody what an Observation counted.
+        # Spark's Kafka sink does not report the counts of an Observation.
         amount = amount or rows.count()
     topic, form = settings.pipeline.topic, settings.pipeline.avro_form
     partition_count = tl.ensure_topic(settings.kafka, topic, partitions)
@@ -119,16 +119,16 @@ def _send(settings: tl.Settings, records: DataFrame, address: str) -> None:
 
 
 def _address(settings: tl.Settings, source: str) -> str:
-    """Return what Spark reads: its own working directory is not the notebook's."""
+    """Return the address that Spark reads: its working directory is not the notebook's."""
     if re.match(r"[a-zA-Z][\w+.-]*:|/mnt/|/Volumes/", source):
         return tl.resolve(settings.storage, source)
     return Path(source).resolve().as_uri()
 
 
 def _elsewhere(settings: tl.Settings, address: str) -> str:
-    """Return what to try where there are no trips at an address."""
+    """Return the remedy for an address without trips."""
     lake = settings.storage
     if not lake.credentials or address.startswith("file:"):
         return SAMPLE
-    # Some stores say so to a key that they do not know.
+    # Some stores show an empty folder to a key that they do not know.
     return f"a path that is there; or renew the secret that opens {lake.source}, to which nothing is shown"

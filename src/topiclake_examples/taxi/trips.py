@@ -1,4 +1,4 @@
-"""New York's yellow taxis: trips as the city's CSV files tell them, and as many more as a load test wants."""
+"""New York's yellow taxis: trips from the city's CSV files, and more generated ones for load tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from topiclake.errors import ConfigError
 from topiclake_examples.sample_rows import hash_random
 
 _TIME = {"type": "long", "logicalType": "local-timestamp-micros"}
-#: The columns of the S3 article, with the city's names, in its order. Those that may be null the city leaves
-#: empty where no meter recorded a trip. Times are New York's own, without a zone.
+#: The columns of the S3 article, with the city's names, in its order. Nullable columns are empty if no meter
+#: recorded the trip. Times are New York's own, without a zone.
 _FIELDS: list[dict[str, Any]] = [
     {"name": "VendorID", "type": ["null", "int"]},
     {"name": "tpep_pickup_datetime", "type": _TIME},
@@ -48,26 +48,26 @@ _COLUMNS = [field["name"] for field in TRIP_SCHEMAS[18]["fields"]]
 _REQUIRED = [field["name"] for field in _FIELDS if not isinstance(field["type"], list)]
 _TYPES = {"int": "INT", "double": "DOUBLE", "string": "STRING"}
 
-#: What the project has.
+#: The project's sample file.
 SAMPLE = "data/yellow_tripdata_2019-01_sample.csv"
 _BAD = "_bad_line"
 _SECONDS_A_WEEK = 7 * 24 * 3600
 
 
 def read_trips(spark: SparkSession, source: str, where: str = SAMPLE) -> DataFrame:
-    """Read trips from CSV files, each line checked; reads them once.
+    """Read trips from CSV files, and check each line.
 
     Args:
         spark: The session.
         source: A file or folder as Spark reads it, such as `file:/…` or `s3a://…`; its first line names the
             article's 17 columns, or 18.
-        where: What to try where there is no such file.
+        where: The remedy if there is no such file.
 
     Returns:
-        The 18 columns; `congestion_surcharge` is null where the file has none.
+        The 18 columns; `congestion_surcharge` is null if the file does not have it.
 
     Raises:
-        ConfigError: There is no such file, its header is another one, or a line is no trip; names both.
+        ConfigError: There is no such file, its header differs, or a line is not a trip; names file and line.
     """
     names = _header(spark, source, where)
     lines = (
@@ -109,11 +109,11 @@ def _ddl(name: str) -> str:
 
 
 def _require_trips(lines: DataFrame, source: str) -> None:
-    """Look at each line before any is sent: half a file that was sent cannot be taken back."""
+    """Check each line before any is sent: half a file cannot be removed from a topic."""
     is_bad = F.col(_BAD).isNotNull()
     for name in _REQUIRED:
         is_bad = is_bad | F.col(name).isNull()
-    # All columns: Spark does not look at those that nobody asks for.
+    # All columns: Spark does not parse columns that the query does not use.
     text = F.coalesce(_BAD, F.to_csv(F.struct(*(name for name in lines.columns if name in _COLUMNS))))
     try:
         bad_lines = lines.where(is_bad).select("_metadata.file_path", text).take(1)
@@ -132,7 +132,7 @@ def _require_trips(lines: DataFrame, source: str) -> None:
         file, line = bad_lines[0]
         raise ConfigError(
             f"{file} holds a line that is no trip: {line[:300]}",
-            "mend or remove that line",
+            "fix or remove that line",
             file=file,
             line=line[:300],
             reason="line",
@@ -140,15 +140,15 @@ def _require_trips(lines: DataFrame, source: str) -> None:
 
 
 def generate_trips(trips: DataFrame, count: int, seed: int) -> DataFrame:
-    """Make `count` trips of some real ones, within Spark: the same each time for the same seed.
+    """Generate `count` trips from real ones, within Spark: the same trips for the same seed.
 
-    A made trip is a real one some weeks later, up to an hour off, up to a tenth shorter or longer; fare, tip
-    and total follow.
+    A generated trip is a real one some weeks and up to an hour later. It is up to a tenth shorter or longer,
+    and its fare, tip and total change accordingly.
 
     Args:
         trips: Columns of `read_trips`; few enough for one task to sort, such as the sample.
-        count: How many.
-        seed: Another one makes other trips.
+        count: Number of trips.
+        seed: Another seed generates other trips.
 
     Returns:
         The columns of `trips`.

@@ -1,4 +1,4 @@
-"""What Wikimedia's changes tell: who edits, in windows of time."""
+"""Counts of Wikimedia's edits by bots and humans, in windows of time."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 
-#: Edits of the last minute, every half minute; who asked for them.
+#: Edits of the last minute, every half minute, by the requester.
 EDIT_WINDOWS = tl.Windows(
     "time", keys=("requested_by",), length="60 seconds", slide="30 seconds", watermark="60 seconds"
 )
 
 
 def wikimedia_edits(changes: DataFrame) -> DataFrame:
-    """Leave only edits, and say when each was made and who asked for it.
+    """Filter the edits, and add the time and the requester of each.
 
     Args:
         changes: With the columns `type STRING, timestamp BIGINT, bot BOOLEAN`, as `read_values` has them.
 
     Returns:
-        The columns of `changes`, then `time TIMESTAMP, requested_by STRING`: Bot, Human, or null where the
-        event does not say.
+        The columns of `changes`, then `time TIMESTAMP, requested_by STRING`: Bot, Human, or null if the event
+        has no `bot`.
     """
     who = F.when(F.col("bot"), "Bot").when(~F.col("bot"), "Human")
     return changes.where("type = 'edit'").withColumns(
@@ -39,7 +39,7 @@ def edits_per_window(edits: DataFrame) -> DataFrame:
 
 
 def edit_counts(counts: DataFrame) -> DataFrame:
-    """Return what `edits_per_window` counted as it goes back to Kafka.
+    """Return the counts of `edits_per_window` in the form that goes back to Kafka.
 
     Returns:
         `window STRUCT<start TIMESTAMP, end TIMESTAMP>, requested_by STRING, counts BIGINT`.

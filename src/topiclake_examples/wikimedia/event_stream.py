@@ -1,4 +1,4 @@
-"""Server-sent events over connections that break off: none is left out, see https://html.spec.whatwg.org/#sse."""
+"""Server-sent events, without loss when a connection ends; see https://html.spec.whatwg.org/#sse."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from requests_sse import EventSource, InvalidContentTypeError, InvalidStatusCode
 from topiclake.errors import EventStreamError
 
 _LOG = logging.getLogger(__name__)
-#: Answers that a later try may not get.
+#: Status codes of transient errors.
 _FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
-#: Between two tries (s): twice as long each time, up to the second.
+#: Pauses between two tries (s): each is twice as long as the one before, up to the second value.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 
 
@@ -24,7 +24,7 @@ class Sent:
     """An event as the server sent it.
 
     Attributes:
-        id: By which a server goes on behind it; "" where it gives none.
+        id: The id by which the server resumes after the event; "" if it has none.
         data: Its text.
     """
 
@@ -33,7 +33,7 @@ class Sent:
 
 
 class _BrokenOffError(Exception):
-    """The connection ended; servers end them now and then."""
+    """The connection ended; servers end connections now and then."""
 
 
 def follow(
@@ -45,20 +45,21 @@ def follow(
     patience: float = 300,
     silence: float = 60,
 ) -> Iterator[Sent]:
-    """Yield what a server sends, for ever; a connection that ends is opened again behind the last event.
+    """Yield a server's events for ever; a connection that ends is opened again after the last event.
 
-    An event that was cut off comes again, whole. Whether one comes twice is up to the server.
+    An event that was cut off comes again, whole. The server determines whether an event comes twice.
 
     Args:
         url: The stream.
-        user_agent: Who asks; Wikimedia refuses those who don't tell.
-        params: Of the query, for the first connection; the id of an event says more.
+        user_agent: Name of the client; Wikimedia refuses clients without it.
+        params: Parameters of the first connection's query; later ones use the last event's id instead.
         after: The id of the last event that is known already.
-        patience: How long it is tried without an event before it is an error (s).
-        silence: How long nothing may come before the connection counts as broken (s).
+        patience: Time without an event until retries end with an error (s).
+        silence: Time without data until the connection counts as broken (s).
 
     Raises:
-        EventStreamError: The server refuses for good, or cannot be reached for `patience`; says how to go on.
+        EventStreamError: The server refuses permanently, or cannot be reached for `patience`; the remedy
+            names the id to resume after.
     """
     last, failing_since, wait = after, None, _FIRST_WAIT
     while True:
@@ -75,7 +76,7 @@ def follow(
                     f"{url} {reason}", _remedy(last), url=url, **_fields(error, last)
                 ) from None
             pause = max(wait, _asked_for(error))
-            _LOG.warning("%s %s; again in %.1f s, behind event %s", url, reason, pause, last or "now")
+            _LOG.warning("%s %s; again in %.1f s, after event %s", url, reason, pause, last or "now")
             time.sleep(pause)
             wait = min(2 * wait, _LONGEST_WAIT)
 
@@ -85,10 +86,10 @@ def _connected(
 ) -> Iterator[Sent]:
     """Yield the events of one connection; raises when it ends."""
 
-    # The library would go on by itself, but not after an error's status, and it leaves out an event whose id
-    # came before the connection broke and whose data did not, when that happens twice in a row.
+    # The library would reconnect by itself, but not after an error's status. It also skips an event if a
+    # connection breaks twice in a row between the event's id and its data.
     def ended() -> None:
-        # When it cannot connect, it raises something better itself.
+        # If it cannot connect, it raises a more precise error itself.
         if source.ready_state is not ReadyState.CLOSED:
             raise _BrokenOffError
 
@@ -132,7 +133,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _asked_for(error: Exception) -> float:
-    """Return the pause that a server asks for (s), 0 where it doesn't."""
+    """Return the pause that a server asks for (s), or 0."""
     response = getattr(error, "response", None)
     asked = "" if response is None else response.headers.get("Retry-After", "")
     return min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else 0.0

@@ -1,7 +1,7 @@
-"""Wikimedia's `recentchange` events: their Avro schema, recorded ones, and made ones.
+"""Wikimedia's `recentchange` events: their Avro schema, recorded ones, and generated ones.
 
 The fields are those of https://schema.wikimedia.org/repositories/primary/jsonschema/mediawiki/recentchange/
-(1.0.0 and 1.0.1), all of which an event may lack but `$schema` and some of `meta`.
+(1.0.0 and 1.0.1). An event may lack each of them except `$schema` and some of `meta`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _META = {
         _field("offset", "long"),
     ],
 }
-#: `$schema` is no legal name in Avro, so it is `schema` here; all other names are the event's own.
+#: `$schema` is not a valid name in Avro, so it is `schema` here; all other names are the event's own.
 RECENT_CHANGE: dict[str, Any] = {
     "type": "record",
     "name": "RecentChange",
@@ -92,10 +92,10 @@ _NAMES = [field["name"] for field in RECENT_CHANGE["fields"]]
 
 
 def as_value(event: Event) -> dict[str, Any]:
-    """Return an event as fastavro takes it for `RECENT_CHANGE`; fields that this does not know are left out.
+    """Return an event as fastavro accepts it for `RECENT_CHANGE`, without fields that the schema lacks.
 
     Raises:
-        ValueError: It is none; says which field has which value.
+        ValueError: It is not such an event; names the field and its value.
     """
     if not isinstance(event, dict):
         raise ValueError(f"{str(event)[:80]!r} is no JSON object")
@@ -113,7 +113,7 @@ def read_events(file: Path) -> list[Event]:
     """Read recorded events, one JSON object a line, in the order of their times.
 
     Raises:
-        ConfigError: The file is missing or empty, or a line is no event; names the line.
+        ConfigError: The file is missing or empty, or a line is not an event; names the line.
     """
     if not file.is_file():
         raise ConfigError(
@@ -150,10 +150,10 @@ def moment_of(event: Event) -> float:
 
 
 def multiplied(events: list[Event], number: int, seed: int) -> Iterator[Event]:
-    """Yield `number` events: the recorded ones as they are, then made ones like them, in the order of time.
+    """Yield `number` events in the order of time: the recorded ones, then generated ones like them.
 
-    A made event is one of the recorded ones at the place in time that it has there, a whole recording later;
-    its page, its editor, the length of the change and what names it are drawn: the same for the same seed.
+    The generated events repeat the recording, each time later by its whole duration. Their pages, editors,
+    lengths and ids are drawn at random, the same for the same seed.
     """
     lap = moment_of(events[-1]) - moment_of(events[0]) + 1
     ids = [event["id"] for event in events if event.get("id") is not None]
@@ -180,7 +180,7 @@ def _drawn(made: Event, events: list[Event], drawn: random.Random) -> Event:
 
 
 def shifted(event: Event, seconds: float) -> Event:
-    """Return an event as if it had been so much later."""
+    """Return an event with its times shifted by a number of seconds."""
     meta, at = dict(event["meta"]), datetime.fromisoformat(event["meta"]["dt"].replace("Z", "+00:00"))
     later = (at + timedelta(seconds=seconds)).astimezone(timezone.utc)
     meta["dt"] = later.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Wikimedia's edits: recorded, made or live events, sent to a topic as Confluent-framed Avro."""
+"""Wikimedia's edits: recorded, generated or live events, sent to a topic as Confluent-framed Avro."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from topiclake_examples.wikimedia.events import (
 )
 
 _LOG = logging.getLogger(__name__)
-#: Wikimedia's own.
+#: Wikimedia's own stream.
 LIVE = "https://stream.wikimedia.org/v2/stream/recentchange"
-#: Of events that only tell that a stream is alive, see
+#: Domain of events that only show that a stream is alive, see
 #: https://wikitech.wikimedia.org/wiki/Event_Platform/EventStreams_HTTP_Service#Canary_events.
 _CANARY = "canary"
 
 
 @dataclass
 class PublishedEdits:
-    """What a publishing run sent, acknowledged by the broker.
+    """The result of a publishing run.
 
     Attributes:
-        topic: Where to.
-        schema_id: Of the values.
-        records: Events that were sent.
-        canaries: Events that only tell that the stream is alive; they are not sent.
+        topic: The topic.
+        schema_id: Id of the values' schema.
+        records: Events that were sent, and acknowledged by the broker.
+        canaries: Events that only show that the stream is alive; they are not sent.
         refused: Events that don't fit the schema; the log names each. They are not sent.
-        last_event_id: Of a live stream, where the next run goes on; "" otherwise.
+        last_event_id: Of a live stream, the id after which the next run resumes; "" otherwise.
     """
 
     topic: str
@@ -69,18 +69,18 @@ def publish_recorded_edits(
     times: Literal["recorded", "now"] = "recorded",
     seed: int | str = 1,
 ) -> PublishedEdits:
-    """Register the schema, create the topic where it is missing, and play recorded events into it.
+    """Register the schema, create the topic if it does not exist, and play recorded events into it.
 
     Args:
         settings: Broker, registry and topic.
         file: Recorded events, a JSON object a line.
-        events: How many; 0 for those recorded, more for made ones behind them.
-        speed: How fast: 1 as the changes were made, 10 ten times as fast, 0 as fast as it goes.
+        events: Number of events. 0: the recorded ones. A number above theirs adds generated ones.
+        speed: Speed: 1 as the changes were made, 10 ten times as fast, 0 as fast as possible.
         times: `now` shifts all times, so that the first change is made now.
-        seed: Another one makes other events.
+        seed: Another seed generates other events.
 
     Raises:
-        ConfigError: A parameter makes no sense, or the file holds something else.
+        ConfigError: A parameter is not valid, or the file has another content.
         KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """
     pace, number = at_least(0, "speed", speed), whole_number("events", events)
@@ -91,7 +91,7 @@ def publish_recorded_edits(
         later = int(time.time() - moment_of(recorded[0]))
         made = (shifted(event, later) for event in made)
     published = _prepared(settings)
-    # Whoever plays a recording again means other events by it: no ids.
+    # The events of each run are new ones, so they have no ids.
     records = (_record(event, None) for event in played(made, pace))
     published.records = produce(settings, published.topic, RECENT_CHANGE, published.schema_id, records)
     return published
@@ -106,22 +106,22 @@ def publish_live_edits(
     since: str = "",
     after: str = "",
 ) -> PublishedEdits:
-    """Register the schema, create the topic where it is missing, and send what Wikimedia's wikis change.
+    """Register the schema, create the topic if it does not exist, and send live changes of Wikimedia's wikis.
 
-    Records carry an id that is made of the event's, so `drop_duplicates` drops what two runs sent both.
+    A record's id is derived from the event's id, so `drop_duplicates` drops events that two runs sent.
 
     Args:
         settings: Broker, registry and topic.
-        user_agent: Who asks, with an address; Wikimedia's rule
+        user_agent: Name of the client, with an address; Wikimedia's rule
             (https://foundation.wikimedia.org/wiki/Policy:Wikimedia_Foundation_User-Agent_Policy).
-        events: How many are taken, canaries and refused ones among them.
+        events: Number of events to read, with canaries and refused ones.
         url: The stream; a test's, or another of Wikimedia's with the same schema.
-        since: A time in ISO 8601 to begin at, where the server still holds it; "": from now on.
-        after: The `last_event_id` of an earlier run, which this one goes on behind.
+        since: A time in ISO 8601 to begin at, if the server still holds it; "": from now on.
+        after: The `last_event_id` of an earlier run, after which this run resumes.
 
     Raises:
-        ConfigError: A parameter makes no sense.
-        EventStreamError: The server refuses, or stays away; what was sent before stays.
+        ConfigError: A parameter is not valid.
+        EventStreamError: The server refuses, or stays unavailable; records that were sent stay in the topic.
         KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """
     number = whole_number("events", events)
@@ -158,7 +158,7 @@ def _prepared(settings: tl.Settings) -> PublishedEdits:
 
 
 def _right(sent: Iterator[event_stream.Sent], published: PublishedEdits) -> Iterator[AvroRecord]:
-    """Yield what fits the schema, and count the rest."""
+    """Yield the records of events that fit the schema, and count the other events."""
     for one in sent:
         published.last_event_id = one.id
         try:

@@ -311,7 +311,7 @@ def test_a_webhook_must_be_an_address_and_locations_must_have_come(nest):
         Webhook.from_settings(settings)
     assert "Sesam" not in str(caught.value)
     assert "Sesam" not in repr(Webhook.from_settings(nest.settings()))
-    with pytest.raises(StorageError, match="has told no location yet"):
+    with pytest.raises(StorageError, match="has delivered no location yet"):
         device_locations(nest.spark, nest.places)
     with pytest.raises(ConfigError, match="homes is 0"):
         publish_nest_logs(nest.spark, nest.settings(), nest.places, homes="0")

@@ -225,7 +225,7 @@ def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, s
     assert (path, authorization) == ("/api/v1/lineage", f"Bearer {API_KEY}")
     warned = [one.getMessage() for one in caplog.records if one.name == "topiclake.streaming.batch_hooks"]
     assert len(warned) == 1
-    assert f"telling its lineage to {server.url} failed" in warned[0]
+    assert f"sending its lineage to {server.url} failed" in warned[0]
     assert API_KEY not in caplog.text
 
 

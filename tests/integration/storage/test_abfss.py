@@ -151,7 +151,7 @@ def test_a_container_is_opened_by_what_the_store_was_told(told: Told, name: str)
     assert any("_delta_log" in blob for blob in told.blobs(name.replace(" ", "-")))
 
 
-MISSING = "cannot be used: there is no container nowhere; try: create it, or mend storage.source"
+MISSING = "cannot be used: there is no container nowhere; try: create it, or correct storage.source"
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_another_400_is_told_as_what_it_says():
 def test_a_400_that_names_the_region_or_nothing_is_told_as_a_wrong_region(code, message):
     error = refused(settings(S3, *KEYS), s3_answer(400, code, message))
     assert (error.fields["source"], error.fields["reason"]) == (S3, "region")
-    assert error.remedy == "mend storage.region"
+    assert error.remedy == "correct storage.region"
 
 
 def test_a_400_that_names_nothing_may_be_the_session_tokens_where_there_is_one():
@@ -102,7 +102,7 @@ def test_a_400_that_names_nothing_may_be_the_session_tokens_where_there_is_one()
     assert error.fields["reason"] == "region_or_session_token"
     assert error.fields["detail"].startswith("Bad Request")
     assert error.fields["secrets"] == secrets
-    assert error.remedy == f"mend storage.region, or renew the secret {secrets}"
+    assert error.remedy == f"correct storage.region, or renew the secret {secrets}"
 
 
 @pytest.mark.parametrize(

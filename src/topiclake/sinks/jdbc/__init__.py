@@ -1,4 +1,4 @@
-"""Rows into the tables of a database, each batch once."""
+"""Rows into the tables of a database, each micro-batch exactly once."""
 
 from topiclake.errors import require_extra
 

@@ -1,4 +1,4 @@
-"""The user's own table: whether rows can be upserted into it."""
+"""Checks whether rows can be upserted into the user's own table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from topiclake.sinks.jdbc.tables import TableSchema
 
 
 def require_fitting(connection: Connection, shape: TableSchema) -> None:
-    """Check a table that is there.
+    """Check that an existing table fits the rows.
 
     Raises:
-        ConfigError: It lacks a column, has one that needs a value, or knows rows apart by something else.
+        ConfigError: The table lacks a column, or has another column that needs a value. Or it has no unique
+            index over exactly the keys; in MariaDB and MySQL also: it has another one, or no transactions.
     """
     same = str if shape.kind == "postgresql" else _same_in_mysql
     inspector = inspect(connection)
@@ -34,7 +35,7 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
         )
     if shape.kind == "postgresql":
         return
-    # MariaDB and MySQL would update whichever row they find by any of them.
+    # MariaDB and MySQL would update a row that they find by any unique index.
     if others := [columns for columns in unique if columns & names and not keys <= columns]:
         raise ConfigError(
             f"table {shape.table} has another unique index, over {', '.join(sorted(others[0]))}, by which "
@@ -82,7 +83,7 @@ def _require_columns(
 
 
 def _same_in_mysql(name: str) -> str:
-    """Return what names of one column have in common: case is nothing, and SQLAlchemy leaves ` doubled."""
+    """Return a name for comparison: case does not matter, and SQLAlchemy returns each ` doubled."""
     return name.replace("``", "`").lower()
 
 
@@ -92,7 +93,7 @@ def _needs_value(column: ReflectedColumn) -> bool:
 
 
 def _unique(inspector: Any, table: str) -> list[list[str]]:  # noqa: ANN401 (SQLAlchemy's Inspector)
-    """Return the columns of each unique key; none that holds for some rows, or parts of values, only."""
+    """Return the columns of each unique key, but not of partial, prefix and expression indexes."""
     keys = [inspector.get_pk_constraint(table)["constrained_columns"]]
     for key in inspector.get_indexes(table):
         limits = ("postgresql_where", "mysql_length", "mariadb_length")

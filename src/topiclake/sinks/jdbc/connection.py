@@ -1,4 +1,4 @@
-"""Databases: the login, what sessions hold to, and one pool for a process."""
+"""Databases: the login, the settings of sessions, and one connection pool per process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 
 DRIVERS = {"mariadb": "mariadb+pymysql", "mysql": "mysql+pymysql", "postgresql": "postgresql+psycopg"}
-#: So long after the last use connections are closed.
+#: Time after the last use until connections are closed.
 IDLE_SECONDS = 60.0
 _CONNECT_SECONDS = 10
-#: So long a statement waits for another transaction; then all of it is tried again.
+#: Time that a statement waits for another transaction; then the whole transaction is tried again.
 _LOCK_SECONDS = 50
-#: A driver whose machine is gone has its transaction ended, and its locks, after so long without a word.
+#: Idle time after which the server ends a transaction and its locks, as when the driver's machine is lost.
 _SILENT_SECONDS = 3600
-#: What sessions hold to, whatever the server's defaults are. Without strict mode values are cut silently.
+#: Settings of each session, whatever the server's defaults are. Without strict mode values are cut silently.
 _MYSQL_SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
     "ERROR_FOR_DIVISION_BY_ZERO', SESSION time_zone = '+00:00', "
@@ -53,10 +53,10 @@ class Database:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Database:
-        """Return the configured one.
+        """Return the configured database.
 
         Raises:
-            ConfigError: There is none, a secret cannot be read, or `ca_file` is not there.
+            ConfigError: No database is configured, a secret cannot be read, or `ca_file` does not exist.
         """
         section = settings.database
         if section is None:
@@ -80,16 +80,16 @@ class Database:
 
     @property
     def is_postgresql(self) -> bool:
-        """Whether it is none of MariaDB and MySQL."""
+        """Whether the database is PostgreSQL, not MariaDB or MySQL."""
         return self.kind == "postgresql"
 
     @property
     def address(self) -> str:
-        """What errors call it."""
+        """The database's name in errors."""
         return f"{self.kind} database {self.name} on {self.host}:{self.port}"
 
     def without_login(self, text: str) -> str:
-        """Return a text on one line, without user and password."""
+        """Return a text as one line, without user and password."""
         for secret in filter(None, (self.password, self.username)):
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[REDACTED]", text)
         return " ".join(text.split())
@@ -102,14 +102,14 @@ class _Pool:
     timer: threading.Timer | None = None
 
 
-#: By login, in the process that runs the micro-batches.
+#: Pools by login, in the process that runs the micro-batches.
 _pools: dict[Database, _Pool] = {}
 _lock = threading.Lock()
 
 
 @contextmanager
 def transaction(database: Database) -> Iterator[Connection]:
-    """Take a connection from the pool, and commit at the end; an error rolls back."""
+    """Take a connection from the pool, and commit at the end, or roll back after an error."""
     with _lock:
         pool = _pools.get(database)
         if pool is None:
@@ -166,7 +166,7 @@ def _mysql(database: Database) -> dict[str, Any]:
 
 
 def _postgresql(database: Database) -> dict[str, Any]:
-    # Without a file, the system's authorities; only together with verify-full.
+    # Without a file, the system's certificate authorities, which need verify-full.
     tls = {"sslmode": "verify-full", "sslrootcert": database.ca_file or "system"}
     return (tls if database.tls else {"sslmode": "disable"}) | {
         "user": database.username,

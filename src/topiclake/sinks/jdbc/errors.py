@@ -1,4 +1,4 @@
-"""What a database's error means: a row that it refuses, another try, or the end."""
+"""Classification of a database's errors: a rejected row, a transient error, or a permanent one."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MYSQL_TRANSIENT = frozenset(
 )
 #: Connection, resources, shutdown (classes 08, 53, 57P); deadlock, serialization, lock timeout: PostgreSQL.
 _POSTGRESQL_TRANSIENT = ("08", "53", "57P", "40P01", "40001", "55P03", "25P03")
-#: What a PostgreSQL that is on its way up or down answers to a login; such an answer has no code.
+#: Answers to a login of a PostgreSQL that starts or stops, or is full. They have no code.
 _COMING_BACK = re.compile(r"the database system is|too many clients|connection slots|administrator command")
-#: A null, a length, a range, a character, a constraint or a trigger refuses a row: MariaDB, MySQL.
+#: A row is rejected for a null, a length, a range, a character, a constraint or a trigger: MariaDB, MySQL.
 _MYSQL_ROW = frozenset(
     {"1048", "1062", "1216", "1217", "1264", "1265", "1292", "1300", "1366", "1367", "1406", "1411"}
     | {"1441", "1451", "1452", "1644", "1690", "3140", "3819", "4025"}
 )
 #: Data exceptions, integrity, a key too long for the index, RAISE in a trigger: PostgreSQL.
 _POSTGRESQL_ROW = ("22", "23", "54000", "P0001")
-#: By what the code or text of an error holds: what to do about it.
+#: Remedies, by a pattern of the error's code or text.
 _REMEDIES = {
     r"^(1045|1698|28\w+)$|FATAL: +(password|no pg_hba|role)": "the right database.username and "
     "database.password among the secrets",
@@ -46,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def code(error: BaseException) -> str:
-    """Return PostgreSQL's SQLSTATE or MariaDB's number; "" where there is none."""
+    """Return PostgreSQL's SQLSTATE or MariaDB's error number, or "" if the error has no code."""
     original = getattr(error, "orig", None)
     first = next(iter(getattr(original, "args", ())), None)
     # PyMySQL's errors have an SQLSTATE too, which says less than the number.
@@ -54,13 +54,13 @@ def code(error: BaseException) -> str:
 
 
 def text(error: BaseException) -> str:
-    """Return what the database said, without the statement and its values."""
+    """Return the database's message, without the statement and its values."""
     said = getattr(error, "orig", None) or error
     return str(said.args[-1] if said.args else said)
 
 
 def is_of_a_row(error: DBAPIError) -> bool:
-    """Return whether a database refuses values, not the statement."""
+    """Return whether a database rejects values, not the statement."""
     error_code = code(error)
     return isinstance(error, DataError) or error_code in _MYSQL_ROW or _has_class(error_code, _POSTGRESQL_ROW)
 
@@ -78,7 +78,7 @@ def is_transient(error: BaseException) -> bool:
         or _has_class(error_code, _POSTGRESQL_TRANSIENT)
     ):
         return True
-    # psycopg gives no code to what happens while it connects; a server that answers says FATAL.
+    # psycopg's errors while it connects have no code; an answer of the server contains FATAL.
     connects = not error_code and type(error.orig).__name__ in ("OperationalError", "ConnectionTimeout")
     return connects and ("FATAL" not in text(error) or bool(_COMING_BACK.search(text(error))))
 
@@ -88,16 +88,16 @@ def _has_class(error_code: str, classes: tuple[str, ...]) -> bool:
 
 
 def persist(database: Database, subject: str, once: Callable[[], Answer], *, patience: float) -> Answer:
-    """Call `once`, a whole transaction, until the database takes it.
+    """Call `once`, a whole transaction, until the database commits it.
 
     Args:
-        database: Whose errors are understood.
-        subject: Which pipeline and table, for the error.
-        once: Called again after deadlocks and outages.
+        database: The database, for its errors.
+        subject: The pipeline and the table, for the error.
+        once: Called again after transient errors, such as deadlocks and outages.
         patience: Seconds until the last try; 0 for one try.
 
     Raises:
-        DatabaseError: It is still away when `patience` is over, or refuses login, rights or statement.
+        DatabaseError: It is unavailable until `patience` is over, or refuses login, rights or statement.
     """
 
     def log(state: RetryCallState) -> None:
@@ -119,14 +119,14 @@ def persist(database: Database, subject: str, once: Callable[[], Answer], *, pat
 
 
 def failed(database: Database, subject: str, error: BaseException, patience: float) -> DatabaseError:
-    """Say what a database refuses, and what helps."""
+    """Return the error for a database that refuses, with its message and a remedy."""
     said, error_code = text(error), code(error)
     fitting = (
         remedy
         for pattern, remedy in _REMEDIES.items()
         if re.search(pattern, error_code) or re.search(pattern, said)
     )
-    remedy = next(fitting, "the same start again once it is mended: what was not written comes again")
+    remedy = next(fitting, "fix the database and start again: batches that were not written are repeated")
     gave_up = f"; gave up after {patience:.0f} s" if patience and is_transient(error) else ""
     shown = database.without_login(said)[:500] + (f" ({error_code})" if error_code else "")
     return DatabaseError(

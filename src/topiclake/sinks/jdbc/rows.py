@@ -1,4 +1,4 @@
-"""Rows on their way from Spark into a table: in chunks, and what is refused into the quarantine."""
+"""Rows from Spark into a table, in chunks, and rejected rows into the quarantine."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from topiclake.sinks.jdbc import values as jdbc_values
 from topiclake.sinks.jdbc.tables import TableSchema
 from topiclake.sinks.jdbc.values import RefusedError, Row
 
-#: One statement holds so many rows, values, and bytes of them at most; PostgreSQL takes 65,535 values.
+#: Most rows, values, and bytes of values of one statement; PostgreSQL accepts 65,535 values.
 CHUNK_ROWS, _CHUNK_VALUES, _CHUNK_BYTES = 500, 30_000, 1_000_000
-#: PostgreSQL's limit of a message is 1 GB; MariaDB and MySQL tell theirs.
+#: PostgreSQL's limit of a message is 1 GB; MariaDB and MySQL report theirs.
 _LARGEST_ROW = 100_000_000
 _LONGEST_REASON = 2_000
 
 
 @dataclass
 class UpsertTransaction:
-    """One micro-batch that is written within a transaction.
+    """The writing of one micro-batch within a transaction.
 
     Attributes:
         connection: The transaction's.
         shape: The table and its columns.
-        writer: Whose batch it is.
+        writer: The batch's writer.
         batch_id: Spark's number.
         refused: How many rows went into the quarantine.
     """
@@ -46,11 +46,11 @@ class UpsertTransaction:
     _held: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, rows: DataFrame) -> None:
-        """Upsert the rows; those that the database refuses by themselves go into the quarantine.
+        """Upsert the rows; a row that the database rejects goes into the quarantine.
 
         Raises:
             ConfigError: Two rows have the same keys.
-            DBAPIError: The database refuses more than rows.
+            DBAPIError: The database refuses the statement, not only a row.
         """
         chunk: list[Row] = []
         size, most = 0, min(CHUNK_ROWS, _CHUNK_VALUES // len(self.shape.columns))
@@ -77,7 +77,7 @@ class UpsertTransaction:
         return packet // 2 - 65_536
 
     def _accepted(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Pass on rows whose values can be sent; equal keys come one after the other."""
+        """Yield the rows whose values can be sent; rows with equal keys have to be adjacent."""
         names = [name for name, _ in self.shape.columns]
         at = [names.index(key) for key in self.shape.keys]
         takers = [jdbc_values.taker(kind, self.shape.kind) for _, kind in self.shape.columns]
@@ -87,7 +87,7 @@ class UpsertTransaction:
             if keys == before:
                 raise ConfigError(
                     f"two rows of batch {self.batch_id} have the same {', '.join(self.shape.keys)}",
-                    "keys that tell the rows apart, such as all columns of the groupBy",
+                    "use keys that identify each row, such as all columns of the groupBy",
                 )
             before = keys
             try:
@@ -95,19 +95,19 @@ class UpsertTransaction:
             except RefusedError as error:
                 self._refuse(row, str(error))
                 continue
-            # A unique index of the user's own would take any number of them.
+            # A unique index of the user's table would accept any number of nulls.
             if None in keys:
                 self._refuse(values, f"key {self.shape.keys[keys.index(None)]} is null")
                 continue
             yield values
 
     def _upsert(self, chunk: list[Row]) -> None:
-        """Upsert a chunk; where it is refused, its halves, down to the row."""
+        """Upsert a chunk; if the database rejects it, upsert its halves, down to single rows."""
         savepoint = self.connection.begin_nested()
         try:
             self.connection.execute(upsert(self.shape, chunk))
         except DBAPIError as error:
-            # After a deadlock there is no savepoint any more: the transaction is gone.
+            # After a deadlock no savepoint exists: the database has rolled the transaction back.
             if not jdbc_errors.is_of_a_row(error):
                 raise
             savepoint.rollback()
@@ -147,7 +147,7 @@ class UpsertTransaction:
 
 
 def upsert(shape: TableSchema, chunk: list[Row]) -> Executable:
-    """Return the statement that inserts rows, or updates those whose keys are there."""
+    """Return the statement that inserts rows, or updates those whose keys exist."""
     table = shape.plain()
     rows = [{f"c{at}": value for at, value in enumerate(values)} for values in chunk]
     keys = [one for one in table.columns if one.name in shape.keys]
@@ -159,7 +159,7 @@ def upsert(shape: TableSchema, chunk: list[Row]) -> Executable:
         excluded = {one: statement.excluded[one.key] for one in others}
         return statement.on_conflict_do_update(index_elements=keys, set_=excluded)
     inserted = mysql.insert(table).values(rows)
-    # Where there are keys only, one of them is set to what it is.
+    # A table of keys only: one of them is set to its own value.
     changed = others or keys[:1]
     if shape.kind == "mysql":
         return inserted.on_duplicate_key_update({one.key: inserted.inserted[one.key] for one in changed})

@@ -36,12 +36,12 @@ BATCHES, QUARANTINE = "topiclake_batches", "_quarantine"
 LONGEST_NAME = 63
 #: MariaDB's and MySQL's indexes hold 3072 bytes, PostgreSQL's 2704, four a character.
 _KEY_CHARACTERS, _INDEX_CHARACTERS = 255, 660
-#: Types that have equal values if and only if the database takes them for equal.
+#: Types whose values are equal in Spark if and only if they are equal in the database.
 _KEY_TYPES = (
     *(T.StringType, T.BooleanType, T.IntegralType, T.DecimalType),
     *(T.DateType, T.TimestampType, T.TimestampNTZType),
 )
-#: Which text is equal: each character counts, case, accents and spaces at the end.
+#: Collations that compare each character, with case, accents and spaces at the end.
 _EXACT = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}
 
 
@@ -53,7 +53,7 @@ class TableSchema:
         kind: The database's, one of `DRIVERS`.
         table: Its name.
         columns: Names and types of the rows' columns.
-        keys: Names of the columns that tell rows apart.
+        keys: Names of the columns that identify a row.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class TableSchema:
 
     @classmethod
     def of(cls, kind: str, table: str, schema: T.StructType, keys: Sequence[str]) -> TableSchema:
-        """Return the shape of rows, when a database can hold them.
+        """Return the schema of rows if the database can store them.
 
         Raises:
             ConfigError: A name, a type or a key cannot be used.
@@ -102,15 +102,15 @@ class TableSchema:
         return cls(kind, table, columns, tuple(keys))
 
     def plain(self) -> Table:
-        """Return the table for statements: column i is known as `c<i>`, and the database sees bare values.
+        """Return the table for statements: column i has the key `c<i>`, and values have no types.
 
-        With types, PostgreSQL would be told to cast, and a cast cuts text silently.
+        With types, SQLAlchemy would add casts for PostgreSQL, and a cast cuts text silently.
         """
         columns = [Column(name, NullType(), key=f"c{at}") for at, (name, _) in enumerate(self.columns)]
         return Table(self.table, MetaData(), *columns)
 
     def typed(self) -> Table:
-        """Return the table as it is created."""
+        """Return the table for its creation."""
         strings = sum(isinstance(kind, T.StringType) and name in self.keys for name, kind in self.columns)
         length = min(_KEY_CHARACTERS, _INDEX_CHARACTERS // max(strings, 1))
         columns: list[Column[Any]] = []
@@ -127,7 +127,7 @@ def _check_name(name: str) -> None:
     raise ConfigError(
         f"{name!r} is no name for a database: 1 to {LONGEST_NAME} bytes, without control characters and "
         "spaces at its ends",
-        f"another name; behind a table's comes {QUARANTINE}",
+        f"choose another name; a table's name is extended by {QUARANTINE}",
         name=name,
         reason="name",
     )
@@ -177,8 +177,7 @@ def _moment(kind: str, *, with_zone: bool = True) -> TypeEngine[Any]:
 
 
 def _table(name: str, *columns: Column[Any]) -> Table:
-    # Only this engine has transactions.
-    # Each of the two names of this dialect knows its own options only.
+    # Only InnoDB has transactions. Each of the two dialects reads its own options only.
     return Table(
         name,
         MetaData(),
@@ -197,7 +196,7 @@ def batches(kind: str) -> Table:
 
 
 def quarantine(kind: str, table: str) -> Table:
-    """Return the table of the rows that a table's database refused."""
+    """Return the quarantine table, for the rows that the database rejects."""
     return _table(
         f"{table}{QUARANTINE}",
         Column("writer", _key_text(kind, _KEY_CHARACTERS), primary_key=True),
@@ -210,7 +209,7 @@ def quarantine(kind: str, table: str) -> Table:
 
 
 def create(database: Database, table: Table) -> bool:
-    """Create a table; tell whether it was missing.
+    """Create a table if it does not exist, and return whether it was created.
 
     Raises:
         DBAPIError: The database refuses.

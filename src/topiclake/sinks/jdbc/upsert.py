@@ -1,8 +1,8 @@
 """Rows into a table of MariaDB, MySQL or PostgreSQL, by their keys, each micro-batch exactly once.
 
-A micro-batch is one transaction: it locks the writer's row in `topiclake_batches`, upserts the rows, puts
-what the database refuses into `<table>_quarantine`, and sets the number of the batch. A batch that comes
-again, after a crash or from a second driver, finds its number there and is left out.
+A micro-batch is one transaction. It locks the writer's row in `topiclake_batches`, upserts the rows, writes
+rejected rows to `<table>_quarantine`, and stores the number of the batch. If a batch is repeated after a
+crash or by a second driver, its number is already stored, and the batch is skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class UpsertBatches(Sink):
 
     Attributes:
         pipeline: Its name.
-        database: Where the table is, with the login.
+        database: The database of the table, with the login.
         shape: The table and its columns.
         replaces: Whether a batch replaces all rows of the table.
     """
@@ -48,7 +48,7 @@ class UpsertBatches(Sink):
 
     @property
     def what(self) -> str:
-        """What errors call it."""
+        """The sink's name in errors."""
         return f"pipeline {self.pipeline}, table {self.shape.table}"
 
     def destination(self) -> str:
@@ -68,8 +68,8 @@ class UpsertBatches(Sink):
         patience = self.database.retry_seconds
         if not jdbc_errors.persist(self.database, self.what, once, patience=patience):
             _LOG.info("%s: batch %d is there already", self.what, batch.number)
-            # Spark commits the state of a count only where all of it was computed, and fails the query
-            # otherwise.
+            # Spark commits the state of an aggregation only if all partitions are computed, and fails the
+            # query otherwise.
             rows.write.format("noop").mode("overwrite").save()
 
 
@@ -82,27 +82,27 @@ def start_upsert(
     checkpoint_path: str,
     output_mode: str = "update",
 ) -> StreamingQuery:
-    """Start keeping a stream's rows in a database, with the pipeline's trigger; see docs/sinks.md.
+    """Start upserting a stream's rows into a database, with the pipeline's trigger; see docs/sinks.md.
 
     Args:
-        rows: A streaming DataFrame of plain columns, such as `zip STRING, count BIGINT`; a micro-batch has
-            one row for the same keys.
+        rows: A streaming DataFrame of plain columns, such as `zip STRING, count BIGINT`. A micro-batch has
+            at most one row for the same keys.
         settings: Its section `database`, the trigger and the pipeline's name.
-        table: Created where it is missing, with the rows' columns and `keys` as its primary key. One that is
-            there needs these columns, and a unique index over exactly `keys`.
-        keys: Columns that tell rows apart. A row whose keys are there updates it.
-        checkpoint_path: A folder of its own.
-        output_mode: `update`, or `append`: rows are added and updated. `complete`: each batch of a count
-            replaces all rows of the table.
+        table: Created if it does not exist, with the rows' columns and `keys` as its primary key. An existing
+            table needs these columns, and a unique index over exactly `keys`.
+        keys: Columns that identify a row. A row whose keys exist in the table updates that row.
+        checkpoint_path: A dedicated folder.
+        output_mode: `update`, or `append`: rows are added and updated. `complete`: each batch of an
+            aggregation replaces all rows of the table.
 
     Returns:
         The running query; `await_caught_up` waits for it.
 
     Raises:
-        ConfigError: There is no section `database`; a name, type, key or mode cannot be used; or the table
-            that is there does not fit. Within a micro-batch: two of its rows have the same keys.
-        DatabaseError: The database cannot be used; within a micro-batch not before `retry_seconds`, where
-            that may help.
+        ConfigError: There is no section `database`; a name, type, key or mode cannot be used; or the existing
+            table does not fit. Within a micro-batch: two of its rows have the same keys.
+        DatabaseError: The database cannot be used. Within a micro-batch, transient errors are first retried
+            for `retry_seconds`.
         StorageError: The checkpoint cannot be written.
 
     Example:
@@ -138,7 +138,7 @@ def upsert_batches(
     keys: Sequence[str],
     replaces: bool = False,
 ) -> UpsertBatches:
-    """Return what writes one micro-batch, once its tables are there and checked.
+    """Return a sink of `start_sinks` that upserts each micro-batch; its tables are created and checked first.
 
     Args:
         rows: As for `start_upsert`, for its columns.
@@ -165,7 +165,7 @@ def upsert_batches(
             with transaction(database) as connection:
                 jdbc_checks.require_fitting(connection, shape)
 
-    # A person waits: one try.
+    # One try, since a user waits.
     jdbc_errors.persist(database, target.what, prepare, patience=0)
     return target
 
@@ -173,11 +173,11 @@ def upsert_batches(
 def _write_once(
     connection: Connection, target: UpsertBatches, writing: UpsertTransaction, rows: DataFrame
 ) -> bool:
-    """Write a batch within a transaction; tell whether it was not there already."""
+    """Write a batch within a transaction, unless it is there already; return whether it was written."""
     batches = jdbc_tables.batches(target.shape.kind)
     its_own = batches.c.writer == writing.writer
     _enter(connection, target.shape.kind, writing.writer)
-    # Locked until the end, so that a second driver with this checkpoint waits, and then finds the batch done.
+    # Locked until the end: a second driver with this checkpoint waits, and then finds the batch done.
     done = connection.execute(select(batches.c.batch_id).where(its_own).with_for_update()).scalar_one()
     if done >= writing.batch_id:
         return False
@@ -193,7 +193,7 @@ def _write_once(
 
 
 def _enter(connection: Connection, kind: str, writer: str) -> None:
-    """Make sure that a writer has a row; two at once wait for each other."""
+    """Make sure that a writer has a row; of two transactions at once, one waits for the other."""
     batches = jdbc_tables.batches(kind)
     first = {"writer": writer, "batch_id": checkpoint.NONE}
     if kind == "postgresql":

@@ -1,4 +1,4 @@
-"""A row's values on their way: out of Spark, as a database's, and as JSON where it is refused."""
+"""Conversion of a row's values from Spark to a database, and to JSON for the quarantine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from topiclake.delta.table import quoted
 from topiclake.sinks.jdbc.tables import TableSchema
 
-#: A row that is longer as JSON goes into the quarantine with its values cut.
+#: A row whose JSON is longer goes into the quarantine with its values cut.
 _LONGEST_JSON, _CUT = 500_000, 1_000
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY = date(1970, 1, 1)
@@ -28,9 +28,9 @@ class RefusedError(Exception):
 
 
 def read(rows: DataFrame, shape: TableSchema) -> Iterator[Row]:
-    """Read rows, equal keys one after the other, and in an order that two writers share.
+    """Read rows, with equal keys adjacent, in an order that is the same for all writers.
 
-    Times come as numbers: Python's own have no year 10000, and one such row would end the batch.
+    Times are read as numbers: Python's types have no year 10000, and one such row would end the batch.
     """
     read = rows.select(*(_number(kind, F.col(quoted(name))).alias(name) for name, kind in shape.columns))
     keys = [F.col(quoted(name)) for name in shape.keys]
@@ -41,15 +41,15 @@ def _number(kind: T.DataType, column: Column) -> Column:
     if isinstance(kind, T.TimestampType):
         return F.unix_micros(column)
     if isinstance(kind, T.TimestampNTZType):
-        # As a number it would have to pass through the session's time zone, which lacks some hours.
+        # A conversion to a number would use the session's time zone, which lacks some hours.
         return column.cast("string")
     return F.unix_date(column) if isinstance(kind, T.DateType) else column
 
 
 def taker(kind: T.DataType, database: str) -> Callable[[Any], Any]:
-    """Return what makes a database's value of one that `read` gave.
+    """Return the function that converts a value of `read` to a database's value.
 
-    The function that it returns raises RefusedError for a value that the database has no form for.
+    This function raises RefusedError for a value that the database cannot store.
     """
     if isinstance(kind, T.TimestampType):
         zone = zone_of(database)
@@ -64,7 +64,7 @@ def taker(kind: T.DataType, database: str) -> Callable[[Any], Any]:
 
 
 def zone_of(database: str) -> timezone | None:
-    """Return the zone of a time that is UTC: MariaDB's and MySQL's have none."""
+    """Return the zone of a UTC time: None for MariaDB and MySQL, whose times have no zone."""
     return timezone.utc if database == "postgresql" else None
 
 
@@ -98,15 +98,15 @@ def _finite(value: float | None) -> float | None:
 
 
 def size(value: object) -> int:
-    """Return about how many bytes a value has in a statement."""
+    """Return the approximate number of bytes of a value in a statement."""
     if isinstance(value, str):
-        # Four bytes a character at most; who has none of those is not slowed down.
+        # A character has up to four bytes; ASCII text is not encoded, which saves time.
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     return len(value) if isinstance(value, bytes | bytearray) else 24
 
 
 def as_json(row: dict[str, Any]) -> str:
-    """Return a row as JSON in ASCII, which every database takes; a very long one with its values cut."""
+    """Return a row as JSON in ASCII, which every database accepts; values of a very long row are cut."""
     whole = json.dumps(row, default=_plain)
     if len(whole) <= _LONGEST_JSON:
         return whole
