@@ -141,7 +141,8 @@ def _of_python(source: str, *, has_messages: bool) -> Iterator[tuple[int, str, s
 
 
 def _of_docstring(text: str) -> Iterator[str]:
-    """Yield its paragraphs and the entries of its sections; an example is no text."""
+    """Yield its paragraphs and the entries of its sections; an example or a drawing is no text."""
+    text = re.sub(r"^.*[├└│].*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^ *>>>.*(\n(?! *\n).*)*", "", text, flags=re.MULTILINE)
     text = re.sub(r"^(Args|Returns|Raises|Attributes|Yields|Examples?):$", "\n", text, flags=re.MULTILINE)
     for part in re.split(r"\n\s*\n|\n(?=    \w[\w, *]*: )", text):
