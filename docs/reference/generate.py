@@ -200,9 +200,8 @@ def _commands() -> str:
 
 
 def _helps(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
-    context = click.Context(
-        command, info_name=name, parent=parent, terminal_width=COLUMNS, max_content_width=COLUMNS
-    )
+    settings = command.context_settings | {"terminal_width": COLUMNS, "max_content_width": COLUMNS}
+    context = click.Context(command, info_name=name, parent=parent, **settings)
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
