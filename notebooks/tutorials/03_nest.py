@@ -164,7 +164,7 @@ assert plain_cameras.where("is_audio_input_enable IS NOT NULL").count() == 0
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The logs say `is_audio_input_enabled`. A field that the schema names otherwise is null, without a word. And `explode` of a
+# MAGIC The logs say `is_audio_input_enabled`. A field that the schema names otherwise is null, without an error. And `explode` of a
 # MAGIC damaged log has no row, so three logs are lost without a trace.
 # MAGIC
 # MAGIC `tl.read_values` has the columns of `conf/pipelines/nest.yaml`. The field `companyName` is `NOT NULL` there, so a log
@@ -350,7 +350,7 @@ assert offline_rows > 3
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Each log of an offline camera is one more alarm, and no row tells that a camera is online again. `nest.camera_states` has
+# MAGIC Each log of an offline camera is one more alarm, and no row says that a camera is online again. `nest.camera_states` has
 # MAGIC the newest state of each camera. `tl.notice_batches` sends a notice when a camera goes offline, and one when it is back.
 
 # COMMAND ----------

@@ -81,12 +81,12 @@ def window_pies(counts: DataFrame, category: str = "zip") -> go.Figure:
     lines = max(1, -(-len(windows) // columns))
     grid = [[{"type": "domain"}] * columns] * lines
     figure = make_subplots(rows=lines, cols=columns, specs=grid, subplot_titles=windows)
-    for place, name in enumerate(windows):
+    for position, name in enumerate(windows):
         slices = [row for row in rows if row["window"] == name]
         labels, values = [str(row[category]) for row in slices], [row["count"] for row in slices]
         # Equal categories have equal colours in all pies.
         pie = go.Pie(labels=labels, values=values, sort=False, textinfo="none")
-        figure.add_trace(pie, row=place // columns + 1, col=place % columns + 1)
+        figure.add_trace(pie, row=position // columns + 1, col=position % columns + 1)
     return figure.update_layout(height=220 * lines, template="plotly_white", margin={"t": 40, "b": 20})
 
 
