@@ -14,18 +14,17 @@
 # MAGIC | `topic` | Kafka topic; empty: from conf |
 # MAGIC | `avro_form` | `confluent`: the schema's id in front of each value; `plain`: Avro alone, as in the article |
 # MAGIC | `columns` | `17`: the article's schema; `18`: with `congestion_surcharge`, the next version |
-# MAGIC | `source` | CSV files: a path from this notebook, below a mount, or a URI such as `s3a://<bucket>/<folder>` |
+# MAGIC | `source` | CSV files: a path from this notebook, below a mount, or a URI such as `s3a://<bucket>/<folder>`. The environment variable `INPUT_PATH` is its default, if it is set |
 # MAGIC | `trips` | the number of trips to make from those in the files; empty: only those |
 # MAGIC | `seed` | for `trips`: the same seed makes the same trips |
 
 # COMMAND ----------
 
 # DBTITLE 1,Settings and storage
+import os
 import topiclake as tl
-
-settings = tl.notebook_settings(dbutils, "topic", pipeline="taxi", avro_form=["confluent", "plain"],
-                                columns=["17", "18"], source="../data/yellow_tripdata_2019-01_sample.csv",
-                                trips="", seed="1")
+source = os.environ.get("INPUT_PATH", "../data/yellow_tripdata_2019-01_sample.csv")
+settings = tl.notebook_settings(dbutils, "topic", pipeline="taxi", avro_form=["confluent", "plain"], columns=["17", "18"], source=source, trips="", seed="1")
 tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------

@@ -171,6 +171,17 @@ def test_a_secret_in_clear_is_named_wherever_it_stands(place: str, value: object
     assert secrets_in_clear(changed(APPLICATIONS["taxi-archive"], place, value)) == [named]
 
 
+def test_the_input_of_the_producer_is_in_the_image() -> None:
+    (path,) = (
+        variable["value"]
+        for variable in APPLICATIONS["taxi-publish"]["spec"]["driver"]["env"]
+        if variable["name"] == "INPUT_PATH"
+    )
+    notebook = (ROOT / "notebooks" / "taxi_publish.py").read_text("utf-8")
+    assert 'os.environ.get("INPUT_PATH"' in notebook
+    assert (ROOT / path.removeprefix("/topiclake/")).is_file()
+
+
 def test_the_name_of_a_secret_is_none() -> None:
     arguments = ["notebook.py", "-p", "sas_token={{secrets/azure/lake-sas}}"]
     assert secrets_in_clear(changed(APPLICATIONS["taxi-archive"], "spec.arguments", arguments)) == []

@@ -7,6 +7,7 @@ from .cameras import (
     sighting_records,
     sightings_per_hour,
 )
+from .file_batches import file_batches
 from .locations import device_locations
 from .report import sightings_chart, sightings_report
 
@@ -15,6 +16,7 @@ __all__ = [
     "camera_states",
     "dated_cameras",
     "device_locations",
+    "file_batches",
     "nest_cameras",
     "publish_nest_logs",
     "sighting_records",
