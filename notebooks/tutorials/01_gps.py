@@ -26,7 +26,6 @@ tl.mount(dbutils, settings.storage, spark)
 
 # DBTITLE 1,Topic and folder of this run
 import json
-import re
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
@@ -309,8 +308,8 @@ def outcome(kind, mode):
     """Return what the article's decoding makes of a bad record."""
     try:
         row = decoded(bad_records.where(F.col("key") == kind), mode).first()
-    except Exception as error:  # noqa: BLE001 (Spark's class differs between platforms)
-        return f"error {re.findall('MALFORMED_[A-Z_]+', str(error))[0]}"
+    except Exception:  # noqa: BLE001 (Spark's class differs between platforms)
+        return "an error"
     return "a row of nulls" if row["deviceId"] is None else f"device {row['deviceId']}, latitude {row['latitude']}"
 
 def compared(record):
@@ -326,7 +325,7 @@ display(spark.createDataFrame(outcomes, "record STRING, PERMISSIVE STRING, FAILF
 permissive = dict(map(lambda row: row[:2], outcomes))
 failfast = dict(map(lambda row: row[::2], outcomes))
 assert permissive["tombstone"] == permissive["cut"] == failfast["tombstone"] == "a row of nulls"
-assert failfast["cut"].startswith("error ")
+assert failfast["cut"] == "an error"
 assert permissive["trailing bytes"] == failfast["trailing bytes"] == permissive["unknown schema id"]
 assert permissive["text"] == failfast["text"]
 assert permissive["text"].startswith("device -50, ")
