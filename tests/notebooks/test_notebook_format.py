@@ -24,7 +24,7 @@ from workbench.runner.execution import CellFailedError
 from workbench.runner.runner import run_notebook
 
 REPOSITORY = Path(__file__).parents[2]
-NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.py"))
+NOTEBOOKS = sorted((REPOSITORY / "notebooks").rglob("*.py"))
 CELL = "\n\n# COMMAND ----------\n\n"
 
 

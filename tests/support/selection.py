@@ -20,6 +20,7 @@ LONGEST_FIRST = (
     "integration/storage/test_stores.py",
     "spark/ingest/test_micro_batch.py",
     "integration/workbench/test_cluster.py",
+    "notebooks/test_tutorials.py",
     "notebooks/test_databricks.py",
     "spark/ingest/test_replay.py",
     "integration/ingest/test_topics.py",

@@ -1,4 +1,4 @@
 from .map import track_map
-from .tracks import counts_per_device, last_positions, publish_tracks
+from .tracks import counts_per_device, last_positions, publish_tracks, recorded_positions
 
-__all__ = ["counts_per_device", "last_positions", "publish_tracks", "track_map"]
+__all__ = ["counts_per_device", "last_positions", "publish_tracks", "recorded_positions", "track_map"]

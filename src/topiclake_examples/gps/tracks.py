@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
@@ -31,6 +31,12 @@ GPS_SCHEMA = {
         {"name": "speed", "type": "double", "doc": "km/h"},
     ],
 }
+
+#: As the article's schema has them: devices are numbers.
+_POSITIONS = (
+    "timestamp BIGINT NOT NULL, deviceId BIGINT NOT NULL, latitude DOUBLE NOT NULL, "
+    "longitude DOUBLE NOT NULL, altitude DOUBLE NOT NULL, speed DOUBLE NOT NULL"
+)
 
 #: The times that events have.
 TIMES = ("now", "recorded")
@@ -169,6 +175,25 @@ def publish_tracks(
     sent = (AvroRecord(str(event["deviceId"]), event) for event in events)
     records = produce(settings, topic, GPS_SCHEMA, schema_id, sent)
     return Published(topic, records, int(number_of_devices), schema_id)
+
+
+def recorded_positions(spark: SparkSession, file: Path | str) -> DataFrame:
+    """Return the recorded tracks as rows; the first track is of device 1001, the second of 1002.
+
+    Args:
+        spark: The session.
+        file: The recorded tracks, see `read_tracks`.
+
+    Returns:
+        `timestamp BIGINT, deviceId BIGINT, latitude DOUBLE, longitude DOUBLE, altitude DOUBLE, speed DOUBLE`.
+        Timestamps are milliseconds since 1970.
+
+    Raises:
+        ConfigError: The file is missing or wrong.
+    """
+    numbered = enumerate(read_tracks(Path(file)), start=1001)
+    rows = [event | {"deviceId": device} for device, track in numbered for event in track]
+    return spark.createDataFrame(rows, _POSITIONS)
 
 
 def counts_per_device(gps_events: DataFrame) -> DataFrame:

@@ -1,11 +1,13 @@
 """Questions to GPS events, and their picture."""
 
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
-from topiclake_examples.gps import counts_per_device, last_positions, track_map
+from topiclake_examples.gps import counts_per_device, last_positions, recorded_positions, track_map
 
+TRACKS = Path(__file__).parents[3] / "data" / "gps_tracks.csv"
 SCHEMA = (
     "deviceId STRING, timestamp TIMESTAMP, latitude DOUBLE, longitude DOUBLE, altitude DOUBLE, speed DOUBLE"
 )
@@ -62,3 +64,14 @@ def test_a_map_of_nothing_says_so(gps_events):
 
 def test_a_map_draws_at_most_what_it_is_told(gps_events):
     assert "near-2" not in track_map(gps_events, max_points=2)
+
+
+def test_recorded_tracks_are_positions_of_numbered_devices(spark):
+    positions = recorded_positions(spark, TRACKS)
+    assert positions.schema.simpleString() == (
+        "struct<timestamp:bigint,deviceId:bigint,latitude:double,longitude:double,altitude:double,speed:double>"
+    )
+    assert not any(field.nullable for field in positions.schema)
+    counts = positions.groupBy("deviceId").count().orderBy("deviceId")
+    assert [tuple(row) for row in counts.collect()] == [(1001, 184), (1002, 296), (1003, 513)]
+    assert tuple(positions.first()) == (-2147483647792, 1001, 46.434981, 13.748273, 1614.68, 0.0)

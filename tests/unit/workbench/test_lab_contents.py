@@ -16,7 +16,7 @@ from workbench.notebook.conversion import DATABRICKS_METADATA
 from workbench.notebook.source import FIRST_LINE
 
 PROJECT = Path(__file__).parents[3]
-NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.py"))
+NOTEBOOKS = sorted((PROJECT / "notebooks").rglob("*.py"))
 MARKER = "\n\n# COMMAND ----------\n\n"
 TWO_CELLS = f"{FIRST_LINE}\n# MAGIC %md # A  \n# MAGIC text{MARKER}# DBTITLE 1,One\nx = 1{MARKER}x\n"
 #: What the runner refuses, and an editor must not.

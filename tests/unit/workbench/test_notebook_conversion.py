@@ -11,7 +11,7 @@ from workbench.notebook.source import FIRST_LINE, read_notebook
 from workbench.runner.report import RunFacts, save_run
 
 PROJECT = Path(__file__).parents[3]
-NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.py"))
+NOTEBOOKS = sorted((PROJECT / "notebooks").rglob("*.py"))
 MARKER = "\n\n# COMMAND ----------\n\n"
 
 ODD_FILES = {
