@@ -265,7 +265,7 @@ def with_times(rows):
 # MAGIC %md
 # MAGIC ## 5. The stream into a Delta table
 # MAGIC The article's table is `/mnt/datalake/gps`, and its checkpoint `/mnt/datalake/gps/_checkpoints/kafka`. Delta ignores folders
-# MAGIC whose name begins with `_`, so VACUUM keeps the checkpoint. Who deletes the table's folder deletes the checkpoint as well.
+# MAGIC whose name begins with `_`, so VACUUM keeps the checkpoint. A deleted table folder takes the checkpoint with it.
 
 # COMMAND ----------
 

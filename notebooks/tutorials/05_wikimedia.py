@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # Tutorial 5: edits of Wikipedia, Avro in and Avro out
 # MAGIC
-# MAGIC This tutorial follows an article that reads Wikimedia's changes as Confluent-framed Avro, counts the edits of bots and of
-# MAGIC people in windows, and sends the counts back to Kafka. Each step is plain Spark first, as in the article. Then a cell
+# MAGIC This tutorial follows an article that reads Wikimedia's changes as Confluent-framed Avro. It counts the edits of bots and
+# MAGIC of people in windows, and sends the counts back to Kafka. Each step is plain Spark first, as in the article. Then a cell
 # MAGIC computes what goes wrong there. Then a call of the library replaces it.
 # MAGIC
 # MAGIC **Run it** with `python -m workbench run notebooks/tutorials/05_wikimedia.py`. Each run has its own topic and its own folder,

@@ -15,7 +15,7 @@ def consume(settings: tl.Settings, topic: str, records: int, options: Sequence[s
 
     Args:
         settings: The environment, whose broker is asked.
-        topic: Its name; it has at least so many records.
+        topic: Its name; it has at least `records` records.
         records: The number of records.
         options: More options of `python -m workbench consume`, such as `--avro`.
 

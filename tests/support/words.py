@@ -161,7 +161,9 @@ def _of_notebook(source: str) -> Iterator[tuple[int, str, str]]:
                 begin = begin if cell else number + offset
                 cell.append(line[6:])
         if cell:
-            yield from ((line, "page", part) for line, part in _of_markdown("\n".join(cell), begin))
+            is_text = cell[0].startswith("%md")
+            parts = _of_markdown("\n".join(cell[1:]), begin + 1) if is_text else ()
+            yield from ((line, "page", part) for line, part in parts)
             cell = []
         elif not re.match(r"COMMAND -|DBTITLE|Databricks notebook|noqa|type: ", text):
             yield number, "comment", " ".join(lines)
