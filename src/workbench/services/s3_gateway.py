@@ -70,10 +70,11 @@ class S3Gateway(Service):
         return {"ROOT_ACCESS_KEY": key["access_key"], "ROOT_SECRET_KEY": key["secret_key"]}
 
     def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
-        """Return the variables that conf/local-s3.yaml names."""
+        """Return the variables that conf/local-s3.yaml names, and the access log."""
         key = self._key()
         return {
             "WORKBENCH_S3": self.address(ports),
+            "WORKBENCH_S3_ACCESS_LOG": str(self.access_log),
             "WORKBENCH_S3_SOURCE": f"s3a://{BUCKET}/topiclake",
             "TOPICLAKE_SECRET_WORKBENCH_S3_ACCESS_KEY": key["access_key"],
             "TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY": key["secret_key"],
