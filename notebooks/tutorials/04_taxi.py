@@ -1,6 +1,6 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # 4. Taxi: a producer, a consumer that continues, and what a checkpoint on S3 costs
+# MAGIC # Tutorial 4: taxi trips from Kafka to S3, and the calls of a checkpoint
 # MAGIC
 # MAGIC This tutorial follows the article about New York's taxi trips: CSV files on S3, Avro in Kafka, Spark on Kubernetes, and
 # MAGIC Parquet files on S3. Each step has the article's code in plain Spark. An assertion shows the wrong result of that code.
@@ -207,7 +207,7 @@ display(_sqldf.plot.bar(x="month", y="trips"))
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## What a checkpoint on S3 costs
+# MAGIC ## The calls of a checkpoint on S3
 # MAGIC Each micro-batch writes files into the checkpoint. Spark's default writes a file under another name and renames it. On S3 a
 # MAGIC rename is a copy and a delete. In a bucket with versions each delete makes a delete marker.
 # MAGIC

@@ -105,17 +105,18 @@ def _paragraphs(name: str) -> Iterator[tuple[int, str, str]]:
 def _of_markdown(text: str, first: int = 1) -> Iterator[tuple[int, str]]:
     """Yield paragraphs, list items and cells of tables; code is no text."""
     paragraph: list[str] = []
-    begin, is_code = first, False
+    begin, is_code, is_heading = first, False, False
     for number, line in enumerate([*text.splitlines(), ""], first):
         is_fence = line.startswith("```")
         is_code ^= is_fence
         is_table = line.startswith("|")
-        ends = is_fence or is_table or not line.strip() or _LIST_ITEM.match(line)
+        ends = is_fence or is_table or is_heading or not line.strip() or _LIST_ITEM.match(line)
         if paragraph and ends:
             yield begin, " ".join(paragraph)
             paragraph = []
         if is_code or is_fence or (line.startswith("    ") and not paragraph):
             continue
+        is_heading = line.startswith("#")
         if is_table:
             yield from ((number, cell.strip()) for cell in line.strip("|").split(" | "))
         elif line.strip():

@@ -1,4 +1,4 @@
-"""What an object store was asked, from its access log in the form of S3's server access logs."""
+"""Calls of an object store, read from its access log in the form of S3's server access logs."""
 
 from __future__ import annotations
 
