@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -60,7 +61,8 @@ class WarmJvm:
         if left.isDefined():
             left.get().stop()
         found = (str(self._gateway.java_parameters.port), self._gateway.java_parameters.auth_token)
-        return dict(zip(SUBMITTED_VARIABLES, found, strict=True))
+        # Spark's Python workers need the packages of this Python.
+        return dict(zip(SUBMITTED_VARIABLES, found, strict=True)) | {"PYSPARK_PYTHON": sys.executable}
 
     def stop(self) -> None:
         """End the JVM."""

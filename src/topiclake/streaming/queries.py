@@ -83,9 +83,17 @@ def start_batches(
         started_as: Id of this start, if `write_batch` reads the query id by it.
 
     Raises:
+        IngestError: A query of this name runs in the session.
         StorageError: The checkpoint cannot be written.
         TopiclakeError: The interrupted batch of an earlier run failed.
     """
+    if any(query.name == name for query in records.sparkSession.streams.active):
+        raise IngestError(
+            f"query {name} runs in this session, and a session has one query of a name",
+            "stop the query first, or give this one another name",
+            query=name,
+            reason="runs",
+        )
     stream = (
         records.writeStream.queryName(name)
         .outputMode(output_mode)

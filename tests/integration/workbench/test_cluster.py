@@ -107,7 +107,7 @@ class Cluster:
     def start_in(self, jvm: WarmJvm, notebook: str, **parameters: str) -> Run:
         """The same in a JVM that is there."""
         command = [sys.executable, "-m", "workbench", "run", *self.arguments(notebook, parameters)]
-        return self.popen(command, jvm.environment() | {"PYSPARK_PYTHON": sys.executable})
+        return self.popen(command, jvm.environment())
 
     def submit(self, notebook: str, properties: Path | None = None, **conf: str) -> Run:
         """Run it by spark-submit with the settings of a manifest, and those of `conf` over them."""
