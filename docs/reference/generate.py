@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
@@ -18,10 +19,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import topiclake as tl
-from topiclake import errors
 from topiclake.config.pipeline import QUARANTINE, REPLAYS
 from topiclake.config.secret import Secret
 from topiclake.config.settings import Settings
+from topiclake.errors import TopiclakeError
 from topiclake.ingest import paused_topics, quarantine_rows
 from topiclake.monitoring.store import Store
 from topiclake.reasons import REASONS
@@ -34,6 +35,17 @@ PROJECT = FOLDER.parents[1]
 NOTICE = "<!-- Written by docs/reference/generate.py: change the code, then run `make reference`. -->\n"
 COLUMNS = 100
 
+#: Modules with classes of errors.
+ERRORS = (
+    "topiclake.errors",
+    "workbench.dbutils.jobs",
+    "workbench.dbutils.notebook",
+    "workbench.dbutils.widgets",
+    "workbench.display.query",
+    "workbench.kernel.magics",
+    "workbench.notebook.source",
+    "workbench.runner.execution",
+)
 #: Variables that a user sets, by what they do.
 VARIABLES = {
     "WORKBENCH_HOME": "Folder with topics, tables, logs and runs; by default `.workbench` in the project.",
@@ -300,16 +312,20 @@ def _errors() -> str:
         "| id | class | meaning |",
         "|---|---|---|",
     ]
-    classes = [
-        each
-        for _, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, errors.TopiclakeError)
-    ]
+    for module in ERRORS:
+        import_module(module)
+    known = (each for each in _with_subclasses(TopiclakeError) if each.__module__ in ERRORS)
     lines += [
         f"| {each.id} | `{each.__name__}` | {_summary(each)} |"
-        for each in sorted(classes, key=lambda one: one.id)
+        for each in sorted(known, key=lambda each: each.id)
     ]
     return "\n".join(lines)
+
+
+def _with_subclasses(error: type[TopiclakeError]) -> Iterator[type[TopiclakeError]]:
+    yield error
+    for each in error.__subclasses__():
+        yield from _with_subclasses(each)
 
 
 def _reasons() -> str:

@@ -1,4 +1,4 @@
-"""A hook of MkDocs: pages may link to any file of the project; the README is the front page."""
+"""A hook of MkDocs: pages may link to any file of the project, and tutorials are pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path, PurePosixPath
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from workbench.notebook.source import read_notebook
 
 PROJECT = Path(__file__).resolve().parents[2]
 FRONT = "README.md"
@@ -19,6 +21,8 @@ _SOURCE = PurePosixPath("source")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the front page, and the files outside of docs/ that pages link to."""
     files.append(File.generated(config, FRONT, abs_src_path=str(PROJECT / FRONT)))
+    for notebook in (PROJECT / "notebooks" / "tutorials").glob("*.py"):
+        files.append(File.generated(config, f"tutorials/{notebook.stem}.md", content=_as_page(notebook)))
     pages = [file for file in files if file.is_documentation_page()]
     while pages:
         for path in sorted(_outside(pages.pop())):
@@ -42,6 +46,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _LINK.sub(target, markdown)
 
 
+def _as_page(notebook: Path) -> str:
+    """Return the text of a notebook, with its cells as code below their titles."""
+    parts = []
+    for cell in read_notebook(notebook).cells:
+        if cell.language == "md":
+            parts.append(cell.source)
+        elif cell.source.strip():
+            parts.append(f"**{cell.title}**\n" if cell.title else "")
+            parts.append(f"```{cell.language}\n{cell.source}\n```\n")
+    return "\n".join(parts)
+
+
 def _site_path(path: PurePosixPath) -> str:
     """Return the place of a file of the project on the site."""
     if path.parts[:1] == ("docs",):
@@ -56,6 +72,7 @@ def _outside(page: File) -> set[PurePosixPath]:
 
 def _project_path(page: File, link: str) -> PurePosixPath:
     """Return the path that a page's link names, from the project's folder."""
-    folder = Path(page.abs_src_path or "").parent
+    # A tutorial is made of a notebook.
+    folder = Path(page.abs_src_path).parent if page.abs_src_path else PROJECT / "notebooks" / "tutorials"
     target = (folder / link).resolve()
     return PurePosixPath(target.relative_to(PROJECT).as_posix())

@@ -47,6 +47,12 @@ def test_each_public_name_and_notebook_has_an_entry(pages, generate):
     assert set(notebooks) <= set(re.findall(r"^## (\w+)$", pages["reference/notebooks.md"], re.MULTILINE))
 
 
+def test_each_id_of_an_error_has_an_entry(pages):
+    code = "".join(file.read_text("utf-8") for file in (PROJECT / "src").rglob("*.py"))
+    ids = re.findall(r'^    id: ClassVar\[str\] = "(TL-[A-Z0-9-]+)"$', code, re.MULTILINE)
+    assert sorted(ids) == re.findall(r"^\| (TL-\S+) \|", pages["reference/errors.md"], re.MULTILINE)
+
+
 def test_each_variable_is_that_of_the_code(generate):
     code = "".join(file.read_text("utf-8") for file in (PROJECT / "src").rglob("*.py"))
     assert [name for name in generate.VARIABLES if f'"{name}"' not in code] == []
