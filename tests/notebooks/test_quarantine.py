@@ -132,7 +132,7 @@ def test_a_reason_that_there_is_not_ends_in_one_sentence_and_exit_code_1(quarant
 
 def printed(action: str, found: dict[str, object]) -> str:
     console = Console(file=io.StringIO(), width=200)
-    print_summary(console, action, found)
+    print_summary(console, found, action)
     return console.file.getvalue()
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +28,9 @@ from workbench.host.ports import HOST
 from workbench.jobs.background import stop_scheduler
 from workbench.services import control as services
 from workbench.services.service import ServiceStatus
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SERVICE_NAMES = ("kafka", "schema-registry")
 MORE_LOGS = ("azure", "s3", "spark-master", "spark-worker-1", "spark-worker-2")
@@ -147,18 +152,12 @@ def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], 
 
     PIPELINE is gps by default.
     """
-    from rich.console import Console
-
     from workbench.commands.quarantine import KEYS, print_summary
-    from workbench.runner.run import run_for_value
 
-    home = Home.find()
     parameters = _parameters(given, pipeline) | {"action": action, "reason": reason}
-    report = run_for_value(home.project / "notebooks" / "quarantine.py", parameters, home, KEYS)
-    if as_json:
-        click.echo(json.dumps(report, indent=2))
-    else:
-        print_summary(Console(), action, report)
+    _run_notebook(
+        "quarantine.py", parameters, KEYS, None if as_json else partial(print_summary, action=action)
+    )
 
 
 @cli.command()
@@ -178,20 +177,12 @@ def audit(
 
     PIPELINE is gps by default.
     """
-    from rich.console import Console
-
     from workbench.commands.audit import KEYS, print_report
-    from workbench.runner.run import run_for_value
 
-    home = Home.find()
-    source = notebook or home.project / "notebooks" / "audit.py"
     # Here the report comes first, and then the exit code; a job's run of the notebook fails by itself.
     of_ours = {} if notebook else {"on_wrong": "report"}
-    report = run_for_value(source, _parameters(given, pipeline) | of_ours, home, KEYS)
-    if as_json:
-        click.echo(json.dumps(report, indent=2))
-    else:
-        print_report(Console(), report)
+    parameters = _parameters(given, pipeline) | of_ours
+    report = _run_notebook(notebook or "audit.py", parameters, KEYS, None if as_json else print_report)
     if not report["ok"]:
         context.exit(1)
 
@@ -245,11 +236,8 @@ def ingest(pipeline: str, given: tuple[str, ...], as_json: bool, **options: str)
 
     With --topic and without such a file, `init` writes it first.
     """
-    from rich.console import Console
-
     from workbench.commands.ingest import KEYS, print_run
     from workbench.commands.init import require_same
-    from workbench.runner.run import run_for_value
 
     home = Home.find()
     pipeline = pipeline or options["topic"]
@@ -260,12 +248,8 @@ def ingest(pipeline: str, given: tuple[str, ...], as_json: bool, **options: str)
             require_same(home, pipeline, options["topic"], options["into"])
         else:
             _init(home, make_request(pipeline, options))
-    parameters = _parameters(given, pipeline)
-    result = run_for_value(home.project / "notebooks" / "ingest.py", parameters, home, KEYS)
-    if as_json:
-        click.echo(json.dumps(result, indent=2))
-    else:
-        print_run(Console(), pipeline, result)
+    show = None if as_json else partial(print_run, pipeline=pipeline)
+    _run_notebook("ingest.py", _parameters(given, pipeline), KEYS, show)
 
 
 @cli.command()
@@ -275,18 +259,10 @@ def ingest(pipeline: str, given: tuple[str, ...], as_json: bool, **options: str)
 @click.pass_context
 def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json: bool) -> None:
     """Show what the next ingest of PIPELINE would do; exit 2 if it would do something. It changes nothing."""
-    from rich.console import Console
-
     from workbench.commands.plan import CHANGES, KEYS, print_plan
-    from workbench.runner.run import run_for_value
 
-    home = Home.find()
-    parameters = _parameters(given, pipeline)
-    result = run_for_value(home.project / "notebooks" / "plan.py", parameters, home, KEYS)
-    if as_json:
-        click.echo(json.dumps(result, indent=2))
-    else:
-        print_plan(Console(), result)
+    show = None if as_json else print_plan
+    result = _run_notebook("plan.py", _parameters(given, pipeline), KEYS, show)
     if result["has_changes"]:
         context.exit(CHANGES)
 
@@ -299,18 +275,10 @@ def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json:
 @click.option("--json", "as_json", is_flag=True, help="Print {table, records, rows}.")
 def show(pipeline: str, sql: str, limit: int, given: tuple[str, ...], as_json: bool) -> None:
     """Show rows of the table of PIPELINE."""
-    from rich.console import Console
-
     from workbench.commands.show import KEYS, print_rows
-    from workbench.runner.run import run_for_value
 
-    home = Home.find()
     parameters = _parameters(given, pipeline) | {"sql": sql, "limit": str(limit)}
-    result = run_for_value(home.project / "notebooks" / "query.py", parameters, home, KEYS)
-    if as_json:
-        click.echo(json.dumps(result, indent=2))
-    else:
-        print_rows(Console(), result)
+    _run_notebook("query.py", parameters, KEYS, None if as_json else print_rows)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
@@ -429,6 +397,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("✗ interrupted", err=True)
         return 130
     return code if isinstance(code, int) else 0
+
+
+def _run_notebook(
+    notebook: str | Path,
+    parameters: Mapping[str, str],
+    keys: Set[str],
+    show: Callable[[Console, Mapping[str, Any]], None] | None,
+) -> Mapping[str, Any]:
+    """Run a notebook of the project, print its exit value by `show` or as JSON, and return it."""
+    from rich.console import Console
+
+    from workbench.runner.run import run_for_value
+
+    home = Home.find()
+    value = run_for_value(home.project / "notebooks" / notebook, parameters, home, keys)
+    if show is None:
+        click.echo(json.dumps(value, indent=2))
+    else:
+        show(Console(), value)
+    return value
 
 
 def _parameters(given: Sequence[str], pipeline: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from rich.table import Table
 KEYS = frozenset({"rows_written", "quarantined", "table", "quarantine", "audit"})
 
 
-def print_run(console: Console, pipeline: str, run: Mapping[str, Any]) -> None:
+def print_run(console: Console, run: Mapping[str, Any], pipeline: str) -> None:
     """Print the counts of a run, and whether the audit found each record in one place."""
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in sorted(run["quarantined"].items()))
     table = Table(title=f"pipeline {escape(pipeline)}", title_justify="left", show_header=False)

@@ -17,7 +17,7 @@ _COUNTS = ("length", "waiting", "replayed")
 _NUMBERS = ("partition", "offset", "schema_id", *_COUNTS)
 
 
-def print_summary(console: Console, action: str, summary: Mapping[str, Any]) -> None:
+def print_summary(console: Console, summary: Mapping[str, Any], action: str) -> None:
     """Print the reasons, or the rows if the action is `show`; after `replay` print its counts first."""
     if replay := summary["replay"]:
         waiting = sum(replay["left"].values())

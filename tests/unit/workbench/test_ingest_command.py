@@ -20,7 +20,7 @@ RUN = {
 
 def printed(result):
     console = Console(width=120, record=True, file=io.StringIO())
-    print_run(console, "orders", result)
+    print_run(console, result, "orders")
     return console.export_text()
 
 
