@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,19 +67,22 @@ class Context:
         return cls(**json.loads(file.read_text(encoding="utf-8")))
 
 
-def kernel_environment(context: Path, ipython: Path, project: Path) -> dict[str, str]:
+def kernel_environment(
+    inherited: Mapping[str, str], context: Path, ipython: Path, project: Path
+) -> dict[str, str]:
     """Return the variables of a kernel's process, in addition to those that it inherits.
 
     Args:
+        inherited: The variables that it inherits.
         context: Where its `Context` was saved.
         ipython: A folder for IPython: the user's own start-up files and history stay out of it.
         project: Its folder `src` has the packages of notebooks, for Spark's Python workers, too.
     """
-    inherited = os.environ.get("PYTHONPATH")
+    folders = [str(project / "src"), inherited.get("PYTHONPATH", "")]
     return {
         CONTEXT_VARIABLE: str(context),
         "IPYTHONDIR": str(ipython),
-        "PYTHONPATH": os.pathsep.join([str(project / "src"), *([inherited] if inherited else [])]),
+        "PYTHONPATH": os.pathsep.join(filter(None, folders)),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "PYTHONUNBUFFERED": "1",
     }

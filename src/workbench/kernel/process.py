@@ -48,9 +48,8 @@ class KernelProcess:
         """Start the process, without a wait for its first message."""
         context_file = self._state / "context.json"
         self._context.save(context_file)
-        variables = kernel_environment(
-            context_file, self._state / "ipython", Path(self._context.project_folder)
-        )
+        project = Path(self._context.project_folder)
+        variables = kernel_environment(self._environment, context_file, self._state / "ipython", project)
         environment = {**self._environment, **variables}
         # ipykernel shows no output of subprocesses and the JVM when it finds this.
         environment.pop("PYTEST_CURRENT_TEST", None)

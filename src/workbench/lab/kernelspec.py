@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def write_kernelspec(folder: Path, home: Home, parameters: Mapping[str, str]) ->
         "argv": list(KERNEL_COMMAND),
         "display_name": SHOWN_NAME,
         "language": "python",
-        "env": kernel_environment(context, home.lab / "ipython", home.project),
+        "env": kernel_environment(os.environ, context, home.lab / "ipython", home.project),
         "metadata": {"debugger": False, "supported_encryption": ["curve"]},
     }
     file = folder / "kernels" / KERNEL_NAME / "kernel.json"
