@@ -38,6 +38,7 @@ COLUMNS = 100
 #: Modules with classes of errors.
 ERRORS = (
     "topiclake.errors",
+    "topiclake.ingest.consumer_group",
     "workbench.dbutils.jobs",
     "workbench.dbutils.notebook",
     "workbench.dbutils.widgets",
