@@ -85,10 +85,7 @@ def pages() -> dict[str, str]:
 
 def _index(reference: Mapping[str, str]) -> str:
     """Return the index of all pages for programs (https://llmstxt.org)."""
-    others = {
-        f"docs/{file.name}": file.read_text("utf-8") for file in sorted((PROJECT / "docs").glob("*.md"))
-    }
-    generated = {f"docs/{name}": text for name, text in reference.items()}
+    others = {file.name: file.read_text("utf-8") for file in sorted((PROJECT / "docs").glob("*.md"))}
     lines = [
         "# Topiclake\n",
         "> Carries Kafka topics into Delta tables and other sinks from Databricks-style notebooks, and",
@@ -96,11 +93,11 @@ def _index(reference: Mapping[str, str]) -> str:
         "- [The front page](../README.md)",
         "- [How to change the code](../CONTRIBUTING.md)",
     ]
-    for title, entries in (("Pages", others), ("Reference", generated)):
+    for title, entries in (("Pages", others), ("Reference", reference)):
         lines.append(f"\n## {title}\n")
         for path, text in entries.items():
             (heading,) = re.findall(r"\A(?:<!--.*-->\n)?# (.*)$", text, re.MULTILINE)
-            lines.append(f"- [{heading}]({path.removeprefix('docs/')})")
+            lines.append(f"- [{heading}]({path})")
     return "\n".join(lines) + "\n"
 
 

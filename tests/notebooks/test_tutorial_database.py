@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.services import databases
-from tests.support.environment import succeeded, without_workbench
-
-PROJECT = Path(__file__).parents[2]
+from tests.support.tutorials import PROJECT, figures
 
 
 def project_with(server: databases.Server, folder: Path) -> dict[str, str]:
@@ -43,19 +37,10 @@ def test_the_rows_of_the_database_are_read_back(kind, embedded, warm_jvm, tmp_pa
     _, addresses = embedded
     with databases.database(kind) as server:
         variables = project_with(server, tmp_path) | addresses.environment() | warm_jvm.environment()
-        done = subprocess.run(
-            [sys.executable, "-m", "workbench", "run", "notebooks/tutorials/02_hits.py"],
-            cwd=tmp_path,
-            env=without_workbench() | variables,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        figures = json.loads(re.search(r"^exit value +(.*)$", succeeded(done), re.MULTILINE)[1])
+        found = figures("02_hits", variables, project=tmp_path)
         (table,) = server.query(
             "SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'tutorial_hits_________'"
         )
         (in_server,) = server.query(f"SELECT count(*), sum(count) FROM {table[0]}")
-    assert figures["in_database"] == in_server[0] == 9
-    assert in_server[1] == figures["in_files"]
+    assert found["in_database"] == in_server[0] == 9
+    assert in_server[1] == found["in_files"]

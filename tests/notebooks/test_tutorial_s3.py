@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests.support.environment import succeeded, without_workbench
+from tests.support.tutorials import figures
 from workbench.host import processes
 from workbench.services import control as services
 from workbench.services.s3_gateway import S3Gateway
-
-PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -32,17 +24,6 @@ def store(embedded):
 @pytest.mark.thorough("the calls of the archive on S3 are in test_stores")
 @pytest.mark.slow("a run of a tutorial on S3")
 def test_the_calls_of_a_checkpoint_are_counted(store, warm_jvm) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "workbench", "run", "notebooks/tutorials/04_taxi.py"),
-            *("-p", "env=local-s3", "-p", "trips=20000"),
-        ],
-        cwd=PROJECT,
-        env=without_workbench() | store | warm_jvm.environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    figures = json.loads(re.search(r"^exit value +(.*)$", succeeded(done), re.MULTILINE)[1])
-    assert (figures["calls_counted"], figures["archived"]) == (True, 21_000)
+    options = ("-p", "env=local-s3", "-p", "trips=20000")
+    found = figures("04_taxi", store | warm_jvm.environment(), *options)
+    assert (found["calls_counted"], found["archived"]) == (True, 21_000)
