@@ -23,16 +23,16 @@ class Commit:
 
     Attributes:
         version: Version of the table.
-        kept: Metadata of the commit: `writer`, `batch_id`, and the fields that the writer added.
+        metadata: Metadata of the commit: `writer`, `batch_id`, and the fields that the writer added.
     """
 
     version: int
-    kept: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
     @property
     def writer(self) -> str:
         """The writer's name."""
-        return str(self.kept["writer"])
+        return str(self.metadata["writer"])
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Commits:
 
     Attributes:
         valid: Commits whose rows no RESTORE has removed, newest first.
-        is_whole: Whether the history goes back to the table's creation.
+        is_complete: Whether the history goes back to the table's creation.
     """
 
     valid: tuple[Commit, ...]
-    is_whole: bool
+    is_complete: bool
 
     def newest_of(self, writer: str) -> Commit | None:
         """Return the newest commit of a writer."""
@@ -70,8 +70,8 @@ def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
         parameters["timestamp"].alias("to_time"),
     )
     rows = history.where(wanted).orderBy(F.desc("version")).select(*columns).collect()
-    is_whole = bool(rows) and rows[-1]["version"] == 0
-    return Commits(tuple(_valid(history, rows)), is_whole)
+    is_complete = bool(rows) and rows[-1]["version"] == 0
+    return Commits(tuple(_valid(history, rows)), is_complete)
 
 
 def newest_of(spark: SparkSession, table: str, writer: str) -> tuple[Commit | None, bool]:
@@ -89,7 +89,7 @@ def newest_of(spark: SparkSession, table: str, writer: str) -> tuple[Commit | No
         commits = read(spark, table, limit)
         if commit := commits.newest_of(writer):
             return commit, True
-    return None, commits.is_whole
+    return None, commits.is_complete
 
 
 def _valid(history: DataFrame, rows: list[Any]) -> Iterator[Commit]:

@@ -66,11 +66,11 @@ class Codec(ABC):
     """Decoders for the schemas of a batch, by id or GUID; a format of the registry is a subclass.
 
     Attributes:
-        reader: The schema that all records are resolved to: the union of the usable versions and of the kept
-            reader. None if there is neither.
+        reader: The schema that all records are resolved to: the union of the usable versions and of the
+            stored reader. None if there is neither.
         writers: How records are decoded.
         refused: Why records are not decoded: `(reason, detail)`.
-        kept: The reader as it is kept with the table (`kept_reader`); None if nothing must be kept.
+        reader_text: The reader as the table stores it (`stored_reader`); None if the table needs none.
         comment: The newest schema's documentation of its records, or "".
         comments: Its documentation of their fields, by name.
     """
@@ -78,7 +78,7 @@ class Codec(ABC):
     reader: str | None = None
     writers: dict[SchemaKey, str] = field(default_factory=dict)
     refused: dict[SchemaKey, tuple[str, str]] = field(default_factory=dict)
-    kept: str | None = None
+    reader_text: str | None = None
     comment: str = ""
     comments: Mapping[str, str] = field(default_factory=dict)
 
@@ -226,11 +226,11 @@ def decoded_name(part: Part) -> str:
     return "decoded" if part == "value" else f"decoded_{part}"
 
 
-def decoded_row(fields: Sequence[Column], is_whole: Column, part: Part = "value") -> Column:
+def decoded_row(fields: Sequence[Column], is_complete: Column, part: Part = "value") -> Column:
     """Return the struct that `Codec.decode` returns of a value whose fields are columns, or of such a key."""
     if part == "key":
         fields = [F.when(F.col(part).isNotNull(), F.struct(*fields)).alias("event")]
-    return F.struct(*fields, F.when(is_whole, F.lit(END)).alias(END_FIELD))
+    return F.struct(*fields, F.when(is_complete, F.lit(END)).alias(END_FIELD))
 
 
 def is_decoded(result: Column) -> Column:

@@ -164,12 +164,12 @@ class DeclaredFormat:
     def detail(self) -> Column:
         """Say what is wrong with a decoded record that is not valid; runs Python for the undecodable."""
         # Spark runs Python for every row of a projection, also where a CASE does not ask for it.
-        asked = F.when(F.col("reason") == UNDECODABLE, F.col("value"))
+        undecodable = F.when(F.col("reason") == UNDECODABLE, F.col("value"))
         schema = F.lit(self.columns.json())
         if self.deserializer is None:
-            text = json_diagnosis.reason(asked, schema)
+            text = json_diagnosis.reason(undecodable, schema)
         else:
-            made = self._made(asked)
+            made = self._made(undecodable)
             text = F.coalesce(made["error"], json_diagnosis.reason(made["text"].cast("binary"), schema))
         if self.key is not None:
             text = F.when(~is_decoded_key(), self.key.key_detail()).otherwise(text)
@@ -179,8 +179,8 @@ class DeclaredFormat:
         """Say what is wrong with the key of a record whose key is not right; JSON runs Python."""
         if self.value_format == "text":
             return F.lit("key: its bytes are no UTF-8")
-        asked = F.when(~is_decoded_key(), F.col("key"))
-        return F.concat(F.lit("key: "), json_diagnosis.reason(asked, F.lit(self.columns.json())))
+        undecodable = F.when(~is_decoded_key(), F.col("key"))
+        return F.concat(F.lit("key: "), json_diagnosis.reason(undecodable, F.lit(self.columns.json())))
 
     def _made(self, value: Column) -> Column:
         if deserializers.is_class(str(self.deserializer)):
@@ -251,17 +251,17 @@ def columns_of(ddl: str, parameter: str = "value_schema", *, others: Sequence[st
 def _required(kind: DataType, value: Column) -> list[Column]:
     """Return the conditions on a `value` that is not null, by which its NOT NULL fields exist."""
     if isinstance(kind, ArrayType) and _has_required(kind.elementType):
-        return [F.forall(value, lambda item: _is_whole(kind.elementType, item))]
+        return [F.forall(value, lambda item: _is_complete(kind.elementType, item))]
     if isinstance(kind, MapType) and _has_required(kind.valueType):
-        return [F.forall(F.map_values(value), lambda item: _is_whole(kind.valueType, item))]
+        return [F.forall(F.map_values(value), lambda item: _is_complete(kind.valueType, item))]
     if not isinstance(kind, StructType):
         return []
     required = [value[each.name].isNotNull() for each in kind.fields if not each.nullable]
     inner = [each for each in kind.fields if _has_required(each.dataType)]
-    return required + [_is_whole(each.dataType, value[each.name]) for each in inner]
+    return required + [_is_complete(each.dataType, value[each.name]) for each in inner]
 
 
-def _is_whole(kind: DataType, value: Column) -> Column:
+def _is_complete(kind: DataType, value: Column) -> Column:
     return value.isNull() | reduce(and_, _required(kind, value))
 
 

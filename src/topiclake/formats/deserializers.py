@@ -30,7 +30,7 @@ _FUNCTION = "topiclake_deserialize"
 _JAVA = "io.topiclake.values.Deserialize"
 _ANSWER = "text STRING, error STRING"
 #: The prefix of the Java function's error messages.
-_TOLD = "TOPICLAKE_DESERIALIZER "
+_ERROR_PREFIX = "TOPICLAKE_DESERIALIZER "
 
 
 def deserializer(function: _Function) -> _Function:
@@ -89,24 +89,24 @@ def deserialized(deserialize: Deserialize, value: Column) -> Column:
         import json
 
         def texts(some: list[bytes]) -> list[str]:
-            found = list(deserialize(some))
-            if len(found) != len(some):
-                raise ValueError(f"the deserializer gave {len(found)} objects for {len(some)} values")
-            return [json.dumps(one, allow_nan=False) for one in found]
+            objects = list(deserialize(some))
+            if len(objects) != len(some):
+                raise ValueError(f"the deserializer gave {len(objects)} objects for {len(some)} values")
+            return [json.dumps(value, allow_nan=False) for value in objects]
 
-        def alone(one: bytes) -> tuple[str | None, str | None]:
+        def alone(value: bytes) -> tuple[str | None, str | None]:
             try:
-                return texts([one])[0], None
+                return texts([value])[0], None
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises)
                 return None, f"{type(error).__name__}: {error}"[:1000]
 
-        there = [bytes(one) for one in values if one is not None]
+        present = [bytes(value) for value in values if value is not None]
         try:
-            made: list[tuple[str | None, str | None]] = [(text, None) for text in texts(there)]
+            made: list[tuple[str | None, str | None]] = [(text, None) for text in texts(present)]
         except Exception:  # noqa: BLE001
-            made = [alone(one) for one in there]
-        rest = iter(made)
-        rows = [(None, None) if one is None else next(rest) for one in values]
+            made = [alone(value) for value in present]
+        results = iter(made)
+        rows = [(None, None) if value is None else next(results) for value in values]
         return pd.DataFrame(rows, columns=["text", "error"])
 
     pandas_udf: Any = F.pandas_udf  # its overloads know no schema as text
@@ -139,7 +139,7 @@ def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> 
         nothing = deserialized_by_class(name, config, F.lit(None).cast("string"), F.lit(None).cast("binary"))
         spark.range(1).select(nothing.alias("nothing")).collect()
     except (PySparkException, Py4JJavaError) as error:
-        problem = str(error).partition(_TOLD)[2] or str(error)
+        problem = str(error).partition(_ERROR_PREFIX)[2] or str(error)
         problem = problem.splitlines()[0][:300]
         raise ConfigError(
             f"the deserializer {problem}", remedy, deserializer=name, reason="refused", detail=problem

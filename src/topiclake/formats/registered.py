@@ -29,7 +29,7 @@ class Format:
 
     Attributes:
         name: Names the type, and what else decides how a value is read.
-        codec: Unites schemas, oldest first, with what a table has kept of earlier ones (`Codec.kept`).
+        codec: Unites schemas, oldest first, with the reader that a table stores (`Codec.reader_text`).
         event_type: Returns the type of values decoded with a codec's reader schema. ImpossibleSchemaError:
             no value can be decoded with it, or values cannot be stored.
         has_columns: Returns whether the fields of a decoded value are columns; else it is one column `value`.

@@ -34,7 +34,7 @@ class Batch:
     offsets: Ranges
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Name of the batch in errors."""
         topic = "" if self.target.topic is None else f" of topic {self.target.topic}"
         return f"batch {self.number}{topic}"

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, SubjectNotFoundError
-from topiclake.formats.avro.kept_reader import KeptReaderError
+from topiclake.formats.avro.stored_reader import StoredReaderError
 from topiclake.formats.codec import Codec, Codecs, SchemaVersion
 from topiclake.ingest.row_transform import RowTransform
 from topiclake.kafka import source as kafka_source
@@ -26,7 +26,7 @@ from topiclake.sources.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
 
-#: Prefix of the table properties that keep the reader schema of each part (`kept_reader`).
+#: Prefix of the table properties that keep the reader schema of each part (`stored_reader`).
 READER_PROPERTY = "topiclake.reader."
 
 BeforeTable = Callable[[], None]
@@ -204,7 +204,7 @@ class BatchSchemas:
         accepts = partial(self.of.refusal, spark, part=part, of_columns=of_columns)
         try:
             return self.of.format_of(part).codec(schemas, accepts, snapshot.properties.get(name))
-        except KeptReaderError as error:
+        except StoredReaderError as error:
             raise IngestError(
                 f"the table property {name} of {self.table} is not what this version of Topiclake writes "
                 f"({error}), and without it columns could change their meaning",
@@ -231,7 +231,7 @@ class BatchSchemas:
                 self.before_table()
             # Some properties name columns, and without a schema no columns are known yet.
             properties = dict(self.properties) if codecs.value.reader else {}
-            properties |= _kept(codecs)
+            properties |= _reader_properties(codecs)
             delta.ensure_table(spark, self.table, wanted, properties, codecs.value.comment)
             return
         if self.transform is not None:
@@ -239,12 +239,16 @@ class BatchSchemas:
         elif codecs.key is None and KEY_COLUMN in wanted.names:
             snapshot.require_fit(StructType([wanted[KEY_COLUMN]]), self.table)
         changed = {
-            name: text for name, text in _kept(codecs).items() if snapshot.properties.get(name) != text
+            name: text
+            for name, text in _reader_properties(codecs).items()
+            if snapshot.properties.get(name) != text
         }
         if needed := evolution.properties(snapshot.columns, wanted) | changed:
             delta.set_properties(spark, self.table, needed)
 
 
-def _kept(codecs: Codecs) -> dict[str, str]:
+def _reader_properties(codecs: Codecs) -> dict[str, str]:
     """Return the table properties that keep the reader schemas."""
-    return {READER_PROPERTY + part: codec.kept for part, codec in codecs.parts.items() if codec.kept}
+    return {
+        READER_PROPERTY + part: codec.reader_text for part, codec in codecs.parts.items() if codec.reader_text
+    }

@@ -57,7 +57,7 @@ class GroupCommit:
     start: str = field(default_factory=lambda: uuid4().hex)
 
     @property
-    def what(self) -> str:
+    def action(self) -> str:
         """Name of the action, for the log."""
         return f"committing offsets of the consumer group {self.group}"
 
@@ -103,9 +103,9 @@ class GroupCommit:
 
 
 def _commit(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> None:
-    asked = ConsumerGroupTopicPartitions(group, wanted)
+    request = ConsumerGroupTopicPartitions(group, wanted)
     try:
-        answers = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT_SECONDS)
+        answers = admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_SECONDS)
         done = answers[group].result(TIMEOUT_SECONDS + 1)
     except KafkaException as error:
         raise _refused(group, error.args[0]) from None

@@ -129,7 +129,7 @@ def _write(batch: _Batch) -> None:
         "attempt": attempt,
     }
     rows = valid_rows(counted, layout, enforced)
-    with target.table_rows(rows, state.snapshot.columns, batch.words) as table_rows:
+    with target.table_rows(rows, state.snapshot.columns, batch.label) as table_rows:
         batch.append(table_rows, target.table, commit=commit)
     # Until the batch is completely written: its next attempt must look for its earlier commits.
     had_written, state.has_written = state.has_written, False

@@ -118,7 +118,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     ready: Ranges = {}
     for topic in sorted(new.keys() | waiting.keys()):
         missed = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
-        reason = _why_paused(topics, topic, lost)
+        reason = _pause_reason(topics, topic, lost)
         if reason is None and missed and not _resumed(spark, topics, topic, missed, RESUME_SECONDS):
             reason = missed[-1]["why"]
         if topic not in new:
@@ -159,7 +159,7 @@ def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, Lost
     return {lost.topic: lost for lost in losses}
 
 
-def _why_paused(topics: Topics, topic: str, lost: Mapping[str, LostRange]) -> str | None:
+def _pause_reason(topics: Topics, topic: str, lost: Mapping[str, LostRange]) -> str | None:
     if re.fullmatch(topics.reads, topic) is None:
         return "the topic was taken off the list of the pipeline"
     if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):
@@ -264,7 +264,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
         while missed:
             number, ranges = next_range(spark, topics.ledger, topic, missed)
             offsets = {topic: spans_of(ranges)}
-            if offsets := _still_held(topics, offsets):
+            if offsets := _offsets_in_kafka(topics, offsets):
                 records = kafka_source.read_range(
                     spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
                 )
@@ -284,7 +284,7 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
     return True
 
 
-def _still_held(topics: Topics, offsets: Ranges) -> Ranges:
+def _offsets_in_kafka(topics: Topics, offsets: Ranges) -> Ranges:
     """Return the offsets; unless `fail_on_data_loss` is set, without deleted topics and partitions."""
     if topics.fail_on_data_loss:
         return offsets

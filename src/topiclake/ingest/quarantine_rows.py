@@ -134,7 +134,7 @@ class _ReasonText:
             F.concat(F.lit("schema id "), schema_id_of(schema).cast("string")),
             F.concat(F.lit("schema GUID "), F.hex(F.substring(schema, 2, GUID_HEADER_LENGTH))),
         )
-        said = (
+        text_of_reason = (
             F.when(reason == TOMBSTONE, f"the {self.part} is null")
             .when(
                 reason == TOO_SHORT,
@@ -145,8 +145,8 @@ class _ReasonText:
             .when(reason == UNDECODABLE, self._undecodable(schema, name, reason))
         )
         for key, (_, text) in self.codec.refused.items():
-            said = said.when(schema == F.lit(identifier(key)), text)
-        return F.concat(F.lit("" if self.part == "value" else "key: "), said)
+            text_of_reason = text_of_reason.when(schema == F.lit(identifier(key)), text)
+        return F.concat(F.lit("" if self.part == "value" else "key: "), text_of_reason)
 
     def _bad_magic(self) -> Column:
         named = F.col(f"{self.part}_named")
@@ -159,20 +159,20 @@ class _ReasonText:
         return F.when(named.isNotNull(), in_header).otherwise(in_front)
 
     def _unknown(self, schema: Column, name: Column) -> Column:
-        asked = [identifier(key) for key in self.unknown]
+        unknown_ids = [identifier(key) for key in self.unknown]
         never = F.concat(
             name, F.lit(" was not looked up, after others that the registry does not know; replay it")
         )
-        if not asked:
+        if not unknown_ids:
             return never
-        return F.when(schema.isin(asked), F.concat(F.lit("the registry does not know "), name)).otherwise(
-            never
-        )
+        return F.when(
+            schema.isin(unknown_ids), F.concat(F.lit("the registry does not know "), name)
+        ).otherwise(never)
 
     def _undecodable(self, schema: Column, name: Column, reason: Column) -> Column:
         value = F.col(self.part)
         payload = F.when(F.col(f"{self.part}_named").isNull(), payload_of(value)).otherwise(value)
-        words = [
+        parts = [
             F.lit("the "),
             F.length(payload).cast("string"),
             F.lit(" bytes are not one record of "),
@@ -181,5 +181,5 @@ class _ReasonText:
         if self.ask_python:
             # Spark runs Python for every row of a projection, also for rows that no CASE branch needs it for.
             problem = self.codec.reason(F.when(reason == UNDECODABLE, payload), schema, self.part)
-            words.append(F.coalesce(F.concat(F.lit(": "), problem), F.lit("")))
-        return F.concat(*words)
+            parts.append(F.coalesce(F.concat(F.lit(": "), problem), F.lit("")))
+        return F.concat(*parts)

@@ -91,8 +91,8 @@ def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Rang
     state = _state_of(target, spark)
     offsets = read_again
     if offsets is None:
-        whole = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
-        offsets = batch_offsets.of_topic(whole, target.topic)
+        all_ranges = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
+        offsets = batch_offsets.of_topic(all_ranges, target.topic)
     batch = _Batch(
         target, state.writer, records, batch_id, offsets, state, is_read_again=read_again is not None
     )
@@ -153,9 +153,9 @@ def _write_known(
     rows = registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout)).observe(
         written, F.count("*").alias("rows")
     )
-    kept = {"attempt": attempt, batch_offsets.OFFSETS: batch.offsets}
-    with batch.target.table_rows(rows, batch.state.schemas.table_columns, batch.words) as table_rows:
-        batch.append(table_rows, batch.target.table, commit=_pinned(batch, codecs, plain) | kept)
+    metadata = {"attempt": attempt, batch_offsets.OFFSETS: batch.offsets}
+    with batch.target.table_rows(rows, batch.state.schemas.table_columns, batch.label) as table_rows:
+        batch.append(table_rows, batch.target.table, commit=_pinned(batch, codecs, plain) | metadata)
     # Only the first batches after a start can be repeated ones, which are not executed and have no metrics.
     if may_be_repeated and not batch.has_committed(read, attempt):
         return None
@@ -199,10 +199,10 @@ def _not_written(batch: _Batch, records: DataFrame, commit: Mapping[str, Any] | 
         now = delta.latest_version(batch.spark, batch.target.table)
         written = delta.read(batch.spark, batch.target.table, now).select(f"{KAFKA_COLUMN}.*")
         return records.join(written, location, "left_anti")
-    why = "the table's history no longer names" if commit is None else "the registry no longer knows"
+    cause = "the table's history no longer names" if commit is None else "the registry no longer knows"
     schemas = "" if commit is None else f" ({commit['schemas']})"
     raise IngestError(
-        f"batch {batch.number} was written in part with schemas that {why}{schemas}, and without "
+        f"batch {batch.number} was written in part with schemas that {cause}{schemas}, and without "
         f"partition and offset in the column {KAFKA_COLUMN} nothing shows which records",
         "register the schemas again under their ids, or take a new table_path and checkpoint_path",
         pipeline=batch.target.pipeline,
@@ -317,7 +317,7 @@ def _write_late(batch: _Batch, rows: DataFrame, pinned: Mapping[str, object]) ->
     """Write commit 2, and return whether this attempt made the commit."""
     written, attempt = Observation(), uuid4().hex
     counted, columns = rows.observe(written, F.count("*").alias("rows")), batch.state.schemas.table_columns
-    with batch.target.table_rows(counted, columns, batch.words) as table_rows:
+    with batch.target.table_rows(counted, columns, batch.label) as table_rows:
         batch.append(table_rows, batch.target.table, LATE, {**pinned, "attempt": attempt})
     return batch.has_committed(written, attempt)
 
@@ -354,7 +354,7 @@ def _first_of(rejected: DataFrame) -> DecodeError:
 
 def _report_rejected(batch: _Batch, tally: Tally, late: TableCount, quarantined: TableCount) -> None:
     """Report the counts of commits 2 and 3: records that are not in quarantine became rows."""
-    if not tally.is_whole:
+    if not tally.is_complete:
         return
     batch.report(replace(late, rows=sum(tally.reasons.values()) - quarantined.rows))
     if quarantined.rows:

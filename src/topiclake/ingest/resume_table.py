@@ -83,14 +83,14 @@ def spans_of(commits: Iterable[Commit], topic: str) -> dict[int, list[Span]]:
     """Return the ranges of offsets of a topic in commits, by partition."""
     ranges: dict[int, list[Span]] = {}
     for commit in commits:
-        for partition, (first, after) in commit.kept.get(OFFSETS, {}).get(topic, {}).items():
+        for partition, (first, after) in commit.metadata.get(OFFSETS, {}).get(topic, {}).items():
             ranges.setdefault(int(partition), []).append((first, after))
     return ranges
 
 
 def commits_of(commits: Commits, topic: str) -> tuple[Commit, ...]:
     """Return the commits that hold batches of a topic, newest first."""
-    return tuple(commit for commit in commits.valid if topic in commit.kept.get(OFFSETS, {}))
+    return tuple(commit for commit in commits.valid if topic in commit.metadata.get(OFFSETS, {}))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def without(span: Span, spans: Iterable[Span]) -> list[Span]:
     return rest
 
 
-def require_held(
+def require_same_topic(
     settings: Settings, content: TableContent, resumption: Resumption, in_kafka: Mapping[int, Span]
 ) -> None:
     """Check that Kafka's topic is the source of the table.

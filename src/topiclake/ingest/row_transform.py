@@ -105,10 +105,10 @@ class RowTransform:
                 "return the transformed rows",
                 reason="no_dataframe",
             )
-        expected, found = _kafka_type(rows), _kafka_type(made)
-        if expected != found:
+        expected, actual = _kafka_type(rows), _kafka_type(made)
+        if expected != actual:
             raise self._error(
-                f"returned {found} as {KAFKA_COLUMN}, where {expected} is expected",
+                f"returned {actual} as {KAFKA_COLUMN}, where {expected} is expected",
                 f"keep the column {KAFKA_COLUMN} as it is, since an audit finds each record by it",
                 reason="kafka_column",
             )
@@ -141,7 +141,7 @@ class RowTransform:
                     f"return one row for each row, with its {KAFKA_COLUMN}; filter in a view of the table",
                     unit=unit,
                     expected=before["rows"],
-                    found=after["rows"],
+                    actual=after["rows"],
                     reason="rows_changed",
                 )
             yield fitted

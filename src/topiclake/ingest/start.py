@@ -107,10 +107,10 @@ def _start(
     is_new = bool(new_ids) and before.position is None
     for hook in hooks:
         hook.begin()
-    keep_ids = partial(_keep_ids, spark, settings, to.checkpoint, new_ids)
+    save_topic_ids = partial(_save_topic_ids, spark, settings, to.checkpoint, new_ids)
     # For a new checkpoint, writing the ids shows that it is writable. For an existing checkpoint, the ids are
     # written only after all checks, since the next start must find the same losses if a check fails.
-    write_batch = _writer(spark, settings, to, several, before_table=keep_ids if is_new else None)
+    write_batch = _writer(spark, settings, to, several, before_table=save_topic_ids if is_new else None)
     if hooks:
         if settings.pipeline.has_table_for_each:
             _run_for_resumed(spark, to, hooks)
@@ -122,7 +122,7 @@ def _start(
     checkpoint.cache_position(to.checkpoint, to.start, before)
     in_checkpoint = known if several is not None else {}
     records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint)
-    keep_ids()
+    save_topic_ids()
     automatic_replay.run_at_start(spark, settings, transform)
     query = queries.start_batches(
         records,
@@ -138,7 +138,7 @@ def _start(
     return query
 
 
-def _keep_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:
+def _save_topic_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:
     """Note ids in the checkpoint, once."""
     with storage_errors(settings.storage, path):
         lost_offsets.save_topic_ids(spark, new_ids, path)

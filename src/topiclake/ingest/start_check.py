@@ -100,7 +100,7 @@ class StartCheck:
                 difference = f"the table at {target.table} has no batch of it"
                 self._refuse_table(target, topic, difference, "table_replaced")
             return
-        batch_id = int(newest.kept["batch_id"])
+        batch_id = int(newest.metadata["batch_id"])
         if batch_id > progress.planned:
             raise self._checkpoint_put_back(target, topic, batch_id)
         if self.topics is not None:
@@ -113,7 +113,9 @@ class StartCheck:
         ends = position
         if batch_id > progress.committed:
             ends = checkpoint.end_of(self.spark, target.checkpoint, batch_id) or position
-        batch_offsets.require_same_ends(newest.kept, ends, table=target.table, checkpoint=target.checkpoint)
+        batch_offsets.require_same_ends(
+            newest.metadata, ends, table=target.table, checkpoint=target.checkpoint
+        )
 
     def _checkpoint_put_back(self, target: Target, topic: str, batch_id: int) -> IngestError:
         return IngestError(
@@ -172,7 +174,7 @@ class StartCheck:
             self._restart(contents)
             return self.settings
         if pipeline.resume != "table":
-            raise self._checkpoint_gone(contents[0])
+            raise self._checkpoint_missing(contents[0])
         for content in contents:
             _require_traced(self.spark, content)
         if self.topics is None:
@@ -201,7 +203,7 @@ class StartCheck:
         version = delta.latest_version(spark, target.table)
         commits = table_commits.read(spark, target.table)
         of_topic = resume_table.commits_of(commits, topic)
-        others = {name for commit in commits.valid for name in commit.kept.get(batch_offsets.OFFSETS, {})}
+        others = {name for commit in commits.valid for name in commit.metadata.get(batch_offsets.OFFSETS, {})}
         quarantine = None
         if delta.is_table(spark, target.quarantine):
             quarantine = delta.latest_version(spark, target.quarantine)
@@ -214,7 +216,7 @@ class StartCheck:
             # A topic that was migrated may have another name.
             return content
         # A history that was cleaned up does not show which topic the rows are from.
-        if commits.is_whole or not _is_traced(spark, content) or content.rows(spark).isEmpty():
+        if commits.is_complete or not _is_traced(spark, content) or content.rows(spark).isEmpty():
             return None
         return content
 
@@ -224,7 +226,7 @@ class StartCheck:
         spans = resume_table.spans_of(content.commits, content.topic)
         return partitions is None or bool(set(partitions) & (set(spans) | set(content.paused)))
 
-    def _checkpoint_gone(self, content: TableContent) -> IngestError:
+    def _checkpoint_missing(self, content: TableContent) -> IngestError:
         target = content.target
         return IngestError(
             f"pipeline {self.settings.name} would begin at its starting_offsets, since there is no "
@@ -259,7 +261,7 @@ class StartCheck:
             of_topic = _of_partitions(
                 resume_table.resumption(self.spark, content), self.settings, content.topic
             )
-            resume_table.require_held(self.settings, content, of_topic, in_kafka.get(content.topic, {}))
+            resume_table.require_same_topic(self.settings, content, of_topic, in_kafka.get(content.topic, {}))
             by_topic[content.topic] = of_topic
         reader = kafka_source.range_options(self.settings.kafka)
         for content in contents:

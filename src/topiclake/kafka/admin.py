@@ -59,22 +59,22 @@ def require_topics(
         if not any(pattern.fullmatch(name) for name in names):
             raise TopicNotFoundError(
                 f"no topic on the broker at {kafka.bootstrap_servers} matches {pipeline.topic_pattern}; "
-                f"{_near_there(pipeline.topic_pattern, names)}",
+                f"{_near_text(pipeline.topic_pattern, names)}",
                 "a pattern that matches a topic's whole name, or create the first topic",
                 topic_pattern=pipeline.topic_pattern,
                 server=kafka.bootstrap_servers,
                 near=_near(pipeline.topic_pattern, names),
             )
         return
-    is_any_there = any(topic in names for topic in pipeline.topics)
+    has_topic = any(topic in names for topic in pipeline.topics)
     for topic in pipeline.topics:
-        if topic not in names and not (is_any_there and topic in known):
+        if topic not in names and not (has_topic and topic in known):
             raise _not_found(kafka, topic, names)
 
 
 def _not_found(kafka: KafkaSettings, topic: str, names: Iterable[str]) -> TopicNotFoundError:
     return TopicNotFoundError(
-        f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; {_near_there(topic, names)}",
+        f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; {_near_text(topic, names)}",
         "publish first (the examples: python -m workbench run notebooks/…_publish.py); or check its name; or "
         "wait_for_topic=true, where it is created later",
         topic=topic,
@@ -83,7 +83,7 @@ def _not_found(kafka: KafkaSettings, topic: str, names: Iterable[str]) -> TopicN
     )
 
 
-def _near_there(name: str, topics: Iterable[str]) -> str:
+def _near_text(name: str, topics: Iterable[str]) -> str:
     near = ", ".join(_near(name, topics))
     return f"the nearest names there: {near}" if near else "it holds no topic"
 

@@ -86,8 +86,8 @@ def _lost(
     earliest, end = span
     if earliest > first:
         return LostRange(topic, partition, first, earliest, "aged_out", topic_id)
-    can_tell = bool(known_id and topic_id)
-    is_other = known_id != topic_id if can_tell else end < first
+    has_ids = bool(known_id and topic_id)
+    is_other = known_id != topic_id if has_ids else end < first
     if is_other and first > earliest:
         # Spark continues at the checkpoint's offset, or at the partition's end if that is lower.
         return LostRange(topic, partition, earliest, min(first, end), "recreated", topic_id)

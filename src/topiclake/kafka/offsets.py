@@ -189,17 +189,18 @@ def _ends(
     **options: Any,  # noqa: ANN401
 ) -> dict[tuple[str, int], int]:
     """Return one end of each partition."""
-    asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS, **options)
+    futures = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_SECONDS, **options)
     return {
-        (partition.topic, partition.partition): future.result().offset for partition, future in asked.items()
+        (partition.topic, partition.partition): future.result().offset
+        for partition, future in futures.items()
     }
 
 
 def _ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
     """Return the ids of topics; a broker before 2.8 has no ids, and a login may not be allowed to ask."""
-    asked = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_SECONDS)
+    futures = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_SECONDS)
     ids = {}
-    for name, future in asked.items():
+    for name, future in futures.items():
         try:
             ids[name] = str(future.result().topic_id)
         except KafkaException:

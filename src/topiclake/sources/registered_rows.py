@@ -112,12 +112,12 @@ class Tally:
     Attributes:
         reasons: The number of records by the status of their value.
         late: Keys of schemas, by part.
-        is_whole: Whether each record was counted.
+        is_complete: Whether each record was counted.
     """
 
     reasons: dict[str, int]
     late: dict[Part, list[SchemaKey]]
-    is_whole: bool
+    is_complete: bool
 
     def is_open(self, codecs: Codecs) -> bool:
         """Return whether records may become rows, with more schemas or without a constraint."""
@@ -154,7 +154,7 @@ def tally(
     return Tally(
         dict(reasons),
         {part: [key for key in dict.fromkeys(named) if key is not None] for part, named in keys.items()},
-        is_whole=len(most_frequent) < KEYS_OF_A_BATCH,
+        is_complete=len(most_frequent) < KEYS_OF_A_BATCH,
     )
 
 

@@ -73,8 +73,8 @@ def npm_program(cache: Path, locked: Path, script: str, on_progress: OnProgress)
     package, folder = locked.name, cache / locked.name
     program = folder / "node_modules" / package / script
     # npm writes this one last.
-    is_whole = (folder / "node_modules" / ".package-lock.json").is_file()
-    if is_whole and _is_same(folder / _LOCK, locked / _LOCK) and program.is_file():
+    is_complete = (folder / "node_modules" / ".package-lock.json").is_file()
+    if is_complete and _is_same(folder / _LOCK, locked / _LOCK) and program.is_file():
         return program
     on_progress(f"{package}: fetching it from npm (once, about 20 s)")
     folder.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ def test_a_framed_row_reads_the_fields_and_the_end():
 
 def frames(wrapped, schema):
     """The reader schema, and the writer schema of a value with a prefix."""
-    texts = wrapped(json.dumps(schema)), wrapped(json.dumps(schema), behind_prefix=True)
+    texts = wrapped(json.dumps(schema)), wrapped(json.dumps(schema), after_prefix=True)
     return [fastavro.parse_schema(json.loads(text)) for text in texts]
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.avro_resolution import resolves
 from topiclake.formats.avro import reader_schema
-from topiclake.formats.avro.kept_reader import KeptReaderError
 from topiclake.formats.avro.reader_schema import is_record, unite
 from topiclake.formats.avro.schema_json import SchemaRefusedError, definitions
+from topiclake.formats.avro.stored_reader import StoredReaderError
 
 
 def record(*fields, name="io.test.Order", **rest):
@@ -1022,8 +1022,8 @@ def test_a_restart_reads_as_before_whichever_versions_are_listed_by_then(seed):
         world.evolve(world.top)
     before = unite(versions)
     listed = world.chance.sample(sorted(versions), world.chance.randrange(6))
-    after = unite({number: versions[number] for number in listed}, refuse_all, before.kept)
-    assert after.kept == before.kept
+    after = unite({number: versions[number] for number in listed}, refuse_all, before.reader_text)
+    assert after.reader_text == before.reader_text
     assert after.writers == {number: before.writers[number] for number in listed}
     assert without_defaults(json.loads(after.reader)) == without_defaults(json.loads(before.reader))
 
@@ -1044,7 +1044,7 @@ OTHER_ORDER = [
 def test_versions_that_come_in_another_order_read_as_the_table_has_them(versions):
     before = united(*versions)
     one, two = (json.dumps(each) for each in versions)
-    after = unite({2: two, 1: one}, refuse_all, before.kept)
+    after = unite({2: two, 1: one}, refuse_all, before.reader_text)
     assert (after.reader and after.writers) == before.writers
     assert without_defaults(json.loads(after.reader)) == without_defaults(json.loads(before.reader))
     # Without what the table keeps, they would not.
@@ -1053,21 +1053,21 @@ def test_versions_that_come_in_another_order_read_as_the_table_has_them(versions
 
 def test_a_name_that_an_alias_gave_is_known_when_that_version_is_gone():
     versions = [record(("a", "int")), record(("b", "int", "none", ["a"])), record(("b", "int"))]
-    kept = united(*versions[:2]).kept
-    union = unite({3: json.dumps(versions[2])}, refuse_all, kept)
+    reader_text = united(*versions[:2]).reader_text
+    union = unite({3: json.dumps(versions[2])}, refuse_all, reader_text)
     assert read(union, 3, versions[2], {"b": 5}) == {"a": 5}
     types = [
         one_field([record(("p", "int"), name=name, aliases=aliases), "int"])
         for name, aliases in (("n.A", []), ("n.B", ["n.A"]), ("n.B", []))
     ]
-    kept = united(*types[:2]).kept
-    assert unite({3: json.dumps(types[2])}, refuse_all, kept).incompatible == {}
+    reader_text = united(*types[:2]).reader_text
+    assert unite({3: json.dumps(types[2])}, refuse_all, reader_text).incompatible == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]]", "{}", '{"type": "record", "name": "n.A"}', '"strange"', "7"])
 def test_what_is_no_kept_reader_is_refused(text):
-    with pytest.raises(KeptReaderError):
-        unite({}, kept=text)
+    with pytest.raises(StoredReaderError):
+        unite({}, reader_text=text)
 
 
 def expected_names(then, schema):

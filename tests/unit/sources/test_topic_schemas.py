@@ -32,8 +32,8 @@ def test_versions_are_listed_by_id_and_guid_the_oldest_first_and_each_once():
 def test_a_codec_of_each_part_is_made_of_its_schemas():
     made = []
 
-    def codec(schemas, accepts, kept):
-        made.append((schemas, accepts("reader"), kept))
+    def codec(schemas, accepts, reader_text):
+        made.append((schemas, accepts("reader"), reader_text))
         return len(made)
 
     of = SimpleNamespace(codec=codec)

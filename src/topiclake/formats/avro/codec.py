@@ -27,20 +27,20 @@ class AvroCodec(Codec):
         cls,
         schemas: Mapping[SchemaKey, SchemaVersion],
         accepts: Callable[[str], str | None] = lambda reader: None,
-        kept: str | None = None,
+        reader_text: str | None = None,
     ) -> AvroCodec:
-        """Unite schemas, oldest first, with the `kept` reader of earlier ones.
+        """Unite schemas, oldest first, with the stored reader of earlier ones.
 
         `accepts` says why a reader schema is not possible, or None.
         """
         usable = {key: each for key, each in schemas.items() if each.schema_type == "AVRO"}
         texts = {key: each.schema for key, each in usable.items()}
         references = {key: [text for _, text in each.references] for key, each in usable.items()}
-        united = reader_schema.unite(texts, accepts, kept, references)
+        united = reader_schema.unite(texts, accepts, reader_text, references)
         incompatible = {key: (INCOMPATIBLE_SCHEMA, detail) for key, detail in united.incompatible.items()}
         refused = cls.of_other_types(schemas) | incompatible
         newest = texts[next(reversed(united.writers))] if united.writers else "{}"
-        return cls(united.reader, united.writers, refused, united.kept, *_comments(newest))
+        return cls(united.reader, united.writers, refused, united.reader_text, *_comments(newest))
 
     @property
     def is_row(self) -> bool:

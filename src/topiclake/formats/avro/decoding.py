@@ -34,14 +34,14 @@ def zigzag(number: int) -> bytes:
 END_BYTES = zigzag(END)
 
 
-def framed(schema: str, *, behind_prefix: bool = False) -> str:
+def framed(schema: str, *, after_prefix: bool = False) -> str:
     """Wrap an Avro schema of any type into `record {event, _topiclake_end}`.
 
     The outer record has no namespace, so that names inside the schema keep their meaning.
 
     Args:
         schema: A writer or a reader schema.
-        behind_prefix: For a writer schema: five bytes precede the event, and resolution skips them. To cut
+        after_prefix: For a writer schema: five bytes precede the event, and resolution skips them. To cut
             them off would copy each value once more.
     """
     frame = {
@@ -49,17 +49,17 @@ def framed(schema: str, *, behind_prefix: bool = False) -> str:
         "name": "TopiclakeFramed",
         "fields": [{"name": "event", "type": json.loads(schema)}],
     }
-    return _ended(frame, behind_prefix=behind_prefix)
+    return _ended(frame, after_prefix=after_prefix)
 
 
-def framed_row(schema: str, *, behind_prefix: bool = False) -> str:
+def framed_row(schema: str, *, after_prefix: bool = False) -> str:
     """Add to an Avro record what `framed` puts around it: one struct less is built for each row."""
-    return _ended(json.loads(schema), behind_prefix=behind_prefix)
+    return _ended(json.loads(schema), after_prefix=after_prefix)
 
 
-def _ended(record: dict[str, Any], *, behind_prefix: bool) -> str:
+def _ended(record: dict[str, Any], *, after_prefix: bool) -> str:
     prefix = {"type": "fixed", "name": f"{OWN}Prefix", "size": HEADER_LENGTH}
-    before = [{"name": f"{OWN}prefix", "type": prefix}] if behind_prefix else []
+    before = [{"name": f"{OWN}prefix", "type": prefix}] if after_prefix else []
     return json.dumps(record | {"fields": [*before, *record["fields"], {"name": END_FIELD, "type": "long"}]})
 
 
@@ -70,8 +70,8 @@ def framed_payload(part: Part = "value") -> Column:
     """
     value = F.col(part)
     has_header = F.col(f"{part}_named").isNull()
-    behind_prefix = F.when(has_header, value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
-    return F.concat(behind_prefix, F.lit(END_BYTES))
+    after_prefix = F.when(has_header, value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
+    return F.concat(after_prefix, F.lit(END_BYTES))
 
 
 def decoded(codec: Codec, part: Part = "value") -> Column:
@@ -118,7 +118,7 @@ def decoded_as(codec: Codec, key: SchemaKey, payload: Column, part: Part = "valu
         "avroSchema": wrapped(codec.reader or '"null"'),
         "datetimeRebaseMode": "CORRECTED",
     }
-    return from_avro(payload, wrapped(codec.writers[key], behind_prefix=True), options)
+    return from_avro(payload, wrapped(codec.writers[key], after_prefix=True), options)
 
 
 def fits(codec: Codec, key: SchemaKey, value: Column) -> Column:

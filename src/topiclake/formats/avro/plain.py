@@ -66,11 +66,11 @@ def mismatch(codec: Codec, *, tries: bool = True) -> Column:
     value, is_named = F.col("value"), F.col("value_named").isNotNull()
     headers = [identifier(key) for key in codec.writers if isinstance(key, int)]
     confluent = header_of(value).isin(headers) if headers else F.lit(False)
-    said = F.when(
+    detail = F.when(
         is_named & confluent,
         "; the value carries Confluent's header of a known schema: set avro_form=confluent",
     )
     for key in codec.writers if tries else ():
         plain = f"; the value is plain Avro of schema {key}: set avro_form=plain"
-        said = said.when(~is_named & avro_decoding.fits(codec, key, value), plain)
-    return F.coalesce(said, F.lit(""))
+        detail = detail.when(~is_named & avro_decoding.fits(codec, key, value), plain)
+    return F.coalesce(detail, F.lit(""))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from topiclake.formats.avro import kept_reader
+from topiclake.formats.avro import stored_reader
 from topiclake.formats.avro.defaults import fitted
 from topiclake.formats.avro.schema_json import Json, SchemaRefusedError
 from topiclake.formats.avro.schema_tree import MISSING, Node, Parser, split
@@ -29,23 +29,23 @@ class United(Generic[K]):
     """The versions of a subject under one reader schema.
 
     Args:
-        reader: Avro JSON, self-contained; None if no version is usable and no reader was kept.
+        reader: Avro JSON, self-contained; None if no version is usable and no reader is stored.
         writers: For each usable key, Avro JSON of the same binary form as the registered schema, renamed so
             that Avro resolves it to `reader`.
         incompatible: For each other key, one sentence that says why, with the path.
-        kept: The reader as `kept_reader` writes it; None without a reader.
+        reader_text: The reader as `stored_reader` writes it; None without a reader.
     """
 
     reader: str | None
     writers: dict[K, str]
     incompatible: dict[K, str]
-    kept: str | None
+    reader_text: str | None
 
 
 def unite(
     schemas: Mapping[K, str],
     accepts: Callable[[str], str | None] = lambda reader: None,
-    kept: str | None = None,
+    reader_text: str | None = None,
     references: Mapping[K, Iterable[str]] = MappingProxyType({}),
 ) -> United[K]:
     """Unite schemas, oldest first.
@@ -56,14 +56,14 @@ def unite(
         schemas: Avro JSON by any key, such as the schema id.
         accepts: Says of a reader schema why it cannot be used (the table cannot follow), or None. Asked
             whenever a version adds something to it.
-        kept: The `kept` reader of an earlier union; the versions are added to it.
+        reader_text: The stored reader of an earlier union; the versions are added to it.
         references: By key, Avro JSON of the schemas that a schema refers to, directly or not.
 
     Raises:
-        KeptReaderError: `kept` was not made here.
+        StoredReaderError: `reader_text` was not made here.
     """
     parser, union = Parser(), Union()
-    tree = None if kept is None else kept_reader.loads(kept, parser)
+    tree = None if reader_text is None else stored_reader.loads(reader_text, parser)
     versions: dict[K, Node] = {}
     incompatible: dict[K, str] = {}
     for key, schema in schemas.items():
@@ -81,7 +81,7 @@ def unite(
     names: dict[int, str] = {}
     reader = _reader(tree, names, union)
     writers = {key: json.dumps(_writer_type(each, names, union.links)) for key, each in versions.items()}
-    return United(reader, writers, incompatible, kept_reader.dumps(tree))
+    return United(reader, writers, incompatible, stored_reader.dumps(tree))
 
 
 def is_record(reader: str) -> bool:

@@ -71,7 +71,7 @@ class Union:
         if not reader or not version:
             return reader + tuple(self.adopted(each) for each in version)
         if len(reader) == len(version) == 1:
-            return (self._one(reader[0], version[0], path),)
+            return (self._node(reader[0], version[0], path),)
         merged = reader[0]
         for each in (*reader[1:], *version):
             if (wider := promoted(merged, each)) is None:
@@ -88,12 +88,12 @@ class Union:
         pairs = _pairs(reader, version)
         for position, each in enumerate(version):
             if position in pairs:
-                merged[pairs[position]] = self._one(reader[pairs[position]], each, path)
+                merged[pairs[position]] = self._node(reader[pairs[position]], each, path)
             else:
                 merged.append(self.adopted(each))
         return tuple(merged)
 
-    def _one(self, reader: Node, version: Node, path: str) -> Node:
+    def _node(self, reader: Node, version: Node, path: str) -> Node:
         if reader.kind != version.kind:
             if (wider := promoted(reader, version)) is None:
                 raise _refused(path, version, reader)

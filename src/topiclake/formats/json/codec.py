@@ -44,11 +44,11 @@ class JsonSchemaCodec(Codec):
         cls,
         schemas: Mapping[SchemaKey, SchemaVersion],
         accepts: Callable[[str], str | None] = lambda reader: None,
-        kept: str | None = None,
+        reader_text: str | None = None,
     ) -> JsonSchemaCodec:
         """Unite schemas, oldest first; `accepts` says why a shape of rows is not possible, or None.
 
-        Columns have the names of their fields, so nothing is `kept`.
+        Columns have the names of their fields, so no reader is stored.
         """
         return cls.unite(schemas, _extended, accepts)
 

@@ -54,7 +54,7 @@ class ProtobufCodec(Codec):
         names: tuple[str, ...],
         schemas: Mapping[SchemaKey, SchemaVersion],
         accepts: Callable[[str], str | None] = lambda reader: None,
-        kept: str | None = None,
+        reader_text: str | None = None,
     ) -> ProtobufCodec:
         """Unite schemas, oldest first.
 
@@ -62,7 +62,7 @@ class ProtobufCodec(Codec):
             names: Full names of the messages that values may be; empty: the first one of each schema.
             schemas: Schemas of the registry.
             accepts: Says why a type of rows is not possible, or returns None.
-            kept: Not used: columns have the names of their fields.
+            reader_text: Not used: columns have the names of their fields.
         """
 
         def extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: ANN401
@@ -124,8 +124,8 @@ def _message(part: Part) -> Column:
     """Return message indexes and message: the indexes follow the schema in the value, or in its header."""
     value, named = F.col(part), F.col(f"{part}_named")
     guid = F.substring(named, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
-    behind = F.when(guid, GUID_HEADER_LENGTH + 1).otherwise(HEADER_LENGTH + 1)
-    in_header = F.concat(F.substring(named, behind, F.lit(2**31 - 1)), value)
+    payload_start = F.when(guid, GUID_HEADER_LENGTH + 1).otherwise(HEADER_LENGTH + 1)
+    in_header = F.concat(F.substring(named, payload_start, F.lit(2**31 - 1)), value)
     return F.when(named.isNull(), payload_of(value)).otherwise(in_header)
 
 

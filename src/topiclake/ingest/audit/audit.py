@@ -30,8 +30,8 @@ from topiclake.ingest.audit.ranges import (
     Range,
     is_compacted,
     paused_ranges,
-    read_held,
     read_ranges,
+    read_records,
     within_kafka,
 )
 from topiclake.ingest.audit.report import AuditReport, PartitionAudit, joined
@@ -98,11 +98,11 @@ def _audit_topic(
     with storage_errors(settings.storage, resolve(pipeline.table_path)):
         paused = paused_ranges(spark, resolve(pipeline.paused_path), topic)
         landed = [
-            *_table_places(spark, resolve(pipeline.table_path), topic, required=required),
-            *_quarantine_places(spark, resolve(pipeline.quarantine_path), topic),
+            *_table_locations(spark, resolve(pipeline.table_path), topic, required=required),
+            *_quarantine_locations(spark, resolve(pipeline.quarantine_path), topic),
         ]
     if before is not None:
-        landed = [_begun_since(locations, before, topic) for locations in landed]
+        landed = [_without_earlier(locations, before, topic) for locations in landed]
     ranges = {
         partition: within_kafka(
             replace(part, paused=paused.get(partition, (None, None))),
@@ -118,7 +118,7 @@ def _audit_topic(
     with lost_offsets.data_loss_errors(
         f"records of topic {topic} while they were audited", "the audit once more"
     ):
-        locations = [_held_locations(spark, settings, ranges), *landed]
+        locations = [_kafka_locations(spark, settings, ranges), *landed]
         report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
         if settings.kafka.isolation_level == "read_committed" and report.has_rows_without_record:
             # Such rows may be of aborted transactions. Kafka is read again only for them.
@@ -130,20 +130,20 @@ def _audit_topic(
 # Locations of offsets: `partition INT, offset BIGINT, location INT`
 
 
-def _held_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
+def _kafka_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
     """Return the offsets of the records in Kafka, read from it: compaction and transactions leave gaps."""
-    records = read_held(spark, settings.kafka, settings.pipeline, ranges)
+    records = read_records(spark, settings.kafka, settings.pipeline, ranges)
     location = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
     return records.select("partition", "offset", location.alias("location"))
 
 
 def _uncommitted_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
     """Return the offsets of records in Kafka, including those of open and aborted transactions."""
-    records = read_held(spark, settings.kafka, settings.pipeline, ranges, uncommitted=True)
+    records = read_records(spark, settings.kafka, settings.pipeline, ranges, uncommitted=True)
     return records.select("partition", "offset", _location(UNCOMMITTED))
 
 
-def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool) -> list[DataFrame]:
+def _table_locations(spark: SparkSession, path: str, topic: str, *, required: bool) -> list[DataFrame]:
     """Return the offsets in the table; no frame if it does not exist, as before the first row of a topic."""
     if not delta.is_table(spark, path):
         if not required:
@@ -168,7 +168,7 @@ def _table_places(spark: SparkSession, path: str, topic: str, *, required: bool)
     return [rows.select(f"{KAFKA_COLUMN}.partition", f"{KAFKA_COLUMN}.offset", _location(IN_TABLE))]
 
 
-def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataFrame]:
+def _quarantine_locations(spark: SparkSession, path: str, topic: str) -> list[DataFrame]:
     """Return the offsets in quarantine without replayed rows; no frame if it does not exist."""
     if not delta.is_table(spark, path):
         return []
@@ -178,7 +178,7 @@ def _quarantine_places(spark: SparkSession, path: str, topic: str) -> list[DataF
     return [rows.select("partition", "offset", location)]
 
 
-def _begun_since(locations: DataFrame, before: DataFrame, topic: str) -> DataFrame:
+def _without_earlier(locations: DataFrame, before: DataFrame, topic: str) -> DataFrame:
     """Drop rows that existed when the checkpoint began, as `resumptions.note_rows` noted them."""
     location = F.when(F.col("is_quarantined"), WAITING).otherwise(IN_TABLE).alias("location")
     return locations.exceptAll(before.where(F.col("topic") == topic).select("partition", "offset", location))

@@ -78,8 +78,8 @@ def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
     bit = f"shiftleft(1L, CAST(pmod(offset, {width}) AS INT))"
     sets = locations.groupBy("partition", F.expr(f"offset div {width}").alias("block")).agg(
         *(
-            F.expr(f"coalesce(bit_or(CASE WHEN {seen} THEN {bit} END), 0L)").alias(name)
-            for name, seen in _SETS.items()
+            F.expr(f"coalesce(bit_or(CASE WHEN {condition} THEN {bit} END), 0L)").alias(name)
+            for name, condition in _SETS.items()
         ),
         F.expr(f"count(CASE WHEN location >= {IN_TABLE} THEN offset END)").alias("copies"),
         # Rows without the offset of their record.
@@ -90,8 +90,8 @@ def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
         "(rows | waiting | claimed) & ~(held | nulls | paused | aged)",
     )
     skipped, expected = ("nulls", "held") if policy.skips_tombstones else ("0L", "(held | nulls)")
-    gone = f"({dropped}) & ~uncommitted"
-    compacted, unknown = (gone, "0L") if policy.compacted else ("0L", gone)
+    without_record = f"({dropped}) & ~uncommitted"
+    compacted, unknown = (without_record, "0L") if policy.compacted else ("0L", without_record)
     counts = {
         "held": "bit_count(held | nulls | paused)",
         "in_table": "bit_count(rows)",

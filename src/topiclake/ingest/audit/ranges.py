@@ -116,14 +116,14 @@ def is_compacted(settings: KafkaSettings, topic: str) -> bool:
     """Return whether `topic` is compacted; False if the broker does not allow reading its configuration."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     client = AdminClient(kafka_client.client_settings(settings))
-    asked = client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
+    futures = client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
     try:
-        return "compact" in (asked[resource].result()["cleanup.policy"].value or "")
+        return "compact" in (futures[resource].result()["cleanup.policy"].value or "")
     except KafkaException:  # some logins may read a topic, but not its configuration
         return False
 
 
-def read_held(
+def read_records(
     spark: SparkSession,
     settings: KafkaSettings,
     pipeline: PipelineSettings,

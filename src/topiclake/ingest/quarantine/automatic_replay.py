@@ -84,7 +84,7 @@ class _Waiting:
 def run_at_start(spark: SparkSession, settings: Settings, transform: Function | None = None) -> None:
     """Replay records at the start of a query with the trigger `availableNow`."""
     if _is_wanted(settings.pipeline) and settings.pipeline.trigger == "availableNow":
-        _look(spark, settings, transform, {})
+        _check_topics(spark, settings, transform, {})
 
 
 def watch(
@@ -105,10 +105,10 @@ def _watch(
 ) -> None:
     seen: dict[str, _Waiting] = {}
     while not progress.has_ended(query, EVERY_SECONDS):
-        _look(spark, settings, transform, seen)
+        _check_topics(spark, settings, transform, seen)
 
 
-def _look(
+def _check_topics(
     spark: SparkSession, settings: Settings, transform: Function | None, seen: dict[str, _Waiting]
 ) -> None:
     """Check each topic; `seen` keeps the state between checks. Errors are only logged."""

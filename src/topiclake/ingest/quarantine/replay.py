@@ -109,7 +109,7 @@ def _require_transform(spark: SparkSession, to: Target) -> None:
     if to.transform is not None or not delta.is_table(spark, to.table):
         return
     newest = next(iter(table_commits.read(spark, to.table, limit=_NEWEST_COMMITS).valid), None)
-    if newest is not None and (name := newest.kept.get("transform")):
+    if newest is not None and (name := newest.metadata.get("transform")):
         raise IngestError(
             f"the newest rows of {to.table} were made by transform {name}, and this replay has none",
             f"replay_quarantine(spark, settings, transform={name})",

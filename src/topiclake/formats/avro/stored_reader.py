@@ -1,4 +1,4 @@
-"""The reader schema of a table, as text that is kept with the table.
+"""The reader schema of a table, as text in a property of the table.
 
 A restart unites the versions that it knows with the reader schema that the table was made of. So columns keep
 their names and unions their members, whatever the registry lists by then. Defaults are not kept: they are
@@ -15,8 +15,8 @@ from topiclake.formats.avro.schema_tree import Node, Parser
 from topiclake.formats.avro.union import Column
 
 
-class KeptReaderError(Exception):
-    """The kept text is no reader schema of this form; says why."""
+class StoredReaderError(Exception):
+    """The stored text is no reader schema of this form; says why."""
 
 
 def dumps(reader: Node) -> str:
@@ -38,12 +38,12 @@ def loads(text: str, parser: Parser) -> Node:
         parser: Makes the keys of fields and types.
 
     Raises:
-        KeptReaderError: It is something else.
+        StoredReaderError: It is something else.
     """
     try:
         return _read(json.loads(text), parser)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise KeptReaderError(f"{type(error).__name__}: {error}") from None
+        raise StoredReaderError(f"{type(error).__name__}: {error}") from None
 
 
 def _written(node: Node) -> Json:
