@@ -43,7 +43,7 @@ LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
 
 #: Number of tables over files whose lists of files Spark caches. With 0 each query lists the files again, and
 #: sees the rows that a stream has written since.
-LISTED_ANEW = "spark.sql.filesourceTableRelationCacheSize"
+FILE_LIST_CACHE_SIZE = "spark.sql.filesourceTableRelationCacheSize"
 
 #: Stores whose credential may be renewed while they are used.
 RENEWABLE = ("wasb", "wasbs", "abfs", "abfss", "s3a")
@@ -81,7 +81,7 @@ def spark_conf() -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": str(min(cores, 8)),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
-        LISTED_ANEW: "0",
+        FILE_LIST_CACHE_SIZE: "0",
         # Delta 4.4's parser does not pass on Spark 4.1's new substitution: `:name` would stay unbound.
         "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
         "spark.redaction.regex": REDACTION,

@@ -155,7 +155,7 @@ def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, Lost
     losses = lost_offsets.lost_of_batch(topics.client, of_pipeline)
     is_kept = topics.fail_on_data_loss
     noted = [lost for lost in losses if not is_kept or not _not_empty(ranges[lost.topic])]
-    lost_offsets.keep(spark, topics.template.pipeline, topics.template.checkpoint, noted)
+    lost_offsets.note_losses(spark, topics.template.pipeline, topics.template.checkpoint, noted)
     return {lost.topic: lost for lost in losses}
 
 

@@ -29,7 +29,7 @@ from topiclake.schema_registry.wire_format import (
     record_header,
     schema_id_of,
 )
-from topiclake.sources.constraints import REFUSED, why_refused
+from topiclake.sources.constraints import REFUSED, refusal_detail
 
 SCHEMA = (
     f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, pipeline STRING, batch_id BIGINT, "
@@ -106,7 +106,7 @@ def with_reasons(
         reason = F.when(is_wrong, UNDECODABLE).otherwise(reason)
     if codecs.constraints:
         refused = F.col(REFUSED).isNotNull()
-        detail = F.when(refused, why_refused()).otherwise(detail)
+        detail = F.when(refused, refusal_detail()).otherwise(detail)
         reason = F.when(refused, REFUSED_BY_TABLE).otherwise(reason)
     # The schema became known after the batch was partly written. Only a replay can add its rows.
     reason, detail = (

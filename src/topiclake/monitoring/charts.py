@@ -89,7 +89,7 @@ def _html_chart(measure: Measure, times: Sequence[float], colour: str) -> str:
     top = max(measure.values, default=0.0)
     highest = measure.texts[measure.values.index(top)] if measure.values else ""
     label = html.escape(f"{measure.title}: {measure.latest} now, {highest or '–'} at most")
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in _places(measure.values, times))
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in _points(measure.values, times))
     end = line.rpartition(" ")[2].split(",") if line else []
     dot = f'<circle cx="{end[0]}" cy="{end[1]}" r="2.5" fill="{colour}"/>' if end else ""
     return (
@@ -101,7 +101,7 @@ def _html_chart(measure: Measure, times: Sequence[float], colour: str) -> str:
     )
 
 
-def _places(values: Sequence[float], times: Sequence[float]) -> list[tuple[float, float]]:
+def _points(values: Sequence[float], times: Sequence[float]) -> list[tuple[float, float]]:
     """Return the coordinates of a line's points: first to last time, 0 to the highest value."""
     top, seconds = max(values, default=0.0) or 1.0, (times[-1] - times[0] if times else 0.0) or 1.0
     wide, high = _WIDTH - 6, _HEIGHT - 18

@@ -13,12 +13,12 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 
 
-def json_listener(listener: StreamingQueryListener, take: Callable[[str], None]) -> Any:  # noqa: ANN401
-    """Return a listener of the JVM: `take` gets each report's JSON, and `listener` gets all other events."""
+def json_listener(listener: StreamingQueryListener, on_progress: Callable[[str], None]) -> Any:  # noqa: ANN401
+    """Return a listener of the JVM: `on_progress` gets each report's JSON, `listener` all other events."""
 
     class JsonListener(JStreamingQueryListener):
         def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-            take(event.progress().json())
+            on_progress(event.progress().json())
 
     assert SparkContext._jvm is not None  # noqa: S101 - a session has started it
     return SparkContext._jvm.PythonStreamingQueryListenerWrapper(JsonListener(listener))

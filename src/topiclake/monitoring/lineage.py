@@ -52,7 +52,7 @@ from topiclake.streaming.checkpoint import Offsets
 PRODUCER = "urn:topiclake"
 _BY: dict[str, Any] = {"producer": PRODUCER}
 #: Most events that wait for an unavailable server; older ones are lost.
-KEPT = 1_000
+MAX_WAITING = 1_000
 #: Time that a batch may send events. After an outage of the server, several batches send those that wait.
 SEND_SECONDS = 5.0
 _RETRY = {
@@ -133,7 +133,7 @@ class Lineage:
     start: str = field(default_factory=lambda: uuid4().hex)
 
     @property
-    def what(self) -> str:
+    def action(self) -> str:
         """The hook's work, for the log."""
         return f"sending its lineage to {self.settings.file or self.settings.url}"
 
@@ -146,7 +146,7 @@ class Lineage:
         sender = _sender(self)
         if not sender.counts.is_empty:
             query_id = checkpoint.query_id(batch.spark, batch.checkpoint, self.start)
-            for number, counts in sender.counts.take(query_id, batch.number).items():
+            for number, counts in sender.counts.pop(query_id, batch.number).items():
                 numbered = batch if number == batch.number else replace(batch, number=number)
                 for topic in sorted({count.topic or self.topic for count in counts}):
                     own = [count for count in counts if (count.topic or self.topic) == topic]
@@ -285,7 +285,7 @@ class _Sender:
 
     def __init__(self, settings: LineageSettings, api_key: str | None) -> None:
         self.counts = batch_counts.CountSubscription()
-        self.waiting: deque[event_v2.RunEvent] = deque(maxlen=KEPT)
+        self.waiting: deque[event_v2.RunEvent] = deque(maxlen=MAX_WAITING)
         self._file, self._client = settings.file, OpenLineageClient(transport=_transport(settings, api_key))
         self._pause = Backoff()
 
@@ -326,8 +326,8 @@ class _Sender:
             self.waiting.popleft()
         self._pause.end()
 
-    def _later(self, why: str) -> OSError:
-        problem = OSError(why)
+    def _later(self, cause: str) -> OSError:
+        problem = OSError(cause)
         self._pause.begin(problem)
         return problem
 

@@ -28,9 +28,9 @@ from topiclake.monitoring.store import Run, Store
 from topiclake.streaming import batch_counts
 from topiclake.streaming.failure import query_failure
 
-KEEP_SECONDS = 30.0
+SAVE_SECONDS = 30.0
 FORGET_SECONDS = 3600.0
-KEPT_HEADS = 200
+MAX_HEADS = 200
 #: Most waiting events, more than a driver has in minutes. If the file is locked for longer, new events are
 #: lost.
 WAITING = 10_000
@@ -71,34 +71,34 @@ class QueryMonitor(StreamingQueryListener):
         run_id, query_id = str(event.runId), str(event.id)
         run, at = Run(run_id, query_id, event.name or query_id, self._source, *self._processes), time.time()
         self._running.add(run_id)
-        self._tell(lambda writer: writer.begin(run, at))
+        self._enqueue(lambda writer: writer.begin(run, at))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Queue a micro-batch's report; Spark calls this after each micro-batch."""
-        self.take(event.progress.json)
+        self.enqueue_report(event.progress.json)
 
-    def take(self, text: str) -> None:
+    def enqueue_report(self, text: str) -> None:
         """Queue a micro-batch's report, as Spark's JSON."""
         at = time.time()
-        self._tell(lambda writer: writer.add(read_report(text), at))
+        self._enqueue(lambda writer: writer.add(read_report(text), at))
 
     @cached_property
     def _jlistener(self) -> Any:  # noqa: ANN401 - what PySpark registers in its JVM
         # This import fails on Spark Connect, which never asks for this property.
         from topiclake.monitoring.json_listener import json_listener
 
-        return json_listener(self, self.take)
+        return json_listener(self, self.enqueue_report)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Queue that a query is idle; Spark calls this while no records come."""
         run_id, at = str(event.runId), time.time()
-        self._tell(lambda writer: writer.hear(run_id, at))
+        self._enqueue(lambda writer: writer.heartbeat(run_id, at))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Queue an end; Spark calls this at the end of a query."""
         run_id, text, at = str(event.runId), event.exception, time.time()
         self._running.discard(run_id)
-        self._tell(lambda writer: writer.end(run_id, text, at, self._redact))
+        self._enqueue(lambda writer: writer.end(run_id, text, at, self._redact))
 
     def await_ends(self, active: Set[str], seconds: float = 5.0) -> None:
         """Wait until Spark has reported the end of each query that is not `active`: its events come later."""
@@ -108,10 +108,10 @@ class QueryMonitor(StreamingQueryListener):
 
     def close(self, seconds: float = 5.0) -> None:
         """Write the events that wait, and end the thread; queries that still run are shown as ended."""
-        self._tell(None)
+        self._enqueue(None)
         self._writer.join(seconds)
 
-    def _tell(self, event: Event | None) -> None:
+    def _enqueue(self, event: Event | None) -> None:
         try:
             self._events.put_nowait(event)
         except queue.Full:
@@ -127,14 +127,14 @@ class _Writer(threading.Thread):
         self._runs: dict[str, Run] = {}
         self._heads: dict[tuple[str, int], list[Head]] = {}
         self._counts = batch_counts.CountSubscription()
-        self._kept = self._forgot = 0.0
+        self._saved_at = self._forgot_at = 0.0
         self._problem = ""
 
     def run(self) -> None:
         """Write events until the event `None`."""
         while True:
             try:
-                event = self._events.get(timeout=KEEP_SECONDS)
+                event = self._events.get(timeout=SAVE_SECONDS)
             except queue.Empty:
                 event = _nothing
             try:
@@ -142,7 +142,7 @@ class _Writer(threading.Thread):
                     self._end_all(time.time())
                     return
                 event(self)
-                self._look_after(time.time())
+                self._maintain(time.time())
                 self._problem = ""
             except Exception as error:  # noqa: BLE001 - no error may affect the query
                 self._warn(str(error))
@@ -169,10 +169,10 @@ class _Writer(threading.Thread):
             known = [
                 head for head in self._heads[partition] if head[1] <= progress.head and head[0] < report.at
             ]
-            self._heads[partition] = downsample([*known, (report.at, progress.head)], KEPT_HEADS)
+            self._heads[partition] = downsample([*known, (report.at, progress.head)], MAX_HEADS)
             lags[progress] = lag(progress.end, self._heads[partition], at)
-        taken = self._counts.take(run.query_id, report.batch_id)
-        counts = [count for counts in taken.values() for count in counts]
+        by_batch = self._counts.pop(run.query_id, report.batch_id)
+        counts = [count for counts in by_batch.values() for count in counts]
         if counts and not report.is_exact:
             report = report.with_rows(sum(count.rows for count in counts))
         self._store.add(run, report, lags, counts, at)
@@ -186,12 +186,12 @@ class _Writer(threading.Thread):
             error, remedy = redact(failure.cause), failure.remedy
         if run:
             # Spark reports neither a batch that fails after a commit nor one that it finishes after a crash.
-            self._store.count(run.query_id, self._counts.take(run.query_id, sys.maxsize), at)
+            self._store.count(run.query_id, self._counts.pop(run.query_id, sys.maxsize), at)
         self._store.end(run_id, at, error, remedy)
 
-    def hear(self, run_id: str, at: float) -> None:
+    def heartbeat(self, run_id: str, at: float) -> None:
         """Note that a query is idle."""
-        self._store.hear(run_id, at)
+        self._store.heartbeat(run_id, at)
 
     def _end_all(self, at: float) -> None:
         self._counts.close()
@@ -199,7 +199,7 @@ class _Writer(threading.Thread):
             # Spark does not report the end of queries that end with their session.
             for run_id in self._runs:
                 self._store.end(run_id, at, None, "")
-            self._keep()
+            self._save_heads()
         finally:
             self._store.close()
 
@@ -209,17 +209,17 @@ class _Writer(threading.Thread):
             self._problem = problem
             _log.warning("what streaming queries report is not kept: %s", problem)
 
-    def _look_after(self, now: float) -> None:
-        if now - self._kept >= KEEP_SECONDS:
-            self._keep()
-            self._kept = now
-        if now - self._forgot >= FORGET_SECONDS:
+    def _maintain(self, now: float) -> None:
+        if now - self._saved_at >= SAVE_SECONDS:
+            self._save_heads()
+            self._saved_at = now
+        if now - self._forgot_at >= FORGET_SECONDS:
             self._store.forget(now - self._days * 86400)
-            self._forgot = now
+            self._forgot_at = now
 
-    def _keep(self) -> None:
+    def _save_heads(self) -> None:
         if self._heads:
-            self._store.keep_heads(self._heads)
+            self._store.save_heads(self._heads)
 
 
 def _process(number: int | None) -> tuple[int, float]:

@@ -97,10 +97,10 @@ class _Drawing:
 
 def summary(report: BatchReport) -> str:
     """Return a batch as a part of a line."""
-    behind = "" if report.lag is None else f", lag {report.lag:,} records"
+    lag_text = "" if report.lag is None else f", lag {report.lag:,} records"
     late = f", {report.late_rows:,} rows too late" if report.late_rows else ""
     took, rate = duration_text(report.milliseconds), rate_text(report.processing_rate)
-    return f"batch {report.batch_id}: {report.rows:,} records in {took} ({rate}){behind}{late}"
+    return f"batch {report.batch_id}: {report.rows:,} records in {took} ({rate}){lag_text}{late}"
 
 
 def _point(report: BatchReport) -> BatchPoint:
@@ -128,17 +128,17 @@ def _cell_output() -> Output | None:
         return None
     if getattr(get_ipython(), "kernel", None) is None:  # type: ignore[no-untyped-call]
         return None
-    display_id, begun = uuid.uuid4().hex, False
+    display_id, is_displayed = uuid.uuid4().hex, False
 
     def show(picture: str, line: str) -> None:
-        nonlocal begun
+        nonlocal is_displayed
         # Also in the metadata, which is saved: a page that is loaded again finds the output by this id.
         publish_display_data(  # type: ignore[no-untyped-call]
             {"text/html": picture, "text/plain": line},
             metadata={"display_id": display_id},
             transient={"display_id": display_id},
-            update=begun,
+            update=is_displayed,
         )
-        begun = True
+        is_displayed = True
 
     return show

@@ -92,7 +92,7 @@ def read_report(progress: str) -> BatchReport:
     durations = {name: int(value) for name, value in (event.get("durationMs") or {}).items()}
     operators = event.get("stateOperators") or []
     sources = event.get("sources") or []
-    partitions = [one for source in sources for one in _partitions(source)]
+    partitions = [partition for source in sources for partition in _partitions(source)]
     counts = [_records(source) for source in sources]
     report = BatchReport(
         batch_id=int(event["batchId"]),
@@ -105,14 +105,14 @@ def read_report(progress: str) -> BatchReport:
         late_rows=_sum(operators, "numRowsDroppedByWatermark"),
         state_rows=_sum(operators, "numRowsTotal"),
         state_bytes=_sum(operators, "memoryUsedBytes"),
-        partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
+        partitions=tuple(sorted(partitions, key=lambda each: (each.topic, each.partition))),
         sink=str((event.get("sink") or {}).get("description", "")),
-        is_exact=not any(one is None for one in counts),
+        is_exact=not any(count is None for count in counts),
         run_id=str(event.get("runId", "")),
     )
     if not counts or not report.is_exact:
         return report
-    return report.with_rows(sum(one or 0 for one in counts))
+    return report.with_rows(sum(count or 0 for count in counts))
 
 
 def _records(source: Mapping[str, Any]) -> int | None:

@@ -125,7 +125,7 @@ class Store:
         with self._writing() as database:
             _begin(database, run, at)
 
-    def hear(self, run_id: str, at: float) -> None:
+    def heartbeat(self, run_id: str, at: float) -> None:
         """Note that a query has reported: a batch, or that it is idle."""
         with self._writing() as database:
             database.execute("UPDATE runs SET heard = ? WHERE run_id = ?", (at, run_id))
@@ -182,7 +182,7 @@ class Store:
         newest = self._database.execute(sql, (topic, partition)).fetchone()
         return [(at, head) for at, head in json.loads(newest[0])] if newest else []
 
-    def keep_heads(self, heads: Mapping[tuple[str, int], list[Head]]) -> None:
+    def save_heads(self, heads: Mapping[tuple[str, int], list[Head]]) -> None:
         """Store the heads of partitions, for queries that start later."""
         with self._writing() as database:
             database.executemany(
@@ -196,9 +196,9 @@ class Store:
             database.execute("DELETE FROM batches WHERE at < ?", (before,))
             database.execute("DELETE FROM reason_batches WHERE at < ?", (before,))
             database.execute("DELETE FROM runs WHERE coalesce(ended, heard) < ?", (before,))
-            gone = "DELETE FROM {} WHERE query_id NOT IN (SELECT query_id FROM runs)"
+            delete = "DELETE FROM {} WHERE query_id NOT IN (SELECT query_id FROM runs)"
             for table in _OF_QUERIES:
-                database.execute(gone.format(table))
+                database.execute(delete.format(table))
 
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
         """Return the rows of a SELECT, each by column names."""

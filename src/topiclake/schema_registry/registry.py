@@ -247,8 +247,10 @@ class SchemaRegistry:
         turns = {key: turn for turn, key in enumerate(tuple(self._unknown), 1)}
 
         def turn(key: Key) -> tuple[int, int]:
-            asked = canonical(key)
-            return turns.get(asked, 0), _distance(asked, known) if isinstance(asked, int) else 0
+            schema_key = canonical(key)
+            return turns.get(schema_key, 0), _distance(schema_key, known) if isinstance(
+                schema_key, int
+            ) else 0
 
         return sorted(dict.fromkeys(ids), key=turn)
 
@@ -323,7 +325,7 @@ class SchemaRegistry:
         response = self._version_response(Reference(subject, number))
         if response is None or response.schema_id is None:
             return None
-        schema = self._schemas.get(response.schema_id) or self._keep(response.schema_id, response)
+        schema = self._schemas.get(response.schema_id) or self._cache(response.schema_id, response)
         return SubjectVersion(
             subject,
             number,
@@ -355,10 +357,10 @@ class SchemaRegistry:
             except NotFoundError:
                 self._missing[key] = self.clock.now()
             else:
-                self._keep(key, response)
+                self._cache(key, response)
         return self._schemas.get(key)
 
-    def _keep(self, key: int | str, response: SchemaResponse) -> RegisteredSchema:
+    def _cache(self, key: int | str, response: SchemaResponse) -> RegisteredSchema:
         """Keep a schema for ever: what an id means never changes."""
         schema_id = key if isinstance(key, int) else response.schema_id
         guid = key if isinstance(key, str) else response.guid

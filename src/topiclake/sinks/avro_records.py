@@ -63,8 +63,8 @@ class Proposal:
         for part, subjects in self.subjects.items():
             for subject in dict.fromkeys(subjects.values()):
                 refused = self.refusals[subject]
-                verdict = f"not compatible: {'; '.join(refused)}" if refused else "compatible, or new"
-                lines.append(f"subject {subject} ({part}): {verdict}")
+                compatibility = f"not compatible: {'; '.join(refused)}" if refused else "compatible, or new"
+                lines.append(f"subject {subject} ({part}): {compatibility}")
             lines.append(json.dumps(self.schemas[part], indent=2))
         return "\n".join(lines)
 

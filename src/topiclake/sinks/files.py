@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, PlatformError, require_known_columns
-from topiclake.session import LISTED_ANEW
+from topiclake.session import FILE_LIST_CACHE_SIZE
 from topiclake.sinks import parquet_folder
 from topiclake.sinks.names import require_name
 from topiclake.storage import mount
@@ -105,10 +105,10 @@ def create_files_table(
         ... )
     """
     require_name(name)
-    if spark.conf.get(LISTED_ANEW, None) != "0":
+    if spark.conf.get(FILE_LIST_CACHE_SIZE, None) != "0":
         raise PlatformError(
             f"Spark keeps the list of a table's files, and {name} would not show new partitions",
-            f"start Spark with {LISTED_ANEW}=0, which topiclake.session.local_session does",
+            f"start Spark with {FILE_LIST_CACHE_SIZE}=0, which topiclake.session.local_session does",
         )
     folder = mount.resolve(settings.storage, path)
     if not spark.catalog.tableExists(name):

@@ -207,6 +207,6 @@ def _lacks(actual: DataType, wanted: DataType) -> bool:
     return False
 
 
-def why_refused() -> Column:
+def refusal_detail() -> Column:
     """Return the detail of a record that the table refuses; null for another one."""
     return F.concat(F.lit("the table demands "), F.col(REFUSED))

@@ -56,7 +56,7 @@ def detail(decoded: DataFrame, values: DeclaredFormat) -> Column:
     if REFUSED not in decoded.columns:
         return values.detail()
     refused = F.col("reason") == REFUSED_BY_TABLE
-    return F.when(refused, constraints.why_refused()).otherwise(values.detail())
+    return F.when(refused, constraints.refusal_detail()).otherwise(values.detail())
 
 
 def read(records: DataFrame, values: DeclaredFormat, layout: Layout, *, mode: str) -> DataFrame:
@@ -108,6 +108,6 @@ def fail_on_bad_record(decoded: DataFrame, values: DeclaredFormat, layout: Layou
         of_key = F.lit(f": the key is no {values.key.value_format} of its schema")
         detail = F.when(is_decoded_key(), detail).otherwise(of_key)
     if REFUSED in decoded.columns:
-        detail = F.coalesce(F.concat(F.lit(": "), constraints.why_refused()), detail)
+        detail = F.coalesce(F.concat(F.lit(": "), constraints.refusal_detail()), detail)
     refused = refused_record(F.lit(", reason "), F.col("reason"), detail)
     return decoded.withColumn("reason", F.when(is_rejected(layout), refused).otherwise(F.col("reason")))

@@ -77,7 +77,9 @@ class StaticSchemas:
             schemas, _, _ = self.of.registry.by_ids(asked)
             self.known["value"].update(schemas)
         if self._keys() == before:
-            raise DecodeError(error.cause + self._why(record), _remedy(record), **error.fields) from None
+            raise DecodeError(
+                error.cause + self._refusal_detail(record), _remedy(record), **error.fields
+            ) from None
         self._unite()
 
     def _keys(self) -> dict[Part, set[SchemaKey]]:
@@ -90,7 +92,7 @@ class StaticSchemas:
     def _unite(self) -> None:
         self.codecs = self.of.unite(self.known, lambda part: _Additions(self.spark, self.of, part).refusal)
 
-    def _why(self, record: re.Match[str] | None) -> str:
+    def _refusal_detail(self, record: re.Match[str] | None) -> str:
         if record is None or record["id"] == "none":
             return ""
         _, detail = self.codecs.value.refused.get(int(record["id"]), ("", ""))

@@ -64,8 +64,8 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
     Raises:
         StorageError: It has not begun yet, or has ended.
     """
-    require_begun(storage, settings, _CLOCKS_DIFFER)
-    end, now = _found(settings, end_of), _now()
+    require_started(storage, settings, _CLOCKS_DIFFER)
+    end, now = _first_time(settings, end_of), _now()
     if end is None:
         return
     if end <= now:
@@ -80,11 +80,11 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
         _warn(storage, end, now)
 
 
-def require_begun(
+def require_started(
     storage: StorageSettings, settings: Mapping[str, str], but_for: timedelta = timedelta()
 ) -> None:
     """Raise a StorageError if a token begins later than `but_for` from now, by this machine's clock."""
-    begin, now = _found(settings, begin_of), _now()
+    begin, now = _first_time(settings, begin_of), _now()
     if begin is not None and begin > now + but_for:
         raise StorageError(
             f"{storage.source} cannot be opened: {_message(storage, begin, now, 'begins')}",
@@ -114,7 +114,7 @@ def still_good(storage: StorageSettings) -> str:
 
 def remind(storage: StorageSettings, settings: Mapping[str, str]) -> None:
     """Warn when a token ends soon or has ended, at most once an hour for each token."""
-    end, now = _found(settings, end_of), _now()
+    end, now = _first_time(settings, end_of), _now()
     if end is None or not _is_soon(storage, end, now):
         return
     token = _secret(storage), end
@@ -123,7 +123,7 @@ def remind(storage: StorageSettings, settings: Mapping[str, str]) -> None:
         _warn(storage, end, now)
 
 
-def _found(settings: Mapping[str, str], moment_of: Callable[[str], datetime | None]) -> datetime | None:
+def _first_time(settings: Mapping[str, str], moment_of: Callable[[str], datetime | None]) -> datetime | None:
     moments = [moment_of(value) for key, value in settings.items() if key.startswith(_SAS)]
     return next(filter(None, moments), None)
 

@@ -22,7 +22,7 @@ _THROWN = re.compile(r"^(?:Caused by|:)?[: ]*[\w.$]+(?:Exception|Error): (.+)$",
 _NAMELESS = re.compile(r"^: (.+)$", re.MULTILINE)
 #: The stack frames in a JVM's text.
 _FRAMES = re.compile(r"^\s+(?:at |\.\.\. ).*$", re.MULTILINE)
-_PLACES = re.compile(r"\b[a-z][a-z0-9+.-]*:/[^\s\"']*")
+_URIS = re.compile(r"\b[a-z][a-z0-9+.-]*:/[^\s\"']*")
 #: Hadoop shows an account key that is not base64.
 _SECRETS = re.compile(
     r"(?<=sig=)[^&\s]+|(?<=Request ID: )[^)]+|(?<=\?)[^\s?,=]+=[^\s,]*"
@@ -57,7 +57,7 @@ _REFUSED = re.compile(
 )
 _WRONG_MD5 = re.compile(r"Blob hash mismatch")
 _UNCONDITIONAL = re.compile(r"no notice of If-None-Match")
-_AWAY = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
+_UNREACHABLE = re.compile(r"ConnectException|UnknownHostException|Connection refused|timed out|NoRouteToHost")
 #: Another store uses the same words for other causes.
 _OF_S3 = (_ENDED, _REGION, _UNNAMED)
 #: A pattern, and the code, the cause and the remedy of the errors that match it.
@@ -92,11 +92,11 @@ def refusal(storage: StorageSettings, path: str, error: Exception) -> StorageErr
     """Return the error that `storage_errors` raises for an error of Spark."""
     text = without_login(_SECRETS.sub("[REDACTED]", str(error)))
     # Paths and stack frames do not show the cause, but could match a pattern.
-    said = _PLACES.sub(" ", _FRAMES.sub("", text.replace(path, " ")))
-    return _named(storage, path, said, _why(text))
+    searched = _URIS.sub(" ", _FRAMES.sub("", text.replace(path, " ")))
+    return _named(storage, path, searched, _cause(text))
 
 
-def _why(text: str) -> str:
+def _cause(text: str) -> str:
     problem = (_THROWN.findall(text) or _NAMELESS.findall(text) or [_FRAMES.sub("", text)])[-1]
     if "Operation failed:" in problem and (answers := _ABFS.findall(text)):
         message, status = answers[-1]
@@ -136,12 +136,12 @@ def _named(configured: StorageSettings, path: str, text: str, problem: str) -> S
     )
     if storage is None or storage.kind in ("file", "volume"):
         return unusable
-    source, secret, mend = storage.source, f"renew the secret {secret_names(storage)}", "storage.source"
+    source, secret, setting = storage.source, f"renew the secret {secret_names(storage)}", "storage.source"
     if storage is not configured:
         secret = f"a path in {configured.source}, or a credential for this one on the machine"
-        mend = "the path"
+        setting = "the path"
     # The first pattern that matches: later patterns match more errors.
-    answers = (*_of_the_store(storage, problem, mend), *_of_the_credential(storage, problem, secret))
+    answers = (*_of_the_store(storage, problem, setting), *_of_the_credential(storage, problem, secret))
     for pattern, reason, cause, remedy in answers:
         if pattern.search(text) and not (pattern in _OF_S3 and storage.kind != "s3a"):
             named = {"path": without_login(path), "secrets": secret_names(storage)}
@@ -151,7 +151,7 @@ def _named(configured: StorageSettings, path: str, text: str, problem: str) -> S
     return unusable
 
 
-def _of_the_store(storage: StorageSettings, problem: str, mend: str) -> tuple[_Answer, ...]:
+def _of_the_store(storage: StorageSettings, problem: str, setting: str) -> tuple[_Answer, ...]:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     kind = "bucket" if storage.kind == "s3a" else "container"
     address = f"{kind} {urlsplit(storage.source).netloc.partition('@')[0]}"
@@ -163,7 +163,7 @@ def _of_the_store(storage: StorageSettings, problem: str, mend: str) -> tuple[_A
             "a store that keeps to it, or, for one driver only, "
             "spark.delta.logStore.s3a.impl=io.delta.storage.S3SingleDriverLogStore",
         ),
-        (_MISSING, "missing", f"cannot be used: there is no {address}", f"create it, or correct {mend}"),
+        (_MISSING, "missing", f"cannot be used: there is no {address}", f"create it, or correct {setting}"),
         (
             _WRONG_MD5,
             "checksum",
@@ -208,7 +208,7 @@ def _of_the_credential(storage: StorageSettings, problem: str, secret: str) -> t
             f"{secret}{good and ', or compare the clocks'}",
         ),
         (
-            _AWAY,
+            _UNREACHABLE,
             "unreachable",
             f"cannot be reached ({problem})",
             "correct the address (storage.endpoint on S3), or fix the network",
@@ -225,5 +225,5 @@ def _credential(storage: StorageSettings) -> str:
 def secret_names(storage: StorageSettings) -> str:
     """Return the names of the secrets that open the storage."""
     named = storage.credentials.values()
-    secrets = [one.client_secret if isinstance(one, OAuthSettings) else one for one in named]
-    return ", ".join(one.name for one in secrets if isinstance(one, Secret)) or "of the machine"
+    secrets = [each.client_secret if isinstance(each, OAuthSettings) else each for each in named]
+    return ", ".join(each.name for each in secrets if isinstance(each, Secret)) or "of the machine"

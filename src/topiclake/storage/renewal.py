@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 _renewed: dict[str, Mapping[str, str]] = {}
 
 
-def kept_open(write_batch: WriteBatch, source: str) -> WriteBatch:
+def with_newest_credential(write_batch: WriteBatch, source: str) -> WriteBatch:
     """Return a function that writes a micro-batch with the newest credential, picklable for Spark Connect."""
     return partial(_write, write_batch, source)
 
@@ -71,7 +71,7 @@ def _follow(
         try:
             before, settings = settings, hadoop_settings(to)
             expiry.remind(to, settings)
-            expiry.require_begun(to, settings)
+            expiry.require_started(to, settings)
             # One of several secrets may have been replaced, and the other one not yet.
             if settings == before or len(to.credentials) == 1:
                 mount.apply_credential(to, settings, spark)

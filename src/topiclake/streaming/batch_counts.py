@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 #: Batches that are published and not taken yet. A topic that resumes publishes all batches that it missed.
-KEPT = 10_000
+MAX_BATCHES = 10_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class CountSubscription:
                 if earlier.writer is None or (earlier.path, earlier.writer) != commit
             ]
             known.append(count)
-            while len(self._counts) > KEPT:
+            while len(self._counts) > MAX_BATCHES:
                 self._counts.popitem(last=False)
 
     @property
@@ -72,7 +72,7 @@ class CountSubscription:
         with self._lock:
             return not self._counts
 
-    def take(self, query_id: str, batch_id: int) -> dict[int, list[TableCount]]:
+    def pop(self, query_id: str, batch_id: int) -> dict[int, list[TableCount]]:
         """Return and remove the counts of a query, by batch, up to `batch_id`.
 
         Older batches are included, because a topic that resumes writes them later.

@@ -58,7 +58,7 @@ class CommitHook(Protocol):
     """A call for each batch that is written."""
 
     @property
-    def what(self) -> str:
+    def action(self) -> str:
         """Name of the action, for the log."""
 
     def begin(self) -> None:
@@ -78,21 +78,21 @@ class Backoff:
 
     def __init__(self) -> None:
         self._seconds, self._until = self.SHORTEST_SECONDS, 0.0
-        self._why: Exception | None = None
+        self._error: Exception | None = None
 
     def check(self) -> None:
         """Raise the last error again while the pause lasts."""
-        if self._why is not None and time.monotonic() < self._until:
-            raise self._why
+        if self._error is not None and time.monotonic() < self._until:
+            raise self._error
 
     def begin(self, error: Exception) -> None:
         """Begin a pause because of an error."""
-        self._why, self._until = error, time.monotonic() + self._seconds
+        self._error, self._until = error, time.monotonic() + self._seconds
         self._seconds = min(self.LONGEST_SECONDS, 2 * self._seconds)
 
     def end(self) -> None:
         """End the pause, since a call has succeeded."""
-        self._seconds, self._why = self.SHORTEST_SECONDS, None
+        self._seconds, self._error = self.SHORTEST_SECONDS, None
 
 
 #: By checkpoint and hook: the start of its query, and the last problem. A start logs each problem once.
@@ -135,11 +135,11 @@ def run_hooks(hooks: Sequence[CommitHook], start: str, batch: CommittedBatch) ->
             hook(batch)
         except Exception as error:  # noqa: BLE001 - no error of a hook stops the query
             problem = " ".join(str(error).split())[:500]
-            if _problems.get((batch.checkpoint, hook.what)) != (start, problem):
-                _log.warning("%s failed; the query continues: %s", hook.what, problem)
-            _problems[batch.checkpoint, hook.what] = start, problem
+            if _problems.get((batch.checkpoint, hook.action)) != (start, problem):
+                _log.warning("%s failed; the query continues: %s", hook.action, problem)
+            _problems[batch.checkpoint, hook.action] = start, problem
         else:
-            _problems.pop((batch.checkpoint, hook.what), None)
+            _problems.pop((batch.checkpoint, hook.action), None)
 
 
 def close_with(query: StreamingQuery, hooks: Sequence[CommitHook]) -> None:

@@ -208,11 +208,11 @@ def range_of(
             sources=len(sources),
         )
     (number,) = sources
-    begun = before.ends[number] if before.ends else None
-    if begun is None:
-        begun = json.loads(_required(spark, path, f"sources/{number}/0")[-1])
+    start = before.ends[number] if before.ends else None
+    if start is None:
+        start = json.loads(_required(spark, path, f"sources/{number}/0")[-1])
     # A partition that was added later begins at 0.
-    first, after = _offsets_of(begun, topic) or {}, _offsets_of(batch.ends[number], topic) or {}
+    first, after = _offsets_of(start, topic) or {}, _offsets_of(batch.ends[number], topic) or {}
     ranges = {partition: (first.get(partition, 0), end) for partition, end in sorted(after.items())}
     return {partition: (begin, end) for partition, (begin, end) in ranges.items() if begin < end}
 

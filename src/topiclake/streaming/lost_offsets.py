@@ -39,7 +39,7 @@ _IDS = "topic STRING, topic_id STRING, found_at TIMESTAMP"
 #: Reasons of a loss that pause one of several topics. A topic that was created again is not among them.
 PAUSE = ("aged_out", "deleted")
 #: Number of ranges in an error, at most; `lost_offsets` returns all.
-_TOLD = 10
+_MAX_RANGES = 10
 
 #: Topic → topic id.
 NewIds = Mapping[str, str]
@@ -128,7 +128,7 @@ def check_lost_offsets(
         losses = [lost for lost in losses if settings.pipeline.reads(lost.topic) and lost.why not in PAUSE]
     if losses and settings.pipeline.fail_on_data_loss:
         raise _error(settings, path, losses)
-    keep(spark, settings.name, path, losses)
+    note_losses(spark, settings.name, path, losses)
     return {topic: topic_id for topic, topic_id in broker_offsets.ids.items() if ids.get(topic) != topic_id}
 
 
@@ -188,7 +188,7 @@ def write_watched(
     """
     spark = records.sparkSession
     ranges = checkpoint.ranges(spark, watch.checkpoint, batch_id, watch.start)
-    keep(spark, watch.pipeline, watch.checkpoint, lost_of_batch(watch.client, ranges))
+    note_losses(spark, watch.pipeline, watch.checkpoint, lost_of_batch(watch.client, ranges))
     write(records, batch_id)
 
 
@@ -278,11 +278,11 @@ def _ranges(losses: list[LostRange]) -> tuple[tuple[object, ...], ...]:
 
 
 def _message(losses: list[LostRange]) -> str:
-    more = f"; and {len(losses) - _TOLD} ranges more" if len(losses) > _TOLD else ""
-    return "; ".join(map(str, losses[:_TOLD])) + more
+    more = f"; and {len(losses) - _MAX_RANGES} ranges more" if len(losses) > _MAX_RANGES else ""
+    return "; ".join(map(str, losses[:_MAX_RANGES])) + more
 
 
-def keep(spark: SparkSession, name: str, path: str, losses: Sequence[LostRange]) -> None:
+def note_losses(spark: SparkSession, name: str, path: str, losses: Sequence[LostRange]) -> None:
     """Note lost ranges, without which the pipeline `name` continues, in its checkpoint and in the log."""
     for lost in losses:
         _LOG.warning("pipeline %s continues without records that Kafka lost: %s", name, lost)

@@ -47,8 +47,8 @@ def has_metrics(observation: Observation) -> bool:
     False: Spark may still deliver them, or the action was not executed, such as an append that Delta skipped.
     """
     # On Spark Connect, reading metrics that do not exist is an error.
-    is_told = hasattr(observation, "_jo") and _has_metrics(observation, time.monotonic() + _SOON_SECONDS)
-    return is_told and bool(observation.get)
+    has_metrics = hasattr(observation, "_jo") and _has_metrics(observation, time.monotonic() + _SOON_SECONDS)
+    return has_metrics and bool(observation.get)
 
 
 def _has_metrics(observation: Observation, end: float) -> bool:

@@ -98,7 +98,7 @@ def start_batches(
         records.writeStream.queryName(name)
         .outputMode(output_mode)
         .option("checkpointLocation", location)
-        .foreachBatch(renewal.kept_open(write_batch, settings.storage.source))
+        .foreachBatch(renewal.with_newest_credential(write_batch, settings.storage.source))
     )
     query = start(stream, settings, records.sparkSession, location)
     if started_as is not None:

@@ -102,7 +102,7 @@ class RestartedQuery:
         """Restart the query while restarts help; return the error that ended it, if any."""
         failed_at = ""
         while (error := self._end()) is not None:
-            if not _is_mended_by_a_start(error) or error.cause == failed_at:
+            if not _is_fixed_by_restart(error) or error.cause == failed_at:
                 return error
             failed_at = error.cause
             _LOG.warning("%s; it starts again", error.cause)
@@ -177,5 +177,5 @@ def start_restarted(start: Callable[[], StreamingQuery], *, patience: float = 30
     return RestartedQuery(start, patience)
 
 
-def _is_mended_by_a_start(error: TopiclakeError) -> bool:
+def _is_fixed_by_restart(error: TopiclakeError) -> bool:
     return isinstance(error, NewSchemaError) or bool(queries.KAFKA_METRICS_BUG.search(error.cause))

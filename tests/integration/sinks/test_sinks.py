@@ -208,7 +208,7 @@ def test_what_cannot_be_a_folder_of_files_is_refused(hits, table_name, monkeypat
             name=table_name,
             columns=hits.spark.table(table_name).schema,
         )
-    monkeypatch.setattr(files, "LISTED_ANEW", "spark.sql.shuffle.partitions")
+    monkeypatch.setattr(files, "FILE_LIST_CACHE_SIZE", "spark.sql.shuffle.partitions")
     with pytest.raises(PlatformError, match="would not show new partitions"):
         files_table(hits, table_name)
 

@@ -207,7 +207,7 @@ def test_what_is_old_is_forgotten_and_a_running_query_never(store):
     store.add(run(1, "old"), report(0), {}, [TableCount("/q", 2, {"bad_magic": 2})], 10.0)
     store.end("r1", 10.0, None, "")
     store.begin(run(2, "quiet"), 10.0)
-    store.hear("r2", 1_000_000_000_000.0)
+    store.heartbeat("r2", 1_000_000_000_000.0)
     store.forget(2_000_000_000.0)
     assert [one["id"] for one in overview(store)] == ["quiet"]
     for table in ("batches", "totals", "partitions", "tables", "reasons"):
@@ -251,7 +251,7 @@ def test_metrics_are_told_with_stable_names_and_bounded_labels(store):
 
 
 def test_heads_are_kept_for_the_next_start(store):
-    store.keep_heads({("a", 0): [(1.0, 2), (3.0, 4)]})
+    store.save_heads({("a", 0): [(1.0, 2), (3.0, 4)]})
     assert store.heads("a", 0) == [(1.0, 2), (3.0, 4)]
     assert store.heads("a", 1) == []
 
@@ -280,13 +280,13 @@ def test_each_watcher_gets_the_counts_once_by_batch_also_those_of_older_ones():
     batch_counts.publish("q", 3, TableCount("/later", 1))
     batch_counts.publish("p", 1, TableCount("/anothers", 1))
     for watch in (one, other):
-        assert paths(watch.take("q", 2)) == {0: ["/resumed"], 1: ["/t", "/q"]}
-        assert watch.take("q", 2) == {}
-        assert paths(watch.take("q", 3)) == {3: ["/later"]}
+        assert paths(watch.pop("q", 2)) == {0: ["/resumed"], 1: ["/t", "/q"]}
+        assert watch.pop("q", 2) == {}
+        assert paths(watch.pop("q", 3)) == {3: ["/later"]}
         assert not watch.is_empty
-    for number in range(batch_counts.KEPT + 1):
+    for number in range(batch_counts.MAX_BATCHES + 1):
         batch_counts.publish("q", number, TableCount(f"/{number}", 1))
-    assert paths(one.take("q", 1)) == {1: ["/1"]}
+    assert paths(one.pop("q", 1)) == {1: ["/1"]}
     one.close()
     one.close()
     assert batch_counts.are_wanted()
@@ -307,7 +307,7 @@ def test_a_commit_that_is_told_of_again_counts_once():
     batch_counts.publish("q", 1, TableCount("/t", 2, writer="w/late"))
     batch_counts.publish("q", 1, TableCount("/t", 0))
     batch_counts.publish("q", 1, TableCount("/t", 0))
-    taken = watch.take("q", 1)[1]
+    taken = watch.pop("q", 1)[1]
     watch.close()
     assert [(one.path, one.rows, one.writer) for one in taken] == [
         ("/q", 1, "w"),
@@ -374,7 +374,7 @@ def test_a_file_of_another_version_begins_anew(tmp_path):
 def test_a_query_is_heard_when_a_batch_is_done_and_when_nothing_comes(store):
     store.begin(run(), 5.0)
     assert overview(store)[0]["heard"] == 5.0
-    store.hear("r1", 6.0)
+    store.heartbeat("r1", 6.0)
     assert overview(store)[0]["heard"] == 6.0
     store.add(run(), report(0), {}, [], 7.0)
     assert overview(store)[0]["heard"] == 7.0

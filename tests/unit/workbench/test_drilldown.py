@@ -353,7 +353,7 @@ def test_what_is_forgotten_or_was_counted_before_batches_were_is_told_as_older(t
 
 def test_counts_by_batch_are_forgotten_when_they_are_old_and_when_their_query_is(store):
     at = add(store, 0, waiting(bad_magic=1))
-    store.hear("r", at + 100)
+    store.heartbeat("r", at + 100)
     store.forget(at + 10)
     assert store.rows("SELECT * FROM reason_batches") == []
     assert page(store, Readings(), "reason/q/bad_magic")["rows"] == 1

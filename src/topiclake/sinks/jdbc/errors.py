@@ -55,8 +55,8 @@ def code(error: BaseException) -> str:
 
 def text(error: BaseException) -> str:
     """Return the database's message, without the statement and its values."""
-    said = getattr(error, "orig", None) or error
-    return str(said.args[-1] if said.args else said)
+    problem = getattr(error, "orig", None) or error
+    return str(problem.args[-1] if problem.args else problem)
 
 
 def is_of_a_row(error: DBAPIError) -> bool:
@@ -102,8 +102,10 @@ def persist(database: Database, subject: str, once: Callable[[], Answer], *, pat
 
     def log(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
-        said = database.without_login(text(error)) if error else ""
-        _LOG.warning("%s, %s: %s; next try in %.1f s", subject, database.address, said, state.upcoming_sleep)
+        problem = database.without_login(text(error)) if error else ""
+        _LOG.warning(
+            "%s, %s: %s; next try in %.1f s", subject, database.address, problem, state.upcoming_sleep
+        )
 
     repeated = Retrying(
         retry=retry_if_exception(is_transient),
@@ -120,19 +122,19 @@ def persist(database: Database, subject: str, once: Callable[[], Answer], *, pat
 
 def failed(database: Database, subject: str, error: BaseException, patience: float) -> DatabaseError:
     """Return the error for a database that refuses, with its message and a remedy."""
-    said, error_code = text(error), code(error)
+    problem, error_code = text(error), code(error)
     fitting = (
         remedy
         for pattern, remedy in _REMEDIES.items()
-        if re.search(pattern, error_code) or re.search(pattern, said)
+        if re.search(pattern, error_code) or re.search(pattern, problem)
     )
     remedy = next(fitting, "fix the database and start again: batches that were not written are repeated")
     gave_up = f"; gave up after {patience:.0f} s" if patience and is_transient(error) else ""
-    shown = database.without_login(said)[:500] + (f" ({error_code})" if error_code else "")
+    shown = database.without_login(problem)[:500] + (f" ({error_code})" if error_code else "")
     return DatabaseError(
         f"{subject}, {database.address}: {shown}{gave_up}",
         remedy,
         server=database.address,
         code=error_code,
-        detail=database.without_login(said)[:500],
+        detail=database.without_login(problem)[:500],
     )

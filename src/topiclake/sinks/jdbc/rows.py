@@ -43,7 +43,7 @@ class UpsertTransaction:
     writer: str
     batch_id: int
     refused: int = 0
-    _held: list[dict[str, Any]] = field(default_factory=list)
+    _rejected: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, rows: DataFrame) -> None:
         """Upsert the rows; a row that the database rejects goes into the quarantine.
@@ -80,7 +80,7 @@ class UpsertTransaction:
         """Yield the rows whose values can be sent; rows with equal keys have to be adjacent."""
         names = [name for name, _ in self.shape.columns]
         at = [names.index(key) for key in self.shape.keys]
-        takers = [jdbc_values.taker(kind, self.shape.kind) for _, kind in self.shape.columns]
+        converters = [jdbc_values.converter(kind, self.shape.kind) for _, kind in self.shape.columns]
         before: Row | None = None
         for row in rows:
             keys = tuple(row[position] for position in at)
@@ -91,7 +91,7 @@ class UpsertTransaction:
                 )
             before = keys
             try:
-                values = tuple(take(value) for take, value in zip(takers, row, strict=True))
+                values = tuple(convert(value) for convert, value in zip(converters, row, strict=True))
             except RefusedError as error:
                 self._refuse(row, str(error))
                 continue
@@ -121,7 +121,7 @@ class UpsertTransaction:
 
     def _refuse(self, values: Row, reason: str) -> None:
         named = dict(zip((name for name, _ in self.shape.columns), values, strict=True))
-        self._held.append(
+        self._rejected.append(
             {
                 "writer": self.writer,
                 "batch_id": self.batch_id,
@@ -134,16 +134,16 @@ class UpsertTransaction:
         )
         self.refused += 1
         if (
-            len(self._held) == CHUNK_ROWS
-            or sum(len(refused["row_json"]) for refused in self._held) > _CHUNK_BYTES
+            len(self._rejected) == CHUNK_ROWS
+            or sum(len(refused["row_json"]) for refused in self._rejected) > _CHUNK_BYTES
         ):
             self._flush()
 
     def _flush(self) -> None:
-        if self._held:
+        if self._rejected:
             table = jdbc_tables.quarantine(self.shape.kind, self.shape.table)
-            self.connection.execute(insert(table).values(self._held))
-            self._held = []
+            self.connection.execute(insert(table).values(self._rejected))
+            self._rejected = []
 
 
 def upsert(shape: TableSchema, chunk: list[Row]) -> Executable:

@@ -214,19 +214,19 @@ def create(database: Database, table: Table) -> bool:
     Raises:
         DBAPIError: The database refuses.
     """
-    if _is_there(database, table):
+    if _exists(database, table):
         return False
     try:
         with transaction(database) as connection:
             table.create(connection)
     except DBAPIError:
         # Another driver may have been faster.
-        if _is_there(database, table):
+        if _exists(database, table):
             return False
         raise
     return True
 
 
-def _is_there(database: Database, table: Table) -> bool:
+def _exists(database: Database, table: Table) -> bool:
     with transaction(database) as connection:
         return inspect(connection).has_table(table.name)

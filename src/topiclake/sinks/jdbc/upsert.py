@@ -47,7 +47,7 @@ class UpsertBatches(Sink):
     replaces: bool
 
     @property
-    def what(self) -> str:
+    def label(self) -> str:
         """The sink's name in errors."""
         return f"pipeline {self.pipeline}, table {self.shape.table}"
 
@@ -66,8 +66,8 @@ class UpsertBatches(Sink):
                 )
 
         patience = self.database.retry_seconds
-        if not jdbc_errors.persist(self.database, self.what, once, patience=patience):
-            _LOG.info("%s: batch %d is there already", self.what, batch.number)
+        if not jdbc_errors.persist(self.database, self.label, once, patience=patience):
+            _LOG.info("%s: batch %d is there already", self.label, batch.number)
             # Spark commits the state of an aggregation only if all partitions are computed, and fails the
             # query otherwise.
             rows.write.format("noop").mode("overwrite").save()
@@ -166,7 +166,7 @@ def upsert_batches(
                 jdbc_checks.require_fitting(connection, shape)
 
     # One try, since a user waits.
-    jdbc_errors.persist(database, target.what, prepare, patience=0)
+    jdbc_errors.persist(database, target.label, prepare, patience=0)
     return target
 
 
@@ -187,7 +187,7 @@ def _write_once(
     connection.execute(update(batches).where(its_own).values(batch_id=writing.batch_id))
     if writing.refused:
         _LOG.warning(
-            "%s: batch %d has %d rows in the quarantine", target.what, writing.batch_id, writing.refused
+            "%s: batch %d has %d rows in the quarantine", target.label, writing.batch_id, writing.refused
         )
     return True
 

@@ -46,7 +46,7 @@ def _number(kind: T.DataType, column: Column) -> Column:
     return F.unix_date(column) if isinstance(kind, T.DateType) else column
 
 
-def taker(kind: T.DataType, database: str) -> Callable[[Any], Any]:
+def converter(kind: T.DataType, database: str) -> Callable[[Any], Any]:
     """Return the function that converts a value of `read` to a database's value.
 
     This function raises RefusedError for a value that the database cannot store.
