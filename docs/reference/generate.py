@@ -26,7 +26,7 @@ from topiclake.errors import TopiclakeError
 from topiclake.ingest import paused_topics, quarantine_rows
 from topiclake.monitoring.store import Store
 from topiclake.reasons import REASONS
-from topiclake.sinks import notices
+from topiclake.sinks import notifications
 from workbench.commands.cli import cli
 from workbench.dashboard.metrics import exposition
 
@@ -343,7 +343,7 @@ def _tables() -> str:
     tables = {
         f"`<table_path>{QUARANTINE}`: rejected records": quarantine_rows.SCHEMA,
         "`<checkpoint_path>_paused`: offsets that a paused topic has missed": paused_topics.LEDGER_SCHEMA,
-        "`path` of `notice_batches`: sent notices": notices.NOTICES,
+        "`path` of `notice_batches`: sent notifications": notifications.NOTIFICATIONS,
     }
     replays = (
         f"`<table_path>{QUARANTINE}{REPLAYS}` is the table of replay claims. `tl.quarantine_rows` reads "

@@ -351,11 +351,11 @@ assert offline_rows > 3
 
 # MAGIC %md
 # MAGIC Each log of an offline camera is one more alarm, and no row says that a camera is online again. `nest.camera_states` has
-# MAGIC the newest state of each camera. `tl.notice_batches` sends a notice when a camera goes offline, and one when it is back.
+# MAGIC the newest state of each camera. `tl.notice_batches` sends a notification when a camera goes offline, and one when it is back.
 
 # COMMAND ----------
 
-# DBTITLE 1,Topiclake: states and notices
+# DBTITLE 1,Topiclake: states and notifications
 states = {
     "states": tl.delta_batches(
         settings, spark, path=f"{folder}/states", mode="merge", keys=["device_id"]
@@ -367,7 +367,7 @@ states = {
 
 
 def update_states():
-    """Merge the newest states into the table, and send notices of what changed."""
+    """Merge the newest states into the table, and send notifications of what changed."""
     rows = nest.camera_states(nest.nest_cameras(tl.read_values(spark, settings)))
     checkpoint = f"{folder}/states_checkpoint"
     query = tl.start_sinks(rows, settings, states, checkpoint_path=checkpoint, output_mode="update")

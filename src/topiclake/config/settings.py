@@ -51,7 +51,7 @@ class Settings(Section):
     state: StateSettings = Field(default_factory=StateSettings)
     #: Needed by sinks that write to a database.
     database: DatabaseSettings | None = None
-    #: Set it to send notices to people; without it they are in the log alone.
+    #: Set it to send notifications to people; without it they are in the log alone.
     webhook: WebhookSettings | None = None
     #: Set it when a catalog collects OpenLineage events; each micro-batch of an ingest sends one.
     lineage: LineageSettings | None = None

@@ -1,4 +1,4 @@
-"""Where notices are sent to: the configuration's section `webhook`."""
+"""Where notifications are sent to: the configuration's section `webhook`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class WebhookSettings(Section):
     url: SecretReference
     #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
-    #: How long a micro-batch waits for an address that does not accept a notice, before the query fails.
-    #: Lower it when batches must not wait for a chat.
+    #: How long a micro-batch waits for an address that does not accept a notification. Then the query
+    #: fails. Lower it when batches must not wait for a chat.
     retry_seconds: Annotated[float, Field(ge=0)] = 60

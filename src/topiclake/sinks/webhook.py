@@ -1,4 +1,4 @@
-"""Notices to a webhook: one POST request with JSON, with retries after transient errors."""
+"""Notifications to a webhook: one POST request with JSON, with retries after transient errors."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Webhook:
         except _NotNowError as error:
             waited = f"within {self.retry_seconds:g} s"
             raise NoticeError(
-                f"the webhook at {self.host} did not take a notice {waited}: {error}",
-                "start it again when the webhook answers: the notice is sent then",
+                f"the webhook at {self.host} did not accept a notification {waited}: {error}",
+                "start it again when the webhook answers: the notification is sent then",
                 server=self.host,
                 reason="busy",
                 detail=str(error),
@@ -101,7 +101,7 @@ class Webhook:
             raise _NotNowError(f"HTTP {answer.status_code}")
         if not answer.ok or answer.is_redirect:
             raise NoticeError(
-                f"the webhook at {self.host} refuses notices: HTTP {answer.status_code}",
+                f"the webhook at {self.host} refuses notifications: HTTP {answer.status_code}",
                 "check the secret webhook.url",
                 server=self.host,
                 reason="refused",
@@ -109,9 +109,9 @@ class Webhook:
             )
 
 
-def message(pipeline: str, notices: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Return the message: `text` for people, as chats show it, and each notice for programs."""
-    lines = [f"{notice['kind']}: {notice['text']}" for notice in notices]
+def message(pipeline: str, notifications: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """Return the message: `text` for people, as chats show it, and each notification for programs."""
+    lines = [f"{notification['kind']}: {notification['text']}" for notification in notifications]
     return {"text": "\n".join([f"Topiclake, pipeline {pipeline}", *lines]), "pipeline": pipeline} | {
-        "notices": list(notices)
+        "notices": list(notifications)
     }

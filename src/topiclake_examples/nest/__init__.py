@@ -1,4 +1,4 @@
-"""Nest's devices: logs of homes, sightings of cameras, and notices about cameras."""
+"""Nest's devices: logs of homes, sightings of cameras, and notifications about cameras."""
 
 import lazy_loader
 

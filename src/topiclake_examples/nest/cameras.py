@@ -15,7 +15,7 @@ from topiclake_examples.nest.logs import NestLogs, location_lines
 from topiclake_examples.parameters import moment, whole_number
 
 #: More characters than a log has.
-_WHOLE = 2**31 - 1
+_MAX_CHARACTERS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def publish_nest_logs(
     tl.ensure_topic(locations.kafka, of_lines, 1)
     lines = location_lines(spark, made.homes)
     tl.write_topic(lines, locations, write_id=uuid4().hex, topic=of_lines)
-    value = F.left(made.text(), F.when(F.col("id") < cut, 40).otherwise(_WHOLE))
+    value = F.left(made.text(), F.when(F.col("id") < cut, 40).otherwise(_MAX_CHARACTERS))
     records = spark.range(made.logs).select(made.home.alias("key"), value.alias("value"))
     # The logs of each call are new ones, even with the same content.
     tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
@@ -141,9 +141,9 @@ def sightings_per_hour(cameras: DataFrame, locations: DataFrame) -> DataFrame:
     Returns:
         `zip_code STRING, start TIMESTAMP, end TIMESTAMP, count BIGINT`.
     """
-    placed = sightings(cameras).join(locations.select("device_id", "zip_code"), "device_id", "left")
+    located = sightings(cameras).join(locations.select("device_id", "zip_code"), "device_id", "left")
     # Hours of UTC are hours in most zones, and the count of each is final when the hour is over.
-    counts = placed.groupBy("zip_code", F.window("start_time", "1 hour")).count()
+    counts = located.groupBy("zip_code", F.window("start_time", "1 hour")).count()
     return counts.select("zip_code", "window.start", "window.end", "count")
 
 
@@ -179,11 +179,11 @@ def camera_states(cameras: DataFrame) -> DataFrame:
 
 
 def camera_notices(states: DataFrame) -> DataFrame:
-    """Make notices of the states of cameras, for `notice_batches`."""
+    """Make notifications of the states of cameras, for `notice_batches`."""
     since = F.date_format(F.to_utc_timestamp("since", F.current_timezone()), "yyyy-MM-dd HH:mm:ss")
-    said = F.when(F.col("is_online"), "is online again").otherwise("is offline")
-    begun = F.concat(F.lit("since "), since, F.lit(" UTC"))
-    text = F.concat_ws(" ", F.lit("camera"), "device_id", "name", said, begun)
+    change = F.when(F.col("is_online"), "is online again").otherwise("is offline")
+    since_text = F.concat(F.lit("since "), since, F.lit(" UTC"))
+    text = F.concat_ws(" ", F.lit("camera"), "device_id", "name", change, since_text)
     wrong = ~F.coalesce("is_online", F.lit(True))
     return states.select(
         F.col("device_id").alias("subject"), wrong.alias("is_wrong"), "since", text.alias("text")

@@ -195,9 +195,9 @@ def _camera_numbers(home: Column) -> Column:
 
 
 def _place(home: Column) -> Column:
-    places = [F.struct(*map(F.lit, one)) for one in _PLACES]
-    found = F.get(F.array(*places), (home % len(_PLACES)).cast("int"))
-    return found.cast("STRUCT<zip: STRING, city: STRING, zone: STRING>")
+    places = [F.struct(*map(F.lit, place)) for place in _PLACES]
+    chosen = F.get(F.array(*places), (home % len(_PLACES)).cast("int"))
+    return chosen.cast("STRUCT<zip: STRING, city: STRING, zone: STRING>")
 
 
 def _changed(template: Column, fields: dict[str, Column]) -> Column:

@@ -154,8 +154,8 @@ def generate_trips(trips: DataFrame, count: int, seed: int) -> DataFrame:
         The columns of `trips`.
     """
     # Ordered by all columns: rows that tie are equal, so it does not matter how Spark reads the file.
-    place = F.row_number().over(Window.orderBy(*trips.columns)) - 1
-    numbered = trips.withColumn("_place", place.cast("bigint"))
+    row_number = F.row_number().over(Window.orderBy(*trips.columns)) - 1
+    numbered = trips.withColumn("_place", row_number.cast("bigint"))
     real = trips.count()
     made = trips.sparkSession.range(count).select(
         hash_random("trip", seed, real).alias("_place"),

@@ -23,9 +23,9 @@ def wikimedia_edits(changes: DataFrame) -> DataFrame:
         The columns of `changes`, then `time TIMESTAMP, requested_by STRING`: Bot, Human, or null if the event
         has no `bot`.
     """
-    who = F.when(F.col("bot"), "Bot").when(~F.col("bot"), "Human")
+    requested_by = F.when(F.col("bot"), "Bot").when(~F.col("bot"), "Human")
     return changes.where("type = 'edit'").withColumns(
-        {"time": F.timestamp_seconds("timestamp"), "requested_by": who}
+        {"time": F.timestamp_seconds("timestamp"), "requested_by": requested_by}
     )
 
 

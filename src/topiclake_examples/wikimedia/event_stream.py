@@ -20,7 +20,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 
 
 @dataclass(frozen=True)
-class Sent:
+class ServerSentEvent:
     """An event as the server sent it.
 
     Attributes:
@@ -44,7 +44,7 @@ def follow(
     after: str | None = None,
     patience: float = 300,
     silence: float = 60,
-) -> Iterator[Sent]:
+) -> Iterator[ServerSentEvent]:
     """Yield a server's events for ever; a connection that ends is opened again after the last event.
 
     An event that was cut off comes again, whole. The server determines whether an event comes twice.
@@ -75,7 +75,7 @@ def follow(
                 raise EventStreamError(
                     f"{url} {reason}", _remedy(last), url=url, **_fields(error, last)
                 ) from None
-            pause = max(wait, _asked_for(error))
+            pause = max(wait, _retry_after(error))
             _LOG.warning("%s %s; again in %.1f s, after event %s", url, reason, pause, last or "now")
             time.sleep(pause)
             wait = min(2 * wait, _LONGEST_WAIT)
@@ -83,7 +83,7 @@ def follow(
 
 def _connected(
     url: str, user_agent: str, params: Mapping[str, str] | None, last: str | None, silence: float
-) -> Iterator[Sent]:
+) -> Iterator[ServerSentEvent]:
     """Yield the events of one connection; raises when it ends."""
 
     # The library would reconnect by itself, but not after an error's status. It also skips an event if a
@@ -105,7 +105,7 @@ def _connected(
     with source:
         for event in source:
             if event.data:
-                yield Sent(event.last_event_id, event.data)
+                yield ServerSentEvent(event.last_event_id, event.data)
 
 
 def _reason(error: Exception) -> str:
@@ -132,11 +132,11 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, InvalidContentTypeError | requests.exceptions.InvalidURL | ValueError)
 
 
-def _asked_for(error: Exception) -> float:
+def _retry_after(error: Exception) -> float:
     """Return the pause that a server asks for (s), or 0."""
     response = getattr(error, "response", None)
-    asked = "" if response is None else response.headers.get("Retry-After", "")
-    return min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else 0.0
+    retry_after = "" if response is None else response.headers.get("Retry-After", "")
+    return min(float(retry_after), _LONGEST_WAIT) if retry_after.isdecimal() else 0.0
 
 
 def _remedy(last: str | None) -> str:

@@ -159,13 +159,13 @@ def multiplied(events: list[Event], number: int, seed: int) -> Iterator[Event]:
     ids = [event["id"] for event in events if event.get("id") is not None]
     apart = max(ids, default=0) - min(ids, default=0) + 1
 
-    def made(turn: int, place: int) -> Event:
-        event = shifted(events[place], turn * lap)
+    def made(turn: int, index: int) -> Event:
+        event = shifted(events[index], turn * lap)
         if event.get("id") is not None:
             event["id"] += turn * apart
-        return _drawn(event, events, random.Random(f"{seed}/{turn}/{place}"))  # noqa: S311 (no secret)
+        return _drawn(event, events, random.Random(f"{seed}/{turn}/{index}"))  # noqa: S311 (no secret)
 
-    later = (made(turn, place) for turn in count(1) for place in range(len(events)))
+    later = (made(turn, index) for turn in count(1) for index in range(len(events)))
     return islice(chain(events, later), number)
 
 

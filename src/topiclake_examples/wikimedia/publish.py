@@ -157,19 +157,19 @@ def _prepared(settings: tl.Settings) -> PublishedEdits:
     return PublishedEdits(topic, schema_id)
 
 
-def _right(sent: Iterator[event_stream.Sent], published: PublishedEdits) -> Iterator[AvroRecord]:
+def _right(sent: Iterator[event_stream.ServerSentEvent], published: PublishedEdits) -> Iterator[AvroRecord]:
     """Yield the records of events that fit the schema, and count the other events."""
-    for one in sent:
-        published.last_event_id = one.id
+    for received in sent:
+        published.last_event_id = received.id
         try:
-            event = json.loads(one.data)
+            event = json.loads(received.data)
             if event["meta"].get("domain") == _CANARY:
                 published.canaries += 1
                 continue
             record = _record(event, event["meta"].get("id"))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             published.refused += 1
-            _LOG.warning("event %s is no recentchange event (%s): %.200s", one.id, error, one.data)
+            _LOG.warning("event %s is no recentchange event (%s): %.200s", received.id, error, received.data)
             continue
         yield record
 

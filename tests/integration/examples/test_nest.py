@@ -20,7 +20,7 @@ from topiclake.config.secret import Secret
 from topiclake.config.webhook import WebhookSettings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, KafkaError, NoticeError, StorageError
-from topiclake.sinks.notices import NOTICES
+from topiclake.sinks.notifications import NOTIFICATIONS
 from topiclake.sinks.webhook import Webhook
 from topiclake_examples.nest import (
     camera_notices,
@@ -60,7 +60,7 @@ class Chat:
         self.url = f"http://127.0.0.1:{self.server.server_port}{SECRET_PATH}"
 
     def told(self):
-        """What it has taken: kind and subject of each notice."""
+        """What it has taken: kind and subject of each notification."""
         return [
             (notice["kind"], notice["subject"])
             for _, status, message in self.taken
@@ -246,7 +246,7 @@ def test_the_archive_holds_each_camera_of_each_log_once_by_day(nest):
         assert days == {(2026, 1, 31), (2026, 2, 1)}
 
 
-@pytest.mark.thorough("a further notice of the same webhook")
+@pytest.mark.thorough("a further notification of the same webhook")
 def test_a_camera_that_goes_offline_is_told_once_and_once_more_when_it_is_back(nest, chat, caplog):
     nest.publish(60, offline=2)
     offline = ["home-0000-camera-1", "home-0001-camera-1"]
@@ -270,10 +270,10 @@ def test_a_camera_that_goes_offline_is_told_once_and_once_more_when_it_is_back(n
 def test_a_webhook_that_is_away_ends_the_query_and_gets_the_notice_at_the_next_start(nest, chat):
     nest.publish(60, offline=1)
     chat.status = 503
-    with pytest.raises(NoticeError, match="did not take a notice within 0 s: HTTP 503"):
+    with pytest.raises(NoticeError, match="did not accept a notification within 0 s: HTTP 503"):
         nest.watch()
     chat.status = 404
-    with pytest.raises(NoticeError, match="refuses notices: HTTP 404") as caught:
+    with pytest.raises(NoticeError, match="refuses notifications: HTTP 404") as caught:
         nest.watch()
     assert "Sesam" not in str(caught.value)
     chat.status = 200
@@ -298,7 +298,7 @@ def test_what_was_sent_and_not_noted_is_sent_again_with_the_same_id(nest, chat, 
     assert len(messages) == 2
     assert messages[0] == messages[1]
     noted = delta.read(nest.spark, f"{nest.folder}/notices")
-    assert noted.schema.simpleString() == nest.spark.createDataFrame([], NOTICES).schema.simpleString()
+    assert noted.schema.simpleString() == nest.spark.createDataFrame([], NOTIFICATIONS).schema.simpleString()
     row = noted.first()
     assert (row["subject"], row["is_wrong"], row["batch_id"]) == ("c1", True, 0)
     assert row["since"].replace(tzinfo=timezone.utc) == since

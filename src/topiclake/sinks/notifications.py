@@ -1,8 +1,8 @@
-"""Notices of problems and recoveries: to the log and to a webhook, each change once.
+"""Notifications of problems and recoveries: to the log and to a webhook, each change once.
 
-A Delta table stores the last notice of each subject. A micro-batch sends notices of changes only: a lasting
-problem is reported once, and a recovery only after a problem. If a batch is repeated, its notices are already
-in the table.
+A Delta table stores the last notification of each subject. A micro-batch sends notifications of changes only:
+a lasting problem is reported once, and a recovery only after a problem. If a batch is repeated, its
+notifications are already in the table.
 """
 
 from __future__ import annotations
@@ -24,59 +24,60 @@ from topiclake.sinks.start import table_of_sink
 from topiclake.sinks.webhook import Webhook, message
 from topiclake.streaming.sink import Sink, SinkBatch
 
-#: Columns of the table; `id` is the same when a notice is sent again.
-NOTICES = (
+#: Columns of the table; `id` is the same when a notification is sent again.
+NOTIFICATIONS = (
     "subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING, id STRING, sent_at TIMESTAMP, "
     "batch_id BIGINT"
 )
-#: Most notices of one message.
-MESSAGE_NOTICES = 50
+#: Most notifications of one message.
+MAX_PER_MESSAGE = 50
 _KINDS = {True: "wrong", False: "recovered"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class NoticeBatches(Sink):
-    """Reports changes since the last notices; can be pickled, for Spark Connect.
+class NotificationBatches(Sink):
+    """Reports changes since the last notifications; can be pickled, for Spark Connect.
 
     Attributes:
         pipeline: Its name.
-        table: The table of sent notices, as Spark reads it.
-        webhook: The webhook that notices are sent to, in addition to the log.
-        notices: Function that makes `subject, is_wrong, since, text` of a batch's rows.
+        table: The table of sent notifications, as Spark reads it.
+        webhook: The webhook that notifications are sent to, in addition to the log.
+        notifications: Function that makes `subject, is_wrong, since, text` of a batch's rows.
     """
 
     pipeline: str
     table: str
     webhook: Webhook | None
-    notices: Callable[[DataFrame], DataFrame]
+    notifications: Callable[[DataFrame], DataFrame]
 
     def destination(self) -> str:
-        """Return the table of sent notices."""
+        """Return the table of sent notifications."""
         return self.table
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
-        """Send the notices of a batch, then store them; after a crash in between they are sent again."""
-        changed = [self._notice(row.asDict()) for row in self._changed(self.notices(rows)).collect()]
+        """Send the notifications of a batch, then store them; a crash in between sends them again."""
+        changed = [self._made(row.asDict()) for row in self._changed(self.notifications(rows)).collect()]
         if not changed:
             return
-        notices = sorted(changed, key=lambda notice: notice["subject"])
-        for notice in notices:
-            _LOG.warning("pipeline %s: %s: %s", self.pipeline, notice["kind"], notice["text"])
+        notifications = sorted(changed, key=lambda notification: notification["subject"])
+        for notification in notifications:
+            _LOG.warning("pipeline %s: %s: %s", self.pipeline, notification["kind"], notification["text"])
         if self.webhook is not None:
-            for first in range(0, len(notices), MESSAGE_NOTICES):
-                self.webhook.send(message(self.pipeline, notices[first : first + MESSAGE_NOTICES]))
-        self._note(rows.sparkSession, notices, batch)
+            for first in range(0, len(notifications), MAX_PER_MESSAGE):
+                self.webhook.send(message(self.pipeline, notifications[first : first + MAX_PER_MESSAGE]))
+        self._store(rows.sparkSession, notifications, batch)
 
     def _changed(self, now: DataFrame) -> DataFrame:
-        before = last_notices(now.sparkSession, self.table).select("subject", F.col("is_wrong").alias("was"))
+        before = last_notifications(now.sparkSession, self.table)
+        before = before.select("subject", F.col("is_wrong").alias("was"))
         was = F.coalesce("was", F.lit(False))
         since = F.unix_micros("since").alias("micros")
         changed = now.join(before, "subject", "left").where(F.col("is_wrong") != was)
         return changed.select("subject", "is_wrong", since, "text")
 
-    def _notice(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _made(self, row: dict[str, Any]) -> dict[str, Any]:
         kind, micros = _KINDS[row["is_wrong"]], row["micros"]
         since = None if micros is None else _EPOCH + timedelta(microseconds=micros)
         of = json.dumps([self.pipeline, row["subject"], kind, micros])
@@ -88,9 +89,9 @@ class NoticeBatches(Sink):
             "text": row["text"],
         }
 
-    def _note(self, spark: SparkSession, notices: list[dict[str, Any]], batch: SinkBatch) -> None:
+    def _store(self, spark: SparkSession, notifications: list[dict[str, Any]], batch: SinkBatch) -> None:
         columns = "id STRING, subject STRING, kind STRING, since STRING, text STRING"
-        noted = spark.createDataFrame([tuple(notice.values()) for notice in notices], columns)
+        noted = spark.createDataFrame([tuple(each.values()) for each in notifications], columns)
         rows = noted.select(
             "subject",
             (F.col("kind") == _KINDS[True]).alias("is_wrong"),
@@ -109,7 +110,7 @@ def notice_batches(
     *,
     path: str,
     notices: Callable[[DataFrame], DataFrame],
-) -> NoticeBatches:
+) -> NotificationBatches:
     """Return a sink of `start_sinks` that notifies people of problems and recoveries.
 
     Each change is reported once: in the driver's log, and in a message to the webhook, if there is one
@@ -118,7 +119,8 @@ def notice_batches(
     Args:
         settings: Its section `webhook`, the store and the pipeline's name.
         spark: The session.
-        path: The table of sent notices, with the columns `NOTICES`. The first notice creates it.
+        path: The table of sent notifications, with the columns `NOTIFICATIONS`. The first notification
+            creates it.
         notices: Function that makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING` of a
             micro-batch's rows, one row per subject, such as `camera_notices`.
 
@@ -140,12 +142,12 @@ def notice_batches(
         ... )
     """
     table, webhook = table_of_sink(spark, settings, path), Webhook.from_settings(settings)
-    return NoticeBatches(settings.name, table, webhook, notices)
+    return NotificationBatches(settings.name, table, webhook, notices)
 
 
-def last_notices(spark: SparkSession, destination: str) -> DataFrame:
-    """Return the last notice of each subject; columns `NOTICES`."""
+def last_notifications(spark: SparkSession, destination: str) -> DataFrame:
+    """Return the last notification of each subject; columns `NOTIFICATIONS`."""
     if not delta.is_table(spark, destination):
-        return spark.createDataFrame([], NOTICES)
+        return spark.createDataFrame([], NOTIFICATIONS)
     newest = F.max_by(F.struct("*"), "batch_id").alias("newest")
     return delta.read(spark, destination).groupBy(F.col("subject").alias("of")).agg(newest).select("newest.*")
