@@ -16,7 +16,7 @@ class Activity:
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print one line."""
         self.console.print(text, markup=False, soft_wrap=True)
 
@@ -24,7 +24,7 @@ class Activity:
     def during(self, text: str) -> Iterator[None]:
         """Show on a terminal that something is under way, and for how long, until the block ends."""
         if not self.console.is_terminal:
-            self.tell(text)
+            self.report(text)
             yield
             return
         columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()

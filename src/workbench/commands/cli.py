@@ -54,7 +54,7 @@ def up(extras: tuple[str, ...]) -> None:
     """Start the services, keep them running, and print their addresses."""
     home, activity = Home.find(), Activity()
     with activity.during("starting the services"):
-        addresses = services.up(home, activity.tell, extras=extras)
+        addresses = services.up(home, activity.report, extras=extras)
     click.echo(f"Kafka            {addresses.kafka_bootstrap_servers}")
     click.echo(f"schema registry  {addresses.schema_registry_url}")
     click.echo(f"datalake         {addresses.datalake}")
@@ -76,7 +76,9 @@ def status(context: click.Context) -> None:
     for service in statuses:
         if service.state in ("crashed", "silent"):
             remedy = f"python -m workbench logs {service.name}, or python -m workbench up"
-            click.echo(f"✗ {service.name} has {_told(service)} (log: {service.log}); try: {remedy}", err=True)
+            click.echo(
+                f"✗ {service.name} has {_failure(service)} (log: {service.log}); try: {remedy}", err=True
+            )
     if any(service.state in ("crashed", "silent") for service in statuses):
         context.exit(1)
 
@@ -206,12 +208,14 @@ def _init(home: Home, request: Request) -> None:
     with activity.during(f"reading a sample of topic {request.topic}"):
         created = create_pipeline(home, request)
     sample = created.sample
-    activity.tell(f"topic      {request.topic}: {sample.records:,} records in {sample.partitions} partitions")
-    activity.tell(f"sample     {created.proposal.evidence}")
+    activity.report(
+        f"topic      {request.topic}: {sample.records:,} records in {sample.partitions} partitions"
+    )
+    activity.report(f"sample     {created.proposal.evidence}")
     for key, (value, _) in created.proposal.keys.items():
-        activity.tell(f"{key:<10} {value}")
+        activity.report(f"{key:<10} {value}")
     for file in created.files:
-        activity.tell(f"written    {file}")
+        activity.report(f"written    {file}")
 
 
 @cli.command()
@@ -330,7 +334,7 @@ def demo() -> None:
 @cli.command()
 def jars() -> None:
     """Fetch the jars of Spark and the services where they are missing, and print their folder."""
-    click.echo(fetch_jars(Activity().tell))
+    click.echo(fetch_jars(Activity().report))
 
 
 @cli.command()
@@ -348,7 +352,7 @@ def logs(service: str | None, lines: int, follow: bool) -> None:
 @cli.command()
 def down() -> None:
     """Stop the services; their data stays."""
-    stopped = services.down(Home.find(), Activity().tell)
+    stopped = services.down(Home.find(), Activity().report)
     click.echo(f"stopped: {', '.join(stopped)}" if stopped else "no service was running")
 
 
@@ -367,7 +371,7 @@ def reset(yes: bool) -> None:
     if not yes and not click.confirm("stop the services and delete this?"):
         raise click.Abort
     stop_scheduler(home)
-    services.down(home, Activity().tell)
+    services.down(home, Activity().report)
     home.clear()
     click.echo("deleted")
 
@@ -423,5 +427,5 @@ def _parameters(given: Sequence[str], pipeline: str) -> dict[str, str]:
     return parse_parameters(given) | ({"pipeline": pipeline} if pipeline else {})
 
 
-def _told(status: ServiceStatus) -> str:
+def _failure(status: ServiceStatus) -> str:
     return f"crashed: {status.detail}" if status.state == "crashed" else f"not answered: {status.detail}"

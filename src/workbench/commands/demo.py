@@ -31,7 +31,7 @@ INGESTED = frozenset({"rows_written", "quarantined", "table", "quarantine", "pre
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DemoResult:
     """Whether every record of the demo arrived."""
 
     ok: bool
@@ -57,29 +57,29 @@ def run_demo(home: Home, activity: Activity) -> None:
         began = all(service.state == "stopped" for service in services.status(home))
         console = Console()
         announcement = "its streams, live: {}"
-        with dashboard_during(home, activity.tell, announcement, browser=console.is_terminal):
+        with dashboard_during(home, activity.report, announcement, browser=console.is_terminal):
             _publish_and_ingest(home, activity, console, began=began)
 
 
 def _publish_and_ingest(home: Home, activity: Activity, console: Console, *, began: bool) -> None:
     try:
         with activity.during("1/3 starting the services"):
-            addresses = services.up(home, activity.tell)
+            addresses = services.up(home, activity.report)
         published, _ = _run(home, activity, addresses, "2/3", PUBLISH, {}, PUBLISHED)
         earliest = {"starting_offsets": "earliest"}
         ingested, page = _run(home, activity, addresses, "3/3", INGEST, earliest, INGESTED)
-        result = verdict(published, ingested, lambda: topic_records(addresses, published["topic"]))
+        result = compare_counts(published, ingested, lambda: topic_records(addresses, published["topic"]))
         print_summary(console, published, ingested, page, result)
         if not result.ok:
             raise IngestError(f"the counts do not add up: {result.text}", f"a look at {page}")
     finally:
         if began:
-            services.down(home, activity.tell)
+            services.down(home, activity.report)
 
 
-def verdict(
+def compare_counts(
     published: Mapping[str, Any], ingested: Mapping[str, Any], in_topic: Callable[[], int]
-) -> Verdict:
+) -> DemoResult:
     """Compare what this run published with what arrived.
 
     Args:
@@ -91,12 +91,12 @@ def verdict(
     records = int(published["records"])
     arrived = int(ingested["rows_written"]) + sum(ingested["quarantined"].values())
     if arrived == records:
-        return Verdict(True, f"all {records:,} records of this run arrived")
+        return DemoResult(True, f"all {records:,} records of this run arrived")
     counts = f"{records:,} published, {arrived:,} arrived"
     in_tables = int(ingested["table"]["rows"]) + int(ingested["quarantine"]["rows"])
     if arrived > records and in_tables == in_topic():
-        return Verdict(True, f"{counts}, {arrived - records:,} of them left by an earlier run")
-    return Verdict(False, counts)
+        return DemoResult(True, f"{counts}, {arrived - records:,} of them left by an earlier run")
+    return DemoResult(False, counts)
 
 
 def topic_records(addresses: Addresses, topic: str) -> int:
@@ -110,7 +110,7 @@ def print_summary(
     published: Mapping[str, Any],
     ingested: Mapping[str, Any],
     page: str,
-    result: Verdict,
+    result: DemoResult,
 ) -> None:
     """Print the counts, the first rows of the table and where the executed notebook is."""
     table, quarantine = ingested["table"], ingested["quarantine"]
@@ -154,7 +154,7 @@ def _run(
     from workbench.runner.run import value_of
     from workbench.runner.runner import run_notebook
 
-    activity.tell(f"{step} running notebooks/{name}.py")
+    activity.report(f"{step} running notebooks/{name}.py")
     terminate = signal.getsignal(signal.SIGTERM)
     try:
         done = run_notebook(notebook, parameters, home, addresses.environment())
@@ -162,7 +162,7 @@ def _run(
         # The runner's event loop leaves SIGTERM at its default, which would end this process at once. The
         # services would keep running.
         signal.signal(signal.SIGTERM, terminate)
-    activity.tell(f"{step} notebooks/{name}.py took {done.seconds:.1f} s")
+    activity.report(f"{step} notebooks/{name}.py took {done.seconds:.1f} s")
     return value_of(done, notebook, keys), str(done.html)
 
 

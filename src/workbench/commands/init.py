@@ -107,14 +107,14 @@ def require_same(home: Home, name: str, topic: str, into: str) -> None:
     keys = yaml.safe_load(file.read_text("utf-8")) if file.exists() else {}
     folder = str(keys.get("table_path")).rpartition("/")[0]
     wanted = _storage_root(into) or folder
-    for key, found, expected in (("topic", keys.get("topic"), topic), ("folder", folder, wanted)):
-        if found != expected:
+    for key, actual, expected in (("topic", keys.get("topic"), topic), ("folder", folder, wanted)):
+        if actual != expected:
             raise ConfigError(
-                f"pipeline {name} exists, and its {key} is {found}, not {expected} (in {file})",
+                f"pipeline {name} exists, and its {key} is {actual}, not {expected} (in {file})",
                 f"topiclake ingest {name}, or another name: topiclake ingest <name> --topic {topic}",
                 pipeline=name,
                 key=key,
-                found=found,
+                found=actual,
                 expected=expected,
             )
 

@@ -67,7 +67,7 @@ def run_job(context: click.Context, key: str, given: tuple[str, ...], target: st
     home = Home.find()
     chosen = load_bundle(home.project, target).job(key)
     parameters = parse_parameters(given)
-    check_given(key, chosen, parameters)
+    check_parameters(key, chosen, parameters)
     store = open_store(home)
     _mark_interrupted(home, store)
     _begin_pending(home, store)
@@ -97,8 +97,8 @@ def start(background: bool, target: str | None) -> None:
     home = Home.find()
     load_bundle(home.project, target)
     if background:
-        begun = start_in_background(home, ["--target", target] if target else [])
-        click.echo(f"the scheduler runs (process {begun.pid}, log {home.log('jobs')})")
+        process = start_in_background(home, ["--target", target] if target else [])
+        click.echo(f"the scheduler runs (process {process.pid}, log {home.log('jobs')})")
         click.echo(f"jobs and runs  {jobs_address(home)}")
         click.echo("stop it with   python -m workbench job stop")
         return
@@ -110,7 +110,7 @@ def start(background: bool, target: str | None) -> None:
             lambda: load_bundle(home.project, target).jobs,
             launch_executor(home.project),
             lambda text: click.echo(f"{shown_time(time.time())} {text}"),
-            _failure_notice(home),
+            _failure_notification(home),
         )
         record_scheduler(home, target)
         scheduler.run_forever()
@@ -173,7 +173,7 @@ def logs(run: int, task: str | None) -> None:
             click.echo(line if task else f"{key} | {line}")
 
 
-def check_given(key: str, job: Job, parameters: Mapping[str, str]) -> None:
+def check_parameters(key: str, job: Job, parameters: Mapping[str, str]) -> None:
     """Refuse a parameter that the job does not have, and a value with a reference that has none.
 
     Raises:
@@ -205,7 +205,7 @@ def check_given(key: str, job: Job, parameters: Mapping[str, str]) -> None:
 def _mark_interrupted(home: Home, store: Store) -> None:
     """End the runs whose process is gone, and send their notifications: no other process does so."""
     for run in store.mark_interrupted():
-        _failure_notice(home)(History(store).run(run.id))
+        _failure_notification(home)(History(store).run(run.id))
 
 
 def _begin_pending(home: Home, store: Store) -> None:
@@ -222,7 +222,7 @@ def _begin_pending(home: Home, store: Store) -> None:
             click.echo(f"run {run.id} of {run.job} begins: its scheduler ended before it could begin it")
 
 
-def _failure_notice(home: Home) -> Callable[[Run], None]:
+def _failure_notification(home: Home) -> Callable[[Run], None]:
     log, address = home.jobs / "notifications.log", secret_address(home.project)
     return partial(notify, event="on_failure", log=log, address=address)
 
@@ -243,4 +243,4 @@ def _line(run: Run) -> str:
 
 def _facts(run: Run) -> dict[str, object]:
     names = ("id", "job", "trigger", "due", "state", "reason", "created", "started", "ended")
-    return {name: getattr(run, name) for name in names} | {"parameters": run.given}
+    return {name: getattr(run, name) for name in names} | {"parameters": run.parameter_values}

@@ -26,29 +26,29 @@ def read(paths: Sequence[Path], lines: int, follow: bool = False) -> Iterator[st
     if not follow and not any(path.exists() for path in paths):
         names = ", ".join(path.stem for path in paths)
         raise PlatformError(f"there is no log of {names} yet", "python -m workbench up")
-    seen: dict[Path, tuple[int, int]] = {}
+    positions: dict[Path, tuple[int, int]] = {}
     for path in paths:
-        tail = deque(_new_lines(path, seen), maxlen=lines)
+        tail = deque(_new_lines(path, positions), maxlen=lines)
         yield from (_labelled(path, line, paths) for line in tail)
     while follow:
         time.sleep(POLL_SECONDS)
         for path in paths:
-            yield from (_labelled(path, line, paths) for line in _new_lines(path, seen))
+            yield from (_labelled(path, line, paths) for line in _new_lines(path, positions))
 
 
-def _new_lines(path: Path, seen: dict[Path, tuple[int, int]]) -> list[str]:
-    """Return the whole lines since the last call; `seen` holds inode and offset of each log."""
+def _new_lines(path: Path, positions: dict[Path, tuple[int, int]]) -> list[str]:
+    """Return the complete lines since the last call; `positions` holds inode and offset of each log."""
     try:
         with path.open("rb") as file:
             inode = path.stat().st_ino
-            known, offset = seen.get(path, (inode, 0))
+            known, offset = positions.get(path, (inode, 0))
             file.seek(offset if known == inode else 0)
             start, text = file.tell(), file.read()
     except FileNotFoundError:
         return []
-    whole = text[: text.rfind(b"\n") + 1]
-    seen[path] = (inode, start + len(whole))
-    return whole.decode("utf-8", errors="replace").splitlines()
+    complete_lines = text[: text.rfind(b"\n") + 1]
+    positions[path] = (inode, start + len(complete_lines))
+    return complete_lines.decode("utf-8", errors="replace").splitlines()
 
 
 def _labelled(path: Path, line: str, paths: Sequence[Path]) -> str:

@@ -115,7 +115,7 @@ def named_refusals(path: str) -> Iterator[None]:
         problem = "there is no Delta table any more, or none that this process may see"
         raise _refused(path, problem, "missing") from None
     except (DeltaError, OSError, ValueError) as error:
-        raise _refused(path, _told(error), "unreadable") from None
+        raise _refused(path, _message(error), "unreadable") from None
 
 
 def _refused(path: str, problem: str, reason: str) -> StorageError:
@@ -127,7 +127,7 @@ def _refused(path: str, problem: str, reason: str) -> StorageError:
     )
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Return the cause: the error's lines before its stack."""
     lines = _COLOUR.sub("", str(error)).split("\n   0: ")[0].splitlines()
     words = ": ".join(line.strip(" ↳") for line in lines if line.strip())
@@ -158,7 +158,7 @@ def _version(commit: Mapping[str, Any]) -> dict[str, Any]:
         "removed": _number(numbers, _REMOVED, known["removed"]),
         "rows": _number(numbers, _ROWS, None),
         "bytes": _number(numbers, _BYTES, None),
-        "who": _who(commit),
+        "who": _author(commit),
     }
 
 
@@ -166,7 +166,7 @@ def _number(metrics: Mapping[str, Any], names: tuple[str, ...], otherwise: int |
     return next((int(metrics[name]) for name in names if name in metrics), otherwise)
 
 
-def _who(commit: Mapping[str, Any]) -> str:
+def _author(commit: Mapping[str, Any]) -> str:
     """Return the batch that Topiclake wrote into the commit, else the user or the engine of the commit."""
     try:
         metadata = json.loads(commit["userMetadata"])

@@ -26,7 +26,7 @@ _REASON = (
     "SELECT path, reasons.rows, committed FROM reasons JOIN tables USING (query_id, path)"
     " WHERE query_id = ? AND reason = ? ORDER BY committed DESC, path"
 )
-_SEEN = (
+_PERIOD = (
     "SELECT min(at) AS first, max(at) AS last, sum(rows) AS rows FROM reason_batches"
     " WHERE query_id = ? AND reason = ?"
 )
@@ -76,7 +76,7 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
     if not tables:
         return None
     rows = sum(row["rows"] for row in tables)
-    (seen,) = store.rows(_SEEN, query_id, reason)
+    (period,) = store.rows(_PERIOD, query_id, reason)
     known = REASONS.get(reason, OTHER)
     topics = [row["topic"] for row in store.rows(_TOPICS, query_id)]
     course = store.rows(_COURSE, query_id, reason, POINTS)[::-1]
@@ -84,10 +84,10 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
         "kind": "reason",
         "reason": reason,
         "rows": rows,
-        "first": seen["first"],
-        "last": seen["last"],
+        "first": period["first"],
+        "last": period["last"],
         # Older counts by batch were deleted, or did not exist yet.
-        "is_older": rows > (seen["rows"] or 0),
+        "is_older": rows > (period["rows"] or 0),
         "points": {name: [point[name] for point in course] for name in ("at", "rows")},
         "tables": [
             {

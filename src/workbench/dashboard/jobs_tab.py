@@ -76,8 +76,8 @@ def _run(run: Run, attempts: list[Attempt]) -> dict[str, Any]:
         "reason": run.reason,
         "duration": run.duration,
         "attempts": [
-            {"task": one.task, "number": one.attempt, "state": one.state, "is_saved": bool(one.page)}
-            for one in attempts
-            if one.run == run.id
+            {"task": each.task, "number": each.attempt, "state": each.state, "is_saved": bool(each.page)}
+            for each in attempts
+            if each.run == run.id
         ],
     }

@@ -22,11 +22,11 @@ PARTITIONS = 50
 FIRST_BYTES = 37
 #: Bytes of the newest files to search: first a few, then as many as a page may read.
 SEARCHED = (16 * 2**20, 256 * 2**20)
-_WHEN = "quarantined_at"
+_TIME_COLUMN = "quarantined_at"
 #: Columns that identify a row of a quarantine, as in `topiclake.ingest.quarantine.replay_claims`, which
 #: needs Spark.
 CLAIM_KEY = 'topic, "partition", "offset", quarantined_at'
-_NEWEST_FIRST = f'{_WHEN} DESC, topic, "partition", "offset" DESC'
+_NEWEST_FIRST = f'{_TIME_COLUMN} DESC, topic, "partition", "offset" DESC'
 #: One batch of rows at a time: a value may have a megabyte.
 _FRUGAL = {"datafusion.execution.batch_size": "256", "datafusion.execution.target_partitions": "1"}
 
@@ -58,15 +58,15 @@ def _since(files: Any, budget: int) -> tuple[datetime | None, bool]:  # noqa: AN
     """Return the time after which all records are in the newest `budget` bytes, and whether that is all."""
     if (pc.sum(files["size_bytes"]).as_py() or 0) <= budget:
         return None, True
-    if f"max.{_WHEN}" not in files.column_names or files[f"max.{_WHEN}"].null_count:
+    if f"max.{_TIME_COLUMN}" not in files.column_names or files[f"max.{_TIME_COLUMN}"].null_count:
         raise StorageError(
             "it is too large to look through from here",
             "python -m workbench quarantine show",
             reason="too_large",
         )
-    newest = files.sort_by([(f"max.{_WHEN}", "descending")])
+    newest = files.sort_by([(f"max.{_TIME_COLUMN}", "descending")])
     taken = max(1, pc.sum(pc.less_equal(pc.cumulative_sum(newest["size_bytes"]), budget)).as_py())
-    return (newest[f"max.{_WHEN}"][taken].as_py(), False) if taken < newest.num_rows else (None, True)
+    return (newest[f"max.{_TIME_COLUMN}"][taken].as_py(), False) if taken < newest.num_rows else (None, True)
 
 
 def _claims(path: str) -> DeltaTable | None:
@@ -82,12 +82,12 @@ def _claims(path: str) -> DeltaTable | None:
 def _newest(
     table: DeltaTable, claims: DeltaTable | None, reason: str, since: datetime | None
 ) -> list[dict[str, Any]]:
-    after = f" AND {_WHEN} > TIMESTAMP '{since.isoformat()}'" if since else ""
+    after = f" AND {_TIME_COLUMN} > TIMESTAMP '{since.isoformat()}'" if since else ""
     newest = (
         f"SELECT * FROM records WHERE reason = {_literal(reason)}{after}"  # noqa: S608
         f" ORDER BY {_NEWEST_FIRST} LIMIT {RECORDS}"
     )
-    columns = f'topic, "partition", "offset", "timestamp", detail, {_WHEN}'
+    columns = f'topic, "partition", "offset", "timestamp", detail, {_TIME_COLUMN}'
     if claims is None:
         replayed, source = "false", f"({newest})"
     else:
@@ -133,7 +133,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: row[name] for name in ("topic", "partition", "offset", "detail", "is_replayed")},
         "timestamp": _seconds(row["timestamp"]),
-        "at": _seconds(row[_WHEN]),
+        "at": _seconds(row[_TIME_COLUMN]),
         "key": _bytes(row, "key"),
         "value": _bytes(row, "value"),
     }

@@ -15,7 +15,7 @@ from topiclake.errors import TopiclakeError
 #: Reads at once at most: storage that does not answer blocks these reads, and not the page.
 AT_ONCE = 4
 HANGING_SECONDS = 60.0
-KEPT = 200
+MAX_READINGS = 200
 #: A read is repeated only after this many times its duration.
 REST = 10
 
@@ -23,8 +23,8 @@ Read = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class _Known:
-    told: dict[str, Any]
+class _Reading:
+    result: dict[str, Any]
     at: float
     took: float
 
@@ -37,7 +37,7 @@ class Readings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[object, ...], _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[object, ...], _Reading] = OrderedDict()
         self._running: dict[str, float] = {}
 
     def get(self, read: Read, path: str, *given: str, seconds: float = 5.0) -> dict[str, Any] | None:
@@ -65,15 +65,15 @@ class Readings:
             hangs = time.monotonic() - self._running.get(path, math.inf) > HANGING_SECONDS
         if hangs:
             return {"problem": "its storage does not answer", "remedy": ""}
-        return known.told if known else None
+        return known.result if known else None
 
     def _busy(self) -> int:
         """Count the reads that may still end: storage that is gone may hold one for ever."""
         now = time.monotonic()
-        return sum(now - begun < HANGING_SECONDS for begun in self._running.values())
+        return sum(now - started < HANGING_SECONDS for started in self._running.values())
 
     def _read(self, key: tuple[object, ...], read: Read, path: str, *given: str) -> None:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             reading = read(path, *given)
         except TopiclakeError as error:
@@ -82,7 +82,7 @@ class Readings:
             reading = {"problem": f"it cannot be read: {type(error).__name__}", "remedy": ""}
         ended = time.monotonic()
         with self._lock:
-            self._known[key] = _Known(reading, ended, ended - begun)
-            while len(self._known) > KEPT:
+            self._known[key] = _Reading(reading, ended, ended - started)
+            while len(self._known) > MAX_READINGS:
                 self._known.popitem(last=False)
             del self._running[path]

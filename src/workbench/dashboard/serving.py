@@ -86,7 +86,7 @@ def dashboard_during(
 def _serving(home: Home, port: int = 0, listen: IPv4Address = LOOPBACK) -> Iterator[tuple[PageAccess, bool]]:
     """Serve the page on a thread while a block runs; give its address, and whether a server ran already."""
     home.prepare()
-    before = _kept_access(home)
+    before = _saved_access(home)
     if not port and _is_served(before):
         yield before, True
         return
@@ -95,7 +95,7 @@ def _serving(home: Home, port: int = 0, listen: IPv4Address = LOOPBACK) -> Itera
         # All addresses of a machine have none that it is asked for by.
         address = HOST if listen.is_unspecified else str(listen)
         access = PageAccess(sockets[0].getsockname()[1], before.token, address)
-        _keep_access(home, access)
+        _save_access(home, access)
         ended = threading.Event()
         answering = _answer(application(store, access, home), sockets, ended)
         thread = threading.Thread(target=asyncio.run, args=(answering,), daemon=True)
@@ -116,7 +116,7 @@ async def _answer(pages: Application, sockets: list[socket.socket], ended: threa
 
 def jobs_address(home: Home) -> str:
     """Return the address of the tab of jobs; the command that serves it if no server answers."""
-    access = _kept_access(home)
+    access = _saved_access(home)
     return f"{access.url}#{JOBS}" if _is_served(access) else "python -m workbench dashboard"
 
 
@@ -124,8 +124,8 @@ def _is_served(access: PageAccess) -> bool:
     """Return whether a server of this home answers."""
     if not access.port:
         return False
-    asked = {"Authorization": f"Bearer {access.token}"}
-    answer = ask(access.port, "GET", f"http://{HOST}:{access.port}/", 2, headers=asked)
+    headers = {"Authorization": f"Bearer {access.token}"}
+    answer = ask(access.port, "GET", f"http://{HOST}:{access.port}/", 2, headers=headers)
     return not isinstance(answer, str) and answer.ok
 
 
@@ -158,7 +158,7 @@ def _open_page(home: Home, access: PageAccess) -> threading.Thread:
     return thread
 
 
-def _kept_access(home: Home) -> PageAccess:
+def _saved_access(home: Home) -> PageAccess:
     """Return what the last server used, so that an open page survives a restart; else port 0, a new token."""
     try:
         access = json.loads(_access_file(home).read_text("utf-8"))
@@ -167,7 +167,7 @@ def _kept_access(home: Home) -> PageAccess:
         return PageAccess(0, secrets.token_urlsafe(32))
 
 
-def _keep_access(home: Home, access: PageAccess) -> None:
+def _save_access(home: Home, access: PageAccess) -> None:
     replace_json(_access_file(home), {"port": access.port, "token": access.token})
     # Prometheus reads a token from a file that holds nothing else.
     replace_private(home.data / "dashboard.token", access.token.encode())

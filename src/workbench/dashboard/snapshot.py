@@ -32,7 +32,7 @@ _POINTS = (
     " WHERE query_id = ? ORDER BY batch_id DESC LIMIT ?"
 )
 _RUNS = "SELECT began, ended, error FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 20"
-GONE = "its driver is gone without a word (process {}): killed, or out of memory"
+TERMINATED = "its driver (process {}) terminated unexpectedly: it was killed, or out of memory"
 GO_ON = "start it again: it resumes from its checkpoint"
 
 IsAlive = Callable[[int, float], bool]
@@ -108,5 +108,5 @@ def _state(run: Mapping[str, Any], alive: IsAlive) -> tuple[str, str | None, str
     if run["ended"] is not None:
         return ("failed", run["error"], run["remedy"]) if run["error"] else ("ended", None, None)
     processes = [(run["process"], run["process_began"]), (run["jvm"], run["jvm_began"])]
-    gone = [process for process, began in processes if process and not alive(process, began)]
-    return ("killed", GONE.format(gone[0]), GO_ON) if gone else ("running", None, None)
+    terminated = [process for process, began in processes if process and not alive(process, began)]
+    return ("killed", TERMINATED.format(terminated[0]), GO_ON) if terminated else ("running", None, None)

@@ -45,14 +45,14 @@ def method_of(part: Documented, name: str) -> Callable[..., object]:
     Raises:
         ConfigError: The part has no method of that name.
     """
-    known = [found for found in _public(type(part)) if callable(getattr(part, found))]
+    known = [method for method in _public(type(part)) if callable(getattr(part, method))]
     if name not in known:
-        known += [found for found, below in vars(part).items() if isinstance(below, Documented)]
+        known += [method for method, below in vars(part).items() if isinstance(below, Documented)]
         near = difflib.get_close_matches(name, known, n=1)
         problem = f"there is no method '{name}'; there are {', '.join(known)}"
         raise ConfigError(problem, "".join(near) or known[0], method=name, allowed=tuple(known))
-    found: Callable[..., object] = getattr(part, name)
-    return found
+    method: Callable[..., object] = getattr(part, name)
+    return method
 
 
 def _public(kind: type) -> list[str]:

@@ -105,18 +105,18 @@ class MountTable:
         _check_account_key(mount)
         with self._locked():
             others = [known for known in self.all() if known.mount_point != mount.mount_point]
-            taken = next((known for known in self.all() if known.mount_point == mount.mount_point), None)
-            if taken and not is_update:
+            existing = next((known for known in self.all() if known.mount_point == mount.mount_point), None)
+            if existing and not is_update:
                 raise StorageError(
-                    f"Directory already mounted: {mount.mount_point} (to {shown(taken.source)}; "
+                    f"Directory already mounted: {mount.mount_point} (to {shown(existing.source)}; "
                     f"asked for {shown(mount.source)})",
                     f"dbutils.fs.unmount('{mount.mount_point}') first",
                     mount_point=mount.mount_point,
-                    mounted=shown(taken.source),
+                    mounted=shown(existing.source),
                     source=shown(mount.source),
                 )
             _check_nesting(mount.mount_point, others)
-            if taken is None or not _is_of_one_store(taken, mount):
+            if existing is None or not _is_of_one_store(existing, mount):
                 _check_credential(mount, others)
             _make_folder(mount)
             self._write([*(_with_settings_of(mount, known) for known in others), mount])

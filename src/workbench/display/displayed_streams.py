@@ -29,7 +29,7 @@ class StreamDisplays:
         for shown_by, display in self._shown:
             if cell is not None and shown_by == cell and not display.over:
                 display.stop()
-                display.settle(1.0)
+                display.finish(1.0)
         self._cell = cell
 
     def awaited(self) -> list[str]:
@@ -53,4 +53,4 @@ class StreamDisplays:
         for thread in stopping:
             thread.join(max(0.0, deadline - time.monotonic()))
         for _, display in self._shown:
-            display.settle(max(0.2, deadline - time.monotonic()))
+            display.finish(max(0.2, deadline - time.monotonic()))

@@ -123,16 +123,16 @@ def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
 
 
 def start_query(
-    frame: DataFrame, options: QueryOptions, checkpoint: str, take: Callable[[DataFrame, str], None]
+    frame: DataFrame, options: QueryOptions, checkpoint: str, on_batch: Callable[[DataFrame, str], None]
 ) -> StreamingQuery:
-    """Start a query that gives each micro-batch to `take`, with the output mode that Spark allows for it.
+    """Start a query that gives each micro-batch to `on_batch`, with the output mode that Spark allows for it.
 
     Args:
         frame: A streaming DataFrame.
         options: The trigger, the name and the checkpoint of the query.
         checkpoint: The address of the checkpoint. Each output mode that Spark refuses would otherwise leave a
             temporary checkpoint on disk.
-        take: Gets the rows of each micro-batch, and the output mode.
+        on_batch: Gets the rows of each micro-batch, and the output mode.
 
     Raises:
         AnalysisException: Spark cannot run the query.
@@ -142,7 +142,7 @@ def start_query(
     refused, before = None, {query.runId for query in frame.sparkSession.streams.active}
     for mode in OUTPUT_MODES:
         try:
-            return _writer(frame, options, take, mode).option("checkpointLocation", checkpoint).start()
+            return _writer(frame, options, on_batch, mode).option("checkpointLocation", checkpoint).start()
         except KeyboardInterrupt:
             # py4j's connection of this thread may have lost an answer; another thread has its own.
             stopping = threading.Thread(target=_stop_new, args=(frame, options.name, before))
@@ -159,12 +159,12 @@ def start_query(
 
 
 def _writer(
-    frame: DataFrame, options: QueryOptions, take: Callable[[DataFrame, str], None], mode: str
+    frame: DataFrame, options: QueryOptions, on_batch: Callable[[DataFrame, str], None], mode: str
 ) -> DataStreamWriter:
-    def take_batch(batch: DataFrame, number: int) -> None:
-        take(batch, mode)
+    def write_batch(batch: DataFrame, number: int) -> None:
+        on_batch(batch, mode)
 
-    writer = frame.writeStream.outputMode(mode).queryName(options.name).foreachBatch(take_batch)
+    writer = frame.writeStream.outputMode(mode).queryName(options.name).foreachBatch(write_batch)
     return writer.trigger(**options.trigger) if options.trigger else writer
 
 

@@ -92,7 +92,7 @@ class StreamDisplay:
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         checkpoint = options.checkpoint or self._folder.as_uri()
         try:
-            self._query: StreamingQuery = start_query(frame, options, checkpoint, self._take)
+            self._query: StreamingQuery = start_query(frame, options, checkpoint, self._add_batch)
         except BaseException:
             self._remove_folder()
             raise
@@ -143,7 +143,7 @@ class StreamDisplay:
         with contextlib.suppress(Exception):
             self._query.stop()
 
-    def settle(self, seconds: float) -> None:
+    def finish(self, seconds: float) -> None:
         """Wait until the end is shown, and show it once more; wait at most `seconds`."""
         self._ended.wait(seconds)
         if not self.over:
@@ -162,7 +162,7 @@ class StreamDisplay:
         self._has_batch.wait(deadline - time.monotonic())
         self._has_rows.wait(min(ROWS_SECONDS, deadline - time.monotonic()))
 
-    def _take(self, batch: DataFrame, mode: str) -> None:
+    def _add_batch(self, batch: DataFrame, mode: str) -> None:
         complete = mode == "complete"
         fetched = fetch_batch(batch, newest=not complete)
         rows = [*fetched.cells(self._redaction)]

@@ -23,25 +23,25 @@ class NotebookOutput:
     def __init__(self, publish: Any) -> None:  # noqa: ANN401 - IPython's display carries no types
         self._publish = publish
         self._id = uuid.uuid4().hex
-        self._begun = False
+        self._is_displayed = False
 
     def show(self, state: StreamState) -> None:
         """Replace the displayed state by this one."""
         data = {"text/html": _html(state), "text/plain": _text(state)}
         # The saved metadata hold the id, too: a page that is loaded again finds the output by it.
         metadata = {"display_id": self._id}
-        self._publish(data, metadata=metadata, raw=True, display_id=self._id, update=self._begun)
-        self._begun = True
+        self._publish(data, metadata=metadata, raw=True, display_id=self._id, update=self._is_displayed)
+        self._is_displayed = True
 
 
 def _heading(state: StreamState) -> str:
-    words = [state.status]
+    parts = [state.status]
     if state.points:
         last = state.points[-1]
-        words += [f"batch {last.batch}", f"{last.rows:,} rows in it", f"{last.time:%H:%M:%S} UTC"]
+        parts += [f"batch {last.batch}", f"{last.rows:,} rows in it", f"{last.time:%H:%M:%S} UTC"]
     elif not state.over:
-        words.append("waiting for the first micro-batch")
-    return ", ".join(words)
+        parts.append("waiting for the first micro-batch")
+    return ", ".join(parts)
 
 
 def _failure(state: StreamState) -> str:

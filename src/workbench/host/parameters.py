@@ -29,7 +29,7 @@ class HandedOn:
         return {FILE_VARIABLE: str(file)}
 
     @classmethod
-    def take(cls) -> HandedOn:
+    def load(cls) -> HandedOn:
         """Return the parameters of this process; remove the variable, since child runs have their own."""
         file = os.environ.pop(FILE_VARIABLE, "")
         return cls(**json.loads(Path(file).read_text(encoding="utf-8"))) if file else cls()

@@ -142,5 +142,5 @@ def _run(command: Sequence[str], action: str, settings: Mapping[str, str]) -> No
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlatformError(f"could not {action}: {error}", "the same command again") from None
     if done.returncode != 0:
-        said = " ".join(done.stderr.split())[-500:]
-        raise PlatformError(f"could not {action}: {said}", " ".join(command))
+        problem = " ".join(done.stderr.split())[-500:]
+        raise PlatformError(f"could not {action}: {problem}", " ".join(command))

@@ -20,11 +20,11 @@ ROOT_FILE = "databricks.yml"
 _REFERENCE = re.compile(r"\$\{([\w.-]+)\}")
 _KNOWN_KEYS = {
     name
-    for one in vars(bundle_model).values()
-    if isinstance(one, type) and issubclass(one, BaseModel)
-    for name in one.model_fields
+    for model in vars(bundle_model).values()
+    if isinstance(model, type) and issubclass(model, BaseModel)
+    for name in model.model_fields
 }
-_TOLD = {"extra_forbidden": "unknown key", "missing": "missing key"}
+_MESSAGES = {"extra_forbidden": "unknown key", "missing": "missing key"}
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ def _validated(file: YamlFile, content: object) -> BundleFile:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where, kind = first["loc"], first["type"]
-        if kind not in _TOLD:
+        if kind not in _MESSAGES:
             text = f"{'.'.join(map(str, where)) or 'the file'}: {first['msg']}"
             raise file.error(where, text) from None
         key = str(where[-1])
         near = difflib.get_close_matches(key, _KNOWN_KEYS - {key}, n=1) if kind == "extra_forbidden" else []
         inside = ".".join(map(str, where[:-1]))
-        text = f"{_TOLD[kind]} '{key}'" + (f" in {inside}" if inside else "")
+        text = f"{_MESSAGES[kind]} '{key}'" + (f" in {inside}" if inside else "")
         raise file.error(where, text, near[0] if near else "") from None
 
 
@@ -111,12 +111,12 @@ def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
         yield from map(read_yaml, files)
 
 
-def _target_name(file: YamlFile, root: BundleFile, asked: str | None) -> str:
-    if asked is not None and asked not in root.targets:
+def _target_name(file: YamlFile, root: BundleFile, chosen: str | None) -> str:
+    if chosen is not None and chosen not in root.targets:
         known = ", ".join(root.targets) or "none"
-        raise file.error(("targets",), f"there is no target '{asked}'; there are: {known}", "--target=<one>")
-    if asked is not None:
-        return asked
+        raise file.error(("targets",), f"there is no target '{chosen}'; there are: {known}", "--target=<one>")
+    if chosen is not None:
+        return chosen
     defaults = [name for name, target in root.targets.items() if target and target.default]
     if len(defaults) != 1:
         raise file.error(

@@ -22,7 +22,7 @@ def check_job(file: YamlFile, key: str, job: Job) -> Job:
     where: KeyPath = ("resources", "jobs", key)
     _check_triggers(file, where, job)
     _check_dependencies(file, where, job)
-    tasks = [_found(file, (*where, "tasks", at), task) for at, task in enumerate(job.tasks)]
+    tasks = [_with_notebook(file, (*where, "tasks", at), task) for at, task in enumerate(job.tasks)]
     _check_parameters(file, where, job, [widgets for _, widgets in tasks])
     _check_references(file, where, job)
     return job.model_copy(update={"tasks": [task for task, _ in tasks]})
@@ -62,20 +62,20 @@ def _check_dependencies(file: YamlFile, where: KeyPath, job: Job) -> None:
             raise file.error((*where, "tasks", at), f"task '{task.task_key}' is defined here a second time")
         direct[task.task_key] = task.upstream
     for at, task in enumerate(job.tasks):
-        for place, key in enumerate(task.upstream):
+        for position, key in enumerate(task.upstream):
             if key not in direct:
-                here = (*where, "tasks", at, "depends_on", place)
+                here = (*where, "tasks", at, "depends_on", position)
                 raise file.error(here, f"there is no task '{key}'", f"one of {', '.join(sorted(direct))}")
     try:
         TopologicalSorter(direct).prepare()
     except CycleError as error:
         task_key, upstream, *_ = circle = error.args[1][::-1]
-        at, place = list(direct).index(task_key), direct[task_key].index(upstream)
+        at, position = list(direct).index(task_key), direct[task_key].index(upstream)
         problem = f"the tasks wait for each other: {' → '.join(circle)}"
-        raise file.error((*where, "tasks", at, "depends_on", place), problem) from None
+        raise file.error((*where, "tasks", at, "depends_on", position), problem) from None
 
 
-def _found(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] | None]:
+def _with_notebook(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] | None]:
     """Return a task with the absolute path of its notebook, and the names of its widgets (None: any)."""
     given = task.notebook_task
     notebook = (file.path.parent / given.notebook_path).resolve()
@@ -96,8 +96,8 @@ def _found(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] |
 
 def _check_parameters(file: YamlFile, where: KeyPath, job: Job, widgets: list[set[str] | None]) -> None:
     """Refuse a job parameter that neither a widget nor a reference takes."""
-    seen: set[str] = set()
-    taken = {
+    defined: set[str] = set()
+    referenced = {
         name[2]
         for task in job.tasks
         for value in task.notebook_task.base_parameters.values()
@@ -106,11 +106,11 @@ def _check_parameters(file: YamlFile, where: KeyPath, job: Job, widgets: list[se
     }
     for at, parameter in enumerate(job.parameters):
         here = (*where, "parameters", at, "name")
-        if parameter.name in seen:
+        if parameter.name in defined:
             raise file.error(here, f"parameter '{parameter.name}' is defined here a second time")
-        seen.add(parameter.name)
+        defined.add(parameter.name)
         by_widget = any(names is None or parameter.name in names for names in widgets)
-        if not by_widget and parameter.name not in taken:
+        if not by_widget and parameter.name not in referenced:
             raise file.error(here, f"no widget of the job's notebooks takes parameter '{parameter.name}'")
 
 

@@ -63,12 +63,12 @@ class Execution:
 
         Ctrl-C cancels the run: its tasks are stopped before this returns.
         """
-        begun = time.monotonic()
+        started = time.monotonic()
         while len(self._states) < len(self._job.tasks):
             try:
-                self._stop_when_asked(time.monotonic() - begun)
+                self._stop_when_asked(time.monotonic() - started)
                 self._start_ready()
-                self._look_after_running()
+                self._check_running()
                 time.sleep(POLL_SECONDS if self._running or self._retries else 0)
             except KeyboardInterrupt:
                 self._stop("CANCELED")
@@ -99,15 +99,15 @@ class Execution:
             key = task.task_key
             if key in self._states or key in self._running:
                 continue
-            due, number = self._retries.get(key, (0.0, 1))
-            if number > 1 and time.monotonic() < due:
+            retry_at, number = self._retries.get(key, (0.0, 1))
+            if number > 1 and time.monotonic() < retry_at:
                 continue
-            verdict = _verdict(task, self._states)
-            if verdict == "RUN":
+            state = _next_state(task, self._states)
+            if state == "RUN":
                 self._retries.pop(key, None)
                 self._start(task, number)
-            elif verdict != "WAIT":
-                self._end_task(key, verdict)
+            elif state != "WAIT":
+                self._end_task(key, state)
 
     def _start(self, task: Task, number: int) -> None:
         key, log = task.task_key, self._folder / f"{task.task_key}.log"
@@ -127,7 +127,7 @@ class Execution:
             return
         self._history.set_task(self._run.id, key, "RUNNING")
 
-    def _look_after_running(self) -> None:
+    def _check_running(self) -> None:
         for key, attempt in list(self._running.items()):
             limit = attempt.task.timeout_seconds
             if limit and attempt.process.seconds > limit:
@@ -153,8 +153,8 @@ class Execution:
         has_retries = task.max_retries == -1 or attempt.number <= task.max_retries
         if again and has_retries and not self._stopped:
             # Counted from the start of the failed attempt.
-            due = attempt.process.started + task.min_retry_interval_millis / 1000
-            self._retries[task.task_key] = due, attempt.number + 1
+            retry_at = attempt.process.started + task.min_retry_interval_millis / 1000
+            self._retries[task.task_key] = retry_at, attempt.number + 1
         else:
             self._end_task(task.task_key, state)
 
@@ -174,7 +174,7 @@ def run_folder(folder: Path, run: int) -> Path:
     return folder / "runs" / str(run)
 
 
-def _verdict(task: Task, states: dict[str, str]) -> str:
+def _next_state(task: Task, states: dict[str, str]) -> str:
     """Return RUN, WAIT, or the state of a task that does not run."""
     if not all(key in states for key in task.upstream):
         return "WAIT"

@@ -44,7 +44,7 @@ def main(run: int) -> None:
     take_sigterm_as_ctrl_c()
     home = Home.find()
     store = open_store(home)
-    if store.take(run):
+    if store.claim_run(run):
         carry_out(home, store, History(store).run(run))
 
 

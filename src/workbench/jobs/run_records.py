@@ -80,7 +80,7 @@ class Run:
         return f"{self.ended - self.started:.1f} s" if self.ended and self.started else ""
 
     @property
-    def given(self) -> dict[str, str]:
+    def parameter_values(self) -> dict[str, str]:
         """The parameters that this run was given."""
         values: dict[str, str] = json.loads(self.parameters)
         return values

@@ -34,7 +34,7 @@ class Scheduler:
         store: The jobs' database.
         load: Reads the jobs; called again every ten seconds.
         launch: Starts the process that carries out a pending run.
-        tell: Is called with a line for each event.
+        report: Is called with a line for each event.
         ended: Is called with each run that ends without a process: skipped, or found interrupted.
     """
 
@@ -43,11 +43,11 @@ class Scheduler:
         store: Store,
         load: Callable[[], Mapping[str, Job]],
         launch: Launch,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         ended: Callable[[Run], None] = lambda run: None,
     ) -> None:
         self._store, self._history = store, History(store)
-        self._load, self._launch, self._tell, self._ended = load, launch, tell, ended
+        self._load, self._launch, self._report, self._ended = load, launch, report, ended
         self._jobs = load()
         self._loaded = time.monotonic()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -62,7 +62,7 @@ class Scheduler:
     def tick(self, now: float) -> None:
         """Do what is due at an instant."""
         for run in self._store.mark_interrupted():
-            self._tell(f"run {run.id} of {run.job} was interrupted: its process is gone")
+            self._report(f"run {run.id} of {run.job} was interrupted: its process is gone")
             self._ended(self._history.run(run.id))
         slotted = [
             key for key, job in self._jobs.items() if triggers.kind_of(job) in ("schedule", "periodic")
@@ -84,7 +84,7 @@ class Scheduler:
             slot = triggers.due(job, anchor, latest, now)
             run = self._store.claim_slot(new, slot.at, slot.missed) if slot else None
         if run:
-            self._tell(f"run {run.id} of {key}: {run.state} {run.reason}".rstrip())
+            self._report(f"run {run.id} of {key}: {run.state} {run.reason}".rstrip())
             if run.state == "SKIPPED":
                 self._ended(run)
 
@@ -111,7 +111,7 @@ class Scheduler:
         try:
             self._jobs = self._load()
         except TopiclakeError as error:
-            self._tell(f"✗ the jobs stay as they were: {error}")
+            self._report(f"✗ the jobs stay as they were: {error}")
 
 
 def launch_executor(project: Path) -> Launch:

@@ -2,7 +2,7 @@
 
 A slot is the scheduled time of a job. One transaction claims it under a unique key, together with its run. So
 neither two schedulers, nor a scheduler that was killed and started again, run it twice. If a run was claimed
-but not begun, the next scheduler or command begins it. Only one process can take a run.
+but not begun, the next scheduler or command begins it. Only one process can claim a run.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ class Store:
         with self.transaction() as database:
             return None if _active(database, new.job) else run_row(database, _insert(database, new))
 
-    def take(self, run: int) -> bool:
+    def claim_run(self, run: int) -> bool:
         """Make this process the owner of a pending run; return False if it is not pending."""
         owner = own_record()
         with self.transaction() as database:
-            taken = database.execute(
+            claimed = database.execute(
                 "UPDATE runs SET state = 'RUNNING', started = ?, pid = ?, pid_created = ? "
                 "WHERE id = ? AND state = 'PENDING'",
                 (time.time(), owner.pid, owner.created, run),
             )
-            return taken.rowcount == 1
+            return claimed.rowcount == 1
 
     def end(self, run: int, state: str, reason: str = "") -> bool:
         """Record the end of a run; return False if it was recorded before."""
@@ -104,11 +104,15 @@ class Store:
     def mark_interrupted(self) -> list[Run]:
         """End runs whose process is gone, and the remaining processes of their tasks; return the runs."""
         with self.transaction() as database:
-            gone = _gone(database)
-            orphans = [process for run in gone for process in _orphans(database, run.id)]
+            interrupted = _interrupted(database)
+            orphans = [process for run in interrupted for process in _orphans(database, run.id)]
         for process in orphans:
             stop_group(process)
-        return [run for run in gone if self.end(run.id, "INTERRUPTED", "its process ended without a word")]
+        return [
+            run
+            for run in interrupted
+            if self.end(run.id, "INTERRUPTED", "its process terminated unexpectedly")
+        ]
 
     def since(self, job: str, trigger: str, now: float) -> tuple[float, float]:
         """Return when this form of a trigger was first seen, and the latest slot of its job (0 for no slot).
@@ -184,19 +188,19 @@ def _insert(
         "pid": owner.pid if owner else None,
         "pid_created": owner.created if owner else None,
     }
-    columns, places = ", ".join(row), ", ".join("?" for _ in row)
-    inserted = database.execute(f"INSERT INTO runs ({columns}) VALUES ({places})", tuple(row.values()))  # noqa: S608
+    columns, placeholders = ", ".join(row), ", ".join("?" for _ in row)
+    inserted = database.execute(f"INSERT INTO runs ({columns}) VALUES ({placeholders})", tuple(row.values()))  # noqa: S608
     return int(inserted.lastrowid or 0)
 
 
 def _active(database: sqlite3.Connection, job: str) -> int:
     """Count a job's active runs; one counts until its process and its tasks' are gone."""
     rows = database.execute("SELECT id FROM runs WHERE job = ? AND state IN (?, ?)", (job, *ACTIVE))
-    gone = {run.id for run in _gone(database) if not _orphans(database, run.id)}
-    return sum(row["id"] not in gone for row in rows)
+    interrupted = {run.id for run in _interrupted(database) if not _orphans(database, run.id)}
+    return sum(row["id"] not in interrupted for row in rows)
 
 
-def _gone(database: sqlite3.Connection) -> list[Run]:
+def _interrupted(database: sqlite3.Connection) -> list[Run]:
     rows = database.execute("SELECT * FROM runs WHERE state = 'RUNNING'").fetchall()
     return [run for row in rows if (run := Run(**row)).owner is None or not is_running(run.owner)]
 

@@ -54,7 +54,7 @@ class RunContext:
         self._values = values
         self.states: dict[str, str] = {}
         self._parameters: dict[str, str] = {}
-        plain = job.defaults | run.given
+        plain = job.defaults | run.parameter_values
         self._parameters = {name: resolve(text, self._value("")) for name, text in plain.items()}
 
     def parameters(self, task: Task) -> dict[str, str]:

@@ -85,9 +85,9 @@ def _keep_interrupts_out_of_logs() -> None:
     module: Any = py4j.java_gateway
     module.logging = module.logger
     for name in PY4J_LOGGERS:
-        logging.getLogger(name).addFilter(lambda record: not _tells_of_interrupt(record))
+        logging.getLogger(name).addFilter(lambda record: not _is_interrupt_record(record))
 
 
-def _tells_of_interrupt(record: logging.LogRecord) -> bool:
+def _is_interrupt_record(record: logging.LogRecord) -> bool:
     _, error, _ = record.exc_info or (None, None, None)
     return is_interrupt(error)

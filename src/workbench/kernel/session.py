@@ -114,7 +114,7 @@ class NotebookSession:
             PlatformError: Java or the jars are missing.
         """
         if self._spark is None:
-            with _interrupts_kept():
+            with _sigint_handler_kept():
                 self._spark = self._join() if self._submitted else self._launch()
             # It repeats each AnalysisException, which the cell shows anyway, with the JVM's whole stack.
             PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
@@ -186,7 +186,7 @@ def prepare_environment(home_folder: Path) -> None:
 
 
 @contextmanager
-def _interrupts_kept() -> Iterator[None]:
+def _sigint_handler_kept() -> Iterator[None]:
     """Keep PySpark from taking Ctrl-C.
 
     Its handler would cancel the jobs of streams, too. It would send the request on the connection that waits

@@ -17,7 +17,7 @@ from traitlets import Unicode, default
 from topiclake.errors import TopiclakeError
 from workbench.host.files import replace_bytes
 from workbench.lab.kernelspec import KERNEL_NAME, SHOWN_NAME
-from workbench.lab.outputs import KeptOutputs
+from workbench.lab.outputs import SavedOutputs
 from workbench.notebook.conversion import to_notebook, to_source
 from workbench.notebook.source import is_notebook, parse_notebook
 
@@ -127,7 +127,7 @@ class Contents(AsyncLargeFileManager):
             # The modification time stays, too: editors and git recognize changes by it.
             if not file.exists() or file.read_bytes() != content:
                 replace_bytes(file, content)
-        self._outputs.keep(self._path_of(os_path), notebook)
+        self._outputs.save(self._path_of(os_path), notebook)
         return self._notebook_of(os_path, content)
 
     def _notebook_of(self, os_path: str, content: bytes) -> nbformat.NotebookNode:
@@ -150,5 +150,5 @@ class Contents(AsyncLargeFileManager):
         return Path(os.path.relpath(os_path, self.root_dir)).as_posix()
 
     @property
-    def _outputs(self) -> KeptOutputs:
-        return KeptOutputs(Path(self.outputs_folder))
+    def _outputs(self) -> SavedOutputs:
+        return SavedOutputs(Path(self.outputs_folder))

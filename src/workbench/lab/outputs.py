@@ -18,7 +18,7 @@ from workbench.notebook.conversion import DATABRICKS_METADATA, WORKBENCH_METADAT
 FROM_SOURCE = frozenset({DATABRICKS_METADATA, WORKBENCH_METADATA})
 
 
-class KeptOutputs:
+class SavedOutputs:
     """The last outputs of cells, kept as one .ipynb for each notebook.
 
     An output belongs to a cell's text. A cell that was changed elsewhere, in an editor or by git, comes back
@@ -31,7 +31,7 @@ class KeptOutputs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def keep(self, path: str, notebook: nbformat.NotebookNode) -> None:
+    def save(self, path: str, notebook: nbformat.NotebookNode) -> None:
         """Keep the outputs of a notebook, in place of those before."""
         file = self._file(path)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class KeptOutputs:
             saved[cell.cell_type, cell.source].append(cell)
         for cell in notebook.cells:
             if same := saved[cell.cell_type, cell.source]:
-                _give(same.popleft(), cell)
+                _restore(same.popleft(), cell)
 
     def move(self, old: str, new: str) -> None:
         """Move the outputs of a notebook, or of a folder of notebooks, to another path."""
@@ -70,7 +70,7 @@ class KeptOutputs:
         return []
 
 
-def _give(saved: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> None:
+def _restore(saved: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> None:
     if cell.cell_type == "code":
         cell.outputs, cell.execution_count = copy.deepcopy(saved.outputs), saved.execution_count
     for key, value in saved.metadata.items():

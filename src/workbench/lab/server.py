@@ -44,7 +44,7 @@ def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: 
     require_java()
     home.prepare()
     fetch_jars(click.echo)
-    _tell(home)
+    _show_addresses(home)
     with _own_folder(home) as folder:
         write_kernelspec(folder, home, parameters)
         from workbench.lab.app import initialize_lab
@@ -60,7 +60,7 @@ def serve(home: Home, parameters: Mapping[str, str], *, port: int = 0, browser: 
             processes.stop(psutil.Process().children(recursive=True))
 
 
-def _tell(home: Home) -> None:
+def _show_addresses(home: Home) -> None:
     addresses = services.addresses(home)
     kafka = (
         addresses.kafka_bootstrap_servers

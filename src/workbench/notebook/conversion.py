@@ -57,7 +57,7 @@ def to_source(notebook: nbformat.NotebookNode) -> bytes:
     """
     lines: list[str] = []
     for index, node in enumerate(notebook.cells):
-        lines += _kept_lines(node, index) or [_marker(index), *_written_lines(node, index)]
+        lines += _unchanged_lines(node, index) or [_marker(index), *_written_lines(node, index)]
     text = "\n".join(lines or [FIRST_LINE, ""])
     stored = notebook.metadata.get(WORKBENCH_METADATA, {})
     start = "\ufeff" if stored.get("byte_order_mark") else ""
@@ -85,7 +85,7 @@ def _marker(index: int) -> str:
     return SEPARATOR_LINE if index else FIRST_LINE
 
 
-def _kept_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
+def _unchanged_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
     """Return the marker and lines that `to_notebook` kept, or no lines if the cell was changed."""
     metadata = node.metadata.get(WORKBENCH_METADATA, {})
     if "lines" not in metadata:

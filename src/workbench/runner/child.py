@@ -25,13 +25,13 @@ POLL_SECONDS = 1.0
 def main(file: Path) -> None:
     """Run the notebook; write its exit value, or the error's text."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    asked = json.loads(file.read_text(encoding="utf-8"))
-    home = Home(Path(asked["home_folder"]), Path(asked["project_folder"]))
+    request = json.loads(file.read_text(encoding="utf-8"))
+    home = Home(Path(request["home_folder"]), Path(request["project_folder"]))
     try:
         # A kernel sets FORCE_COLOR, but this output is shown as lines of its cell.
         console = Console(force_terminal=False, color_system=None)
         done = run_notebook(
-            Path(asked["notebook"]), asked["arguments"], home, {}, console, secrets=asked["secrets"]
+            Path(request["notebook"]), request["arguments"], home, {}, console, secrets=request["secrets"]
         )
     except TopiclakeError as error:
         result = {"error": str(error)}

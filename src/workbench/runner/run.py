@@ -35,7 +35,7 @@ def run_with_services(
     require_java()
     home.prepare()
     fetch_jars((console or Console()).print)
-    handed = HandedOn.take()
+    handed = HandedOn.load()
     environment = services.environment(home)
     from workbench.runner.runner import run_notebook
 

@@ -24,7 +24,7 @@ from workbench.services.service import Addresses, Service, ServiceStatus
 from workbench.services.spark_cluster import cluster
 
 START_SECONDS = 120.0
-_TELL_EVERY_SECONDS = 5.0
+_REPORT_SECONDS = 5.0
 #: The services that `up --with` accepts.
 EXTRAS: Mapping[str, Callable[[Home], Sequence[Service]]] = {
     "azure": lambda home: [Azurite(home)],
@@ -114,8 +114,8 @@ def down(home: Home, on_progress: OnProgress = lambda _: None) -> list[str]:
 def status(home: Home, services: Sequence[Service] | None = None) -> list[ServiceStatus]:
     """Return the status of each service; send a real request to those that run."""
     state, running = home.load(), processes.running(home)
-    asked = services or (*default_services(home), *extras_of(home, state.extras))
-    return [_status(home, state, service, running.get(service.name)) for service in asked]
+    chosen = services or (*default_services(home), *extras_of(home, state.extras))
+    return [_status(home, state, service, running.get(service.name)) for service in chosen]
 
 
 def addresses(home: Home) -> Addresses | None:
@@ -190,7 +190,7 @@ def _await(
         elapsed = time.monotonic() - begin
         if waiting and elapsed > START_SECONDS:
             raise _late(home, state, waiting[0])
-        if waiting and time.monotonic() - reported > _TELL_EVERY_SECONDS:
+        if waiting and time.monotonic() - reported > _REPORT_SECONDS:
             reported = time.monotonic()
             on_progress(f"waiting for {', '.join(missing.name for missing in waiting)} ({elapsed:.0f} s)")
         time.sleep(0.1 if waiting else 0)

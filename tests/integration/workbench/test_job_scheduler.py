@@ -213,7 +213,7 @@ EXECUTOR = """\
     from workbench.jobs.store import Store
     folder, run = Path(sys.argv[1]), int(sys.argv[2])
     store = Store(folder / "jobs.db")
-    if store.take(run):
+    if store.claim_run(run):
         with open(folder / "done", "a") as file:
             file.write(f"{run}\\n")
         store.end(run, "SUCCESS")

@@ -87,7 +87,7 @@ def test_a_run_is_taken_by_one_of_many(store: Store) -> None:
     run = store.claim_slot(JOB, 1.0)
     assert run is not None
     with ThreadPoolExecutor(8) as pool:
-        assert sorted(pool.map(lambda _: store.take(run.id), range(8))) == [False] * 7 + [True]
+        assert sorted(pool.map(lambda _: store.claim_run(run.id), range(8))) == [False] * 7 + [True]
 
 
 def test_no_more_runs_than_allowed_across_processes(store: Store) -> None:
@@ -143,7 +143,7 @@ def test_a_pending_run_is_cancelled_at_once_and_a_running_one_is_asked(store: St
     history = History(store)
     assert history.run(1).state == "CANCELED"
     assert (history.run(running.id).state, history.run(running.id).cancelled) == ("RUNNING", 1)
-    assert not store.take(1)
+    assert not store.claim_run(1)
 
 
 def test_a_trigger_begins_when_it_is_new_changed_or_back(store: Store) -> None:

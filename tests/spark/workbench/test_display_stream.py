@@ -51,7 +51,7 @@ def show(spark, tmp_path, monkeypatch):
     yield shown
     for display in made:
         display.stop()
-        display.settle(SECONDS)
+        display.finish(SECONDS)
     assert spark.streams.active == []
     wait_until(lambda: threads_of_displays() == threads)
     assert list(tmp_path.glob("workbench-display-*")) == []

@@ -164,4 +164,4 @@ def test_a_parameter_that_holds_a_secret_of_another_task_is_on_no_command_line(
     ((given, named),) = ran
     assert json.loads(given[1]["p"]) == {"password": [f"x{SECRET}"]}
     assert (given[1]["q"], named["secrets"]) == ("open", [SECRET])
-    assert HandedOn.take() == HandedOn()
+    assert HandedOn.load() == HandedOn()

@@ -1,4 +1,4 @@
-"""Commands, doctor, logs and the demo's verdict, without a JVM."""
+"""Commands, doctor, logs and the demo's result, without a JVM."""
 
 from __future__ import annotations
 
@@ -275,20 +275,20 @@ def test_the_demo_of_a_project_without_its_notebooks_starts_nothing(
 
 
 def test_the_demo_is_right_when_every_record_arrived() -> None:
-    assert demo.verdict(PUBLISHED, INGESTED, lambda: pytest.fail("asked")).ok
+    assert demo.compare_counts(PUBLISHED, INGESTED, lambda: pytest.fail("asked")).ok
 
 
 @pytest.mark.parametrize(("rows", "in_topic", "ok"), [(8, 20, False), (12, 20, True), (12, 23, False)])
 def test_the_demo_is_wrong_when_counts_do_not_add_up(rows: int, in_topic: int, ok: bool) -> None:
-    found = demo.verdict(PUBLISHED, INGESTED | {"rows_written": rows}, lambda: in_topic)
-    assert found.ok is ok
-    assert f"10 published, {rows + 1} arrived" in found.text
+    result = demo.compare_counts(PUBLISHED, INGESTED | {"rows_written": rows}, lambda: in_topic)
+    assert result.ok is ok
+    assert f"10 published, {rows + 1} arrived" in result.text
 
 
 def test_the_summary_shows_counts_rows_and_the_page() -> None:
     text = io.StringIO()
-    found = demo.verdict(PUBLISHED, INGESTED, lambda: 0)
-    demo.print_summary(Console(file=text, width=120), PUBLISHED, INGESTED, "/runs/gps.html", found)
+    result = demo.compare_counts(PUBLISHED, INGESTED, lambda: 0)
+    demo.print_summary(Console(file=text, width=120), PUBLISHED, INGESTED, "/runs/gps.html", result)
     for expected in ("10 to topic gps", "9 in this run", "19", "bad_magic: 1", "✓", "/runs/gps.html", "[a]"):
         assert expected in text.getvalue()
 
