@@ -98,16 +98,16 @@ def start_spark(side: str) -> SparkSession:
         builder = SparkSession.builder.master("local[*]").config(map=conf | quiet | {"spark.jars": jars})
         spark = builder.getOrCreate()
     else:
-        given = json.loads(os.environ.get(CONF_VARIABLE, "{}"))
-        spark = session.local_session("bench", PROJECT / "jars", quiet | given)
+        extra = json.loads(os.environ.get(CONF_VARIABLE, "{}"))
+        spark = session.local_session("bench", PROJECT / "jars", quiet | extra)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
 def batch_seconds(query: StreamingQuery) -> list[float]:
     """Return how long each batch with records took."""
-    progresses = [told for told in query.recentProgress if told["numInputRows"]]
-    return [told["durationMs"]["triggerExecution"] / 1000 for told in progresses]
+    progresses = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    return [progress["durationMs"]["triggerExecution"] / 1000 for progress in progresses]
 
 
 def main(side: str, folder: Path, rows: int | None) -> None:

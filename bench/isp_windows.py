@@ -82,7 +82,7 @@ def run(side: str, folder: Path) -> None:
     used, started = cpu_seconds(), time.monotonic()
     query = drain(spark, side, TOPIC, folder)
     cost = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
-    states = [told["stateOperators"][0] for told in query.recentProgress if told["numInputRows"]]
+    states = [progress["stateOperators"][0] for progress in query.recentProgress if progress["numInputRows"]]
     most = max(states, key=lambda state: state["memoryUsedBytes"])
     size = {"state_bytes": most["memoryUsedBytes"], "state_rows": most["numRowsTotal"]}
     rows = spark.table("counts").selectExpr("CAST(start AS STRING)", "zip", "count").collect()
@@ -115,11 +115,11 @@ def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
         pairs = zip(results["article"], runs, strict=True)
         table.add_row(
             side,
-            f"{statistics.median(records / one['seconds'] for one in runs):,.0f}",
-            f"{statistics.median(one['cpu_seconds'] for one in runs) / records * 1e6:.2f}",
-            f"{max(one['state_bytes'] for one in runs) / 1e6:.1f}",
-            f"{max(one['state_rows'] for one in runs):,}",
-            spread(first["seconds"] / one["seconds"] for first, one in pairs),
+            f"{statistics.median(records / result['seconds'] for result in runs):,.0f}",
+            f"{statistics.median(result['cpu_seconds'] for result in runs) / records * 1e6:.2f}",
+            f"{max(result['state_bytes'] for result in runs) / 1e6:.1f}",
+            f"{max(result['state_rows'] for result in runs):,}",
+            spread(first["seconds"] / result["seconds"] for first, result in pairs),
         )
     console.print(table)
     console.print("all counts agree")
@@ -127,8 +127,8 @@ def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
 
 def verify(results: dict[str, list[dict[str, Any]]], records: int) -> None:
     """Check that every run of every side counted the same: each hit in two windows."""
-    counts = [one["counts"] for runs in results.values() for one in runs]
-    if any(one != counts[0] for one in counts) or sum(row[2] for row in counts[0]) != 2 * records:
+    counts = [result["counts"] for runs in results.values() for result in runs]
+    if any(result != counts[0] for result in counts) or sum(row[2] for row in counts[0]) != 2 * records:
         raise click.ClickException(f"the counts differ, or are not of {records:,} hits")
 
 
@@ -152,8 +152,8 @@ def main(records: int, rounds: int, side: str | None, folder: Path | None) -> No
         results = in_rounds(
             SIDES,
             rounds,
-            lambda one: own_process(one, home / f"{next(number)}"),
-            lambda one: f"{records / one['seconds']:>12,.0f} rows/s, CPU {one['cpu_seconds']:.1f} s",
+            lambda side: own_process(side, home / f"{next(number)}"),
+            lambda result: f"{records / result['seconds']:>12,.0f} rows/s, CPU {result['cpu_seconds']:.1f} s",
         )
         verify(results, records)
         report(results, records)

@@ -51,16 +51,21 @@ def run(server: Server, folder: Path, kills: int, chance: random.Random, seconds
         after = time.monotonic() - started
         print(f"{server.kind}: run {number + 1}, {done} killed, {after:.0f} s", flush=True)
     driver.drain()
-    wanted, there = expected(folder), found(server)
+    wanted, actual = expected(folder), found(server)
     (batches,) = server.query("SELECT batch_id FROM topiclake_batches")
     print(
-        f"{server.kind}: {done} kills, {batches[0] + 1} batches, {len(there[0])} rows of {len(wanted[0])}, "
-        f"{len(there[1])} refused of {len(wanted[1])}: {'equal' if there == wanted else 'DIFFERENT'}",
+        f"{server.kind}: {done} kills, {batches[0] + 1} batches, {len(actual[0])} rows of {len(wanted[0])}, "
+        f"{len(actual[1])} refused of {len(wanted[1])}: {'equal' if actual == wanted else 'DIFFERENT'}",
         flush=True,
     )
-    if there != wanted:
-        print("missing or extra:", sorted(wanted[0] ^ there[0])[:10], wanted[1][:10], there[1][:10])
-    return there == wanted
+    if actual != wanted:
+        print(
+            "missing or extra:",
+            sorted(wanted[0] ^ actual[0])[:10],
+            wanted[1][:10],
+            actual[1][:10],
+        )
+    return actual == wanted
 
 
 if __name__ == "__main__":

@@ -36,10 +36,11 @@ def report(results: dict[str, list[dict[str, Any]]], batches: int) -> None:
         table.add_column(column, justify="right" if column else "left")
     for side, runs in results.items():
         medians = {
-            name: [statistics.median(one["batches"][part]) for one in runs] for name, part in edges.items()
+            name: [statistics.median(result["batches"][part]) for result in runs]
+            for name, part in edges.items()
         }
         # Without the article there is nothing to compare with.
-        article = [statistics.median(one["batches"]) for one in results.get("article", [])]
+        article = [statistics.median(result["batches"]) for result in results.get("article", [])]
         ratios = [own / other for own, other in zip(medians["all"], article, strict=True)] if article else []
         growth = [last / first for first, last in zip(*list(medians.values())[1:], strict=True)]
         table.add_row(

@@ -79,14 +79,14 @@ class _Started:
 
 def filled(blocks: list[Block], query: StreamingQuery) -> list[Block]:
     """Give each block the batches that lie within it as a whole; those of the warm-up belong to none."""
-    batches = [read_report(told.json) for told in query.recentProgress]
+    batches = [read_report(progress.json) for progress in query.recentProgress]
     for block in blocks:
         block.seconds = tuple(
-            one.milliseconds / 1000
-            for one in batches
-            if one.batch_id >= WARM_UP
-            and block.began <= one.at
-            and one.at + one.milliseconds / 1000 <= block.ended
+            batch.milliseconds / 1000
+            for batch in batches
+            if batch.batch_id >= WARM_UP
+            and block.began <= batch.at
+            and batch.at + batch.milliseconds / 1000 <= block.ended
         )
     return [block for block in blocks if len(block.seconds) >= BLOCK // 2]
 
@@ -104,16 +104,16 @@ def main(batches: int, rows: int) -> None:
         query = ingest.start_ingest(spark, load(TOPIC, rows, folder))
         blocks = filled(drain_in_turns(spark, query, folder / "reports.db"), query)
         count = spark.read.format("delta").load(f"{folder}/delta/gps").count()
-        kept = len(Store(folder / "reports.db").rows("SELECT 1 FROM batches"))
+        stored = len(Store(folder / "reports.db").rows("SELECT 1 FROM batches"))
         spark.stop()
     watched = [block for block in blocks if block.is_watched]
-    if count != batches * rows or kept < sum(len(block.seconds) for block in watched):
-        raise click.ClickException(f"{count:,} rows, {kept} batches kept")
-    pairs = [(one, other) for one, other in pairwise(blocks) if one.is_watched != other.is_watched]
+    if count != batches * rows or stored < sum(len(block.seconds) for block in watched):
+        raise click.ClickException(f"{count:,} rows, {stored} batches kept")
+    pairs = [(first, second) for first, second in pairwise(blocks) if first.is_watched != second.is_watched]
     ratios = [
-        statistics.median((one if one.is_watched else other).seconds)
-        / statistics.median((other if one.is_watched else one).seconds)
-        for one, other in pairs
+        statistics.median((first if first.is_watched else second).seconds)
+        / statistics.median((second if first.is_watched else first).seconds)
+        for first, second in pairs
     ]
     low, middle, high = statistics.quantiles(ratios, n=4)
     for side in (False, True):

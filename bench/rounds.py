@@ -37,21 +37,21 @@ def own_services(name: str, extras: Sequence[str] = ()) -> Iterator[tuple[Path, 
 
 
 def in_rounds(
-    sides: Sequence[str], rounds: int, run: Callable[[str], Run], told: Callable[[Run], str]
+    sides: Sequence[str], rounds: int, run: Callable[[str], Run], describe: Callable[[Run], str]
 ) -> dict[str, list[Run]]:
     """Run each side once a round, in turned order every second round; print what is `told` of each run."""
     results: dict[str, list[Run]] = {side: [] for side in sides}
     for number in range(rounds):
         for side in sides[:: 1 if number % 2 == 0 else -1]:
             results[side].append(run(side))
-            console.print(f"  round {number + 1}: {side:16} {told(results[side][-1])}")
+            console.print(f"  round {number + 1}: {side:16} {describe(results[side][-1])}")
     return results
 
 
 def spread(ratios: Iterable[float]) -> str:
     """Return the median, and between which values it lies."""
-    known = list(ratios)
-    return f"{statistics.median(known):.2f} ({min(known):.2f} – {max(known):.2f})"
+    values = list(ratios)
+    return f"{statistics.median(values):.2f} ({min(values):.2f} – {max(values):.2f})"
 
 
 def secret(scope: str, key: str) -> str:

@@ -39,7 +39,7 @@ SIDES = ("spark's defaults", "topiclake")
 #: In versitygw's log, as in S3's own: the operation, then the key, then the request.
 CALL = re.compile(r" s3_(\w+) (\S+) (\S+)")
 #: The log's last lines are on their way.
-SETTLE_SECONDS = 1.0
+LOG_SECONDS = 1.0
 
 
 def load(side: str, rows: int) -> Settings:
@@ -81,16 +81,16 @@ def calls_of(side: str, rows: int, log: Path) -> dict[str, Any]:
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        told = child.stdout.readline()
-        if not told:
+        output = child.stdout.readline()
+        if not output:
             raise click.ClickException(f"{side} failed")
-        time.sleep(SETTLE_SECONDS)
-        found = calls_in(log, before)
+        time.sleep(LOG_SECONDS)
+        logged = calls_in(log, before)
         child.stdin.write("\n")
         child.stdin.flush()
         sums = json.loads(child.stdout.readline())
-    calls = Counter(name for name, *_ in found)
-    return dict(json.loads(told)) | {"sums": sums, "calls": calls, "keys": found}
+    calls = Counter(name for name, *_ in logged)
+    return dict(json.loads(output)) | {"sums": sums, "calls": calls, "keys": logged}
 
 
 def report(results: dict[str, dict[str, Any]], records: int) -> None:

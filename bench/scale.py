@@ -118,11 +118,11 @@ def run_side(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, 
     print("warm", flush=True)
     sys.stdin.readline()
     started = time.monotonic()
-    query, found = drain(spark, load(pipeline, topic, folder, rows))
+    query, read_rows = drain(spark, load(pipeline, topic, folder, rows))
     cost = {"seconds": time.monotonic() - started, "batches": batch_seconds(query)}
     print(json.dumps(cost), flush=True)
     sys.stdin.readline()
-    print(json.dumps(sums_of(found())), flush=True)
+    print(json.dumps(sums_of(read_rows())), flush=True)
     spark.stop()
 
 
@@ -221,11 +221,11 @@ def main(
             }
             return measured(pipeline, topic, f"run-{next(turn)}", batch_rows, of_side, log)
 
-        def told(run: Run) -> str:
+        def describe(run: Run) -> str:
             rate = f"{records / run['seconds']:>12,.0f} rows/s"
             return f"{rate}, {len(run['batches'])} batches, {run['calls']} calls"
 
-        results = in_rounds(list(SIDES), rounds, run, told)
+        results = in_rounds(list(SIDES), rounds, run, describe)
         verify(results, records)
         report(results, records, pipeline, largest_share(pipeline, topic))
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from bench.rounds import PROJECT, console, own_services
 from tests.programs.crash_run import STEPS, Ingest
-from tests.programs.crash_traffic import Traffic, committed, settings_for, told_by_audit, wrong
+from tests.programs.crash_traffic import Traffic, audit_faults, committed, settings_for, wrong
 from topiclake.session import local_session
 
 #: A kill at a random moment comes in one of so many first batches; there are always as many.
@@ -61,10 +61,10 @@ def torture(
             moment = ingest.kill_at_random(chance, BATCHES)
         else:
             ingest.stop_at(moment)
-        look(spark, ingest, traffic.sent, f"kill {number} of {len(moments)}, {moment}")
+        check_records(spark, ingest, traffic.sent, f"kill {number} of {len(moments)}, {moment}")
     traffic.send(records - traffic.sent)
     ingest.drain()
-    look(spark, ingest, records, "drained")
+    check_records(spark, ingest, records, "drained")
     if sum(committed(ingest.folder).values()) != records:
         raise click.ClickException(f"the checkpoint says {committed(ingest.folder)}, not {records:,} records")
     console.print(
@@ -73,15 +73,15 @@ def torture(
     )
 
 
-def look(spark: SparkSession, ingest: Ingest, sent: int, when: str) -> None:
+def check_records(spark: SparkSession, ingest: Ingest, sent: int, step: str) -> None:
     """Stop at the first records that are not right."""
     faults = [
         *wrong(spark, ingest.folder, sent),
-        *told_by_audit(spark, ingest.settings, ingest.folder),
+        *audit_faults(spark, ingest.settings, ingest.folder),
     ]
     if faults:
-        raise click.ClickException(f"{when}: " + "\n".join(faults))
-    console.print(f"  {when}: {sum(committed(ingest.folder).values()):,} of {sent:,} done, all right")
+        raise click.ClickException(f"{step}: " + "\n".join(faults))
+    console.print(f"  {step}: {sum(committed(ingest.folder).values()):,} of {sent:,} done, all right")
 
 
 def start_spark(folder: Path) -> SparkSession:

@@ -53,16 +53,16 @@ KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"
 UNIT = {"name": "unit", "type": ["null", "string"], "default": None}
 
 #: Where a record is: the reason of its quarantine, or `ok` and its columns.
-Place = tuple[str, tuple[tuple[str, Any], ...]]
+Location = tuple[str, tuple[tuple[str, Any], ...]]
 Columns = Mapping[str, Any]
 
 
-def row(**columns: Any) -> Place:  # noqa: ANN401
+def row(**columns: Any) -> Location:  # noqa: ANN401
     """Return the place of a record that is a row."""
     return "ok", tuple(sorted(columns.items()))
 
 
-def bad(reason: str) -> Place:
+def bad(reason: str) -> Location:
     """Return the place of a record that is in quarantine."""
     return reason, ()
 
@@ -129,17 +129,17 @@ class Kind:
 
     def value(self, topic: str, number: int) -> bytes | None:
         """Return the value of a record."""
-        whole = frame(self.schema_ids[topic], self.payload(number))
-        return {7: whole[:-1], 11: frame(2**31 - 1, whole[5:]), 13: None}.get(number % 20, whole)
+        framed = frame(self.schema_ids[topic], self.payload(number))
+        return {7: framed[:-1], 11: frame(2**31 - 1, framed[5:]), 13: None}.get(number % 20, framed)
 
-    def places(self, number: int) -> Sequence[Place]:
+    def locations(self, number: int) -> Sequence[Location]:
         """Return where a record may be, in one of them."""
         reasons = {7: "undecodable", 11: "unknown_schema_id", 13: "tombstone"}
         if reason := reasons.get(number % 20):
             return [bad(reason)]
         return [self.row(number)]
 
-    def row(self, number: int) -> Place:
+    def row(self, number: int) -> Location:
         """Return the row of a record."""
         return row(number=number, text=f"n{number}")
 
@@ -166,10 +166,10 @@ class PlainAvro(Kind):
         """Return a value of one of the versions, or one that is of none."""
         # The second branch of the union, and a text of one byte.
         unit = avro_decoding.zigzag(1) + avro_decoding.zigzag(1) + b"m" if number % 3 == 0 else b""
-        whole = self.payload(number) + unit
-        return {7: whole[:-1], 13: None}.get(number % 20, whole)
+        framed = self.payload(number) + unit
+        return {7: framed[:-1], 13: None}.get(number % 20, framed)
 
-    def places(self, number: int) -> Sequence[Place]:
+    def locations(self, number: int) -> Sequence[Location]:
         """Return where it may be: a value of the version that comes and goes is a row or undecodable."""
         if number % 20 == 13:
             return [bad("tombstone")]
@@ -208,15 +208,15 @@ class Keys(Kind):
 
     def key(self, number: int) -> bytes | None:
         """Return a key; every tenth is bad, or there is none."""
-        whole = frame(self.schema_ids["key"], avro_decoding.zigzag(number))
-        return {5: whole[:3], 8: None}.get(number % 10, whole)
+        framed = frame(self.schema_ids["key"], avro_decoding.zigzag(number))
+        return {5: framed[:3], 8: None}.get(number % 10, framed)
 
-    def places(self, number: int) -> Sequence[Place]:
+    def locations(self, number: int) -> Sequence[Location]:
         """Return where it may be; a bad key is named where the value is right."""
-        (place,) = super().places(number)
-        return [bad("too_short")] if number % 10 == 5 and place[0] == "ok" else [place]
+        (location,) = super().locations(number)
+        return [bad("too_short")] if number % 10 == 5 and location[0] == "ok" else [location]
 
-    def row(self, number: int) -> Place:
+    def row(self, number: int) -> Location:
         """Return the row with its key."""
         return row(number=number, text=f"n{number}", _key=None if number % 10 == 8 else (number,))
 
@@ -267,11 +267,11 @@ class JsonSchema(Kind):
 class AlteredTable(Kind):
     """A table that others alter: columns, files, constraints."""
 
-    def places(self, number: int) -> Sequence[Place]:
+    def locations(self, number: int) -> Sequence[Location]:
         """Return where it may be: a constraint that comes and goes refuses every tenth record."""
-        places = super().places(number)
-        refused = number % 10 == 4 and places[0][0] == "ok"
-        return [*places, bad("refused_by_table")] if refused else places
+        locations = super().locations(number)
+        refused = number % 10 == 4 and locations[0][0] == "ok"
+        return [*locations, bad("refused_by_table")] if refused else locations
 
     def meddle(self, spark: SparkSession, chance: random.Random) -> None:
         """Alter the table."""
@@ -355,52 +355,56 @@ def done(spark: SparkSession, kind: Kind) -> checkpoint.Offsets:
     if not ledger.exists():
         return position
     paused = delta.read(spark, str(ledger)).where("resumed_at IS NULL").select("topic").distinct().collect()
-    return {topic: found for topic, found in position.items() if (topic,) not in paused}
+    return {topic: offsets for topic, offsets in position.items() if (topic,) not in paused}
 
 
-def found_places(spark: SparkSession, kind: Kind, topic: str) -> dict[tuple[int, int], list[Place]]:
+def stored_locations(spark: SparkSession, kind: Kind, topic: str) -> dict[tuple[int, int], list[Location]]:
     """Return by partition and offset where the tables of a topic have it."""
-    found: dict[tuple[int, int], list[Place]] = defaultdict(list)
+    locations: dict[tuple[int, int], list[Location]] = defaultdict(list)
     table = kind.folder / (topic if len(kind.topics) > 1 else "table")
     if delta.is_table(spark, str(table)):
         rows = delta.read(spark, str(table))
         names = [name for name in kind.columns() if name in rows.columns]
         for each in rows.select("_kafka.partition", "_kafka.offset", *names).collect():
             values = {name: each[name] if name in names else None for name in kind.columns()}
-            values = {name: tuple(one) if isinstance(one, tuple) else one for name, one in values.items()}
-            found[each["partition"], each["offset"]].append(row(**values))
+            plain = {
+                name: tuple(value) if isinstance(value, tuple) else value for name, value in values.items()
+            }
+            locations[each["partition"], each["offset"]].append(row(**plain))
     quarantine = f"{table}_quarantine"
     if delta.is_table(spark, quarantine):
         waiting = replay_claims.read(spark, quarantine).where("replayed_at IS NULL")
         for each in waiting.select("partition", "offset", "reason").collect():
-            found[each["partition"], each["offset"]].append(bad(each["reason"]))
-    return found
+            locations[each["partition"], each["offset"]].append(bad(each["reason"]))
+    return locations
 
 
 def wrong(spark: SparkSession, kind: Kind, topic: str, ends: Mapping[int, int]) -> Iterable[str]:
     """Say which records of a topic are not right; `ends` are the offsets that are done, by partition."""
-    found = found_places(spark, kind, topic)
+    stored = stored_locations(spark, kind, topic)
     for number in range(kind.sent):
-        place = number % PARTITIONS, number // PARTITIONS
-        got, may_be = found.pop(place, []), kind.places(number)
+        location = number % PARTITIONS, number // PARTITIONS
+        got, may_be = stored.pop(location, []), kind.locations(number)
         if len(got) > 1 or (got and got[0] not in may_be):
-            yield f"topic {topic}, record {number} at {place}: is {got}, and may be one of {may_be}"
-        if not got and place[1] < ends.get(place[0], 0):
-            yield f"topic {topic}, record {number} at {place}: is nowhere, though its batch is done"
-    yield from (f"topic {topic}: {got} at {place}, where nothing was sent" for place, got in found.items())
+            yield f"topic {topic}, record {number} at {location}: is {got}, and may be one of {may_be}"
+        if not got and location[1] < ends.get(location[0], 0):
+            yield f"topic {topic}, record {number} at {location}: is nowhere, though its batch is done"
+    yield from (
+        f"topic {topic}: {got} at {location}, where nothing was sent" for location, got in stored.items()
+    )
 
 
-def look(spark: SparkSession, kind: Kind, when: str) -> None:
+def check_records(spark: SparkSession, kind: Kind, step: str) -> None:
     """Stop at the first records that are not right."""
     position = done(spark, kind)
     faults = [fault for topic in kind.topics for fault in wrong(spark, kind, topic, position.get(topic, {}))]
     if (kind.folder / "checkpoint" / "sources" / "0" / "0").exists():
         report = audit.audit_ingest(spark, kind.settings)
-        faults += [f"audit: {one}" for one in report.findings]
+        faults += [f"audit: {finding}" for finding in report.findings]
     if faults:
-        raise click.ClickException(f"{when}: " + "\n".join(faults[:10]))
-    finished = sum(sum(found.values()) for found in position.values())
-    console.print(f"  {when}: {finished:,} of {kind.sent * len(kind.topics):,} done, all right")
+        raise click.ClickException(f"{step}: " + "\n".join(faults[:10]))
+    finished = sum(sum(offsets.values()) for offsets in position.values())
+    console.print(f"  {step}: {finished:,} of {kind.sent * len(kind.topics):,} done, all right")
 
 
 def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: random.Random) -> None:
@@ -414,16 +418,16 @@ def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: rand
             moment = ingest.kill_at_random(chance, BATCHES)
         else:
             ingest.stop_at(moment)
-        look(spark, kind, f"{name}, kill {number} of {kills}, {moment}")
+        check_records(spark, kind, f"{name}, kill {number} of {kills}, {moment}")
         kind.meddle(spark, chance)
     kind.before_end()
     for count in (RECORDS, 2):
         # What was paused is resumed with the next records.
         kind.send(count)
         Ingest(kind.settings, kind.folder).drain()
-    look(spark, kind, f"{name}, drained")
+    check_records(spark, kind, f"{name}, drained")
     position = done(spark, kind)
-    ends = {topic: sum(found.values()) for topic, found in position.items()}
+    ends = {topic: sum(offsets.values()) for topic, offsets in position.items()}
     if ends != dict.fromkeys(kind.topics, kind.sent):
         raise click.ClickException(f"{name}: the checkpoint says {ends}, not {kind.sent:,} records each")
 

@@ -73,7 +73,7 @@ def schema_of(kind: str, fields: dict[str, str]) -> str:
         properties = {name: {"type": JSON_TYPES[type_]} for name, type_ in fields.items()}
         return json.dumps({"type": "object", "properties": properties, "required": list(fields)})
     lines = (
-        f"{PROTO_TYPES[type_]} {name} = {place};" for place, (name, type_) in enumerate(fields.items(), 1)
+        f"{PROTO_TYPES[type_]} {name} = {number};" for number, (name, type_) in enumerate(fields.items(), 1)
     )
     return 'syntax = "proto3"; message Hit { ' + " ".join(lines) + " }"
 
@@ -144,8 +144,10 @@ def decoders(schemas: dict[str, str]) -> dict[str, Callable[[DataFrame], DataFra
         )
 
     values = DeclaredFormat("json", cast("StructType", StructType.fromDDL(schemas["json"])))
-    found = {kind: registered(kind) for kind in formats}
-    return found | {"json": lambda records: declared_rows.read(records, values, LAYOUT, mode="PERMISSIVE")}
+    of_registry = {kind: registered(kind) for kind in formats}
+    return of_registry | {
+        "json": lambda records: declared_rows.read(records, values, LAYOUT, mode="PERMISSIVE")
+    }
 
 
 @click.command()
@@ -166,25 +168,25 @@ def main(records: int, rounds: int) -> None:
                 F.sum("bytes").alias("bytes"), F.sum(F.hash(*rows.columns)), F.count("*").alias("n")
             )
             began = time.monotonic()
-            found = wanted.first()
+            row = wanted.first()
             seconds = time.monotonic() - began
-            assert found
+            assert row
             assert total
-            if (found["bytes"], found["n"]) != (total[0], records):
-                raise SystemExit(f"{kind}: {found} instead of {total[0]}, {records}")
+            if (row["bytes"], row["n"]) != (total[0], records):
+                raise SystemExit(f"{kind}: {row} instead of {total[0]}, {records}")
             return {"rows_per_second": records / seconds}
 
         sides = ("avro", "json", "json_schema", "protobuf")
         for kind in sides:
             run(kind)
-        results = in_rounds(sides, rounds, run, lambda one: f"{one['rows_per_second']:11,.0f} rows/s")
+        results = in_rounds(sides, rounds, run, lambda result: f"{result['rows_per_second']:11,.0f} rows/s")
         spark.stop()
     table = Table(
         "", "rows/s (median)", "ratio to Avro (min – max)", title=f"{records:,} records of eight fields"
     )
     for kind in sides:
-        rates = [one["rows_per_second"] for one in results[kind]]
-        avro = [one["rows_per_second"] for one in results["avro"]]
+        rates = [result["rows_per_second"] for result in results[kind]]
+        avro = [result["rows_per_second"] for result in results["avro"]]
         table.add_row(
             kind, f"{statistics.median(rates):,.0f}", spread(a / b for a, b in zip(rates, avro, strict=True))
         )

@@ -116,7 +116,7 @@ def run_writers(spark: SparkSession, table: str, writers: Sequence[str], seconds
 def wrong(spark: SparkSession, table: str, acknowledged: Mapping[str, int]) -> list[str]:
     """Return what is not as it was acknowledged; an empty list means that each row is there once."""
     rows = delta.read(spark, table)
-    found = {
+    rows_by_writer = {
         row["writer"]: row
         for row in rows.groupBy("writer")
         .agg(
@@ -126,17 +126,13 @@ def wrong(spark: SparkSession, table: str, acknowledged: Mapping[str, int]) -> l
         )
         .collect()
     }
-    told = []
+    problems = []
     for writer, count in acknowledged.items():
-        row = found.get(writer)
-        rows_there = (row["rows"], row["numbers"], row["last"] + 1) if row else (0, 0, 0)
-        if (
-            len(set(rows_there)) != 1
-            or rows_there[0] < count
-            or (writer not in STREAMS and rows_there[0] != count)
-        ):
-            told.append(f"{writer}: acknowledged {count}, rows, numbers and last are {rows_there}")
-    return told
+        row = rows_by_writer.get(writer)
+        counts = (row["rows"], row["numbers"], row["last"] + 1) if row else (0, 0, 0)
+        if len(set(counts)) != 1 or counts[0] < count or (writer not in STREAMS and counts[0] != count):
+            problems.append(f"{writer}: acknowledged {count}, rows, numbers and last are {counts}")
+    return problems
 
 
 def start_spark(name: str) -> SparkSession:
@@ -185,14 +181,14 @@ def drivers(table: str, on: str, seconds: float) -> dict[str, int]:
     ]
     acknowledged: dict[str, int] = {}
     for process in running:
-        told, said = process.communicate(timeout=seconds + 300)
+        output, errors = process.communicate(timeout=seconds + 300)
         if process.returncode:
-            raise click.ClickException(f"a driver failed:\n{said[-3000:]}")
-        acknowledged |= json.loads(told.splitlines()[-1])
+            raise click.ClickException(f"a driver failed:\n{errors[-3000:]}")
+        acknowledged |= json.loads(output.splitlines()[-1])
     return acknowledged
 
 
-def judged(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
+def check(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
     """Let all write for so long, and compare.
 
     Raises:
@@ -229,7 +225,7 @@ def main(seconds: float, one_process: bool, on: str, table: str, writers: tuple[
             folder, addresses = own
             os.environ |= addresses.environment()
             table = f"file:{folder}/table" if on == "folder" else f"{store(on).source}/table"
-        judged(table, on, seconds, is_one_process=one_process)
+        check(table, on, seconds, is_one_process=one_process)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ SUMS = "sha256sums"
 OWN = ("topiclake-store-1.jar", "topiclake-values-1.jar", "topiclake-console-1.jar")
 
 
-def found(folder: Path) -> dict[str, str]:
+def fetched(folder: Path) -> dict[str, str]:
     """Return the sum of each jar below `folder` that was fetched, by its path."""
     return {
         file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest()
@@ -24,7 +24,7 @@ def found(folder: Path) -> dict[str, str]:
     }
 
 
-def kept(folder: Path) -> dict[str, str]:
+def listed(folder: Path) -> dict[str, str]:
     """Return the sums that the project keeps, by path."""
     lines = (folder / SUMS).read_text("utf-8").splitlines()
     return {path: known for known, path in (line.split("  ", 1) for line in lines)}
@@ -32,14 +32,14 @@ def kept(folder: Path) -> dict[str, str]:
 
 def problems(folder: Path) -> list[str]:
     """Say what is another jar than the one that the project was tested with, missing, or not known."""
-    wanted, there = kept(folder), found(folder)
+    listed_sums, fetched_sums = listed(folder), fetched(folder)
     wrong = [
-        f"{path} has the SHA-256 sum {there[path]}, and {wanted[path]} is expected"
-        for path in sorted(wanted.keys() & there.keys())
-        if wanted[path] != there[path]
+        f"{path} has the SHA-256 sum {fetched_sums[path]}, and {listed_sums[path]} is expected"
+        for path in sorted(listed_sums.keys() & fetched_sums.keys())
+        if listed_sums[path] != fetched_sums[path]
     ]
-    missing = [f"{path} is missing" for path in sorted(wanted.keys() - there.keys())]
-    unknown = [f"{path} is not in jars/{SUMS}" for path in sorted(there.keys() - wanted.keys())]
+    missing = [f"{path} is missing" for path in sorted(listed_sums.keys() - fetched_sums.keys())]
+    unknown = [f"{path} is not in jars/{SUMS}" for path in sorted(fetched_sums.keys() - listed_sums.keys())]
     return wrong + missing + unknown
 
 
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> str | None:
     """Check, or write; return what is wrong."""
     folder = Path(__file__).parent
     if arguments == ["--write"]:
-        lines = [f"{known}  {path}\n" for path, known in found(folder).items()]
+        lines = [f"{known}  {path}\n" for path, known in fetched(folder).items()]
         (folder / SUMS).write_text("".join(lines), "utf-8")
         return None
     wrong = problems(folder)

@@ -135,7 +135,7 @@ def committed(folder: Path) -> dict[int, int]:
     return {int(partition): end for partition, end in ends.items()}
 
 
-def told_by_audit(spark: SparkSession, settings: Settings, folder: Path) -> list[str]:
+def audit_faults(spark: SparkSession, settings: Settings, folder: Path) -> list[str]:
     """Return what Topiclake's own audit finds; it knows Kafka only, not what was sent."""
     return [str(one) for one in audit.audit_ingest(spark, settings).findings]
 

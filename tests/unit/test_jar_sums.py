@@ -39,7 +39,7 @@ def ran(folder, *arguments):
 
 def test_the_jars_that_are_here_are_those_of_the_list(sums):
     assert sums.problems(SCRIPT.parent) == []
-    assert len(sums.kept(SCRIPT.parent)) > 400
+    assert len(sums.listed(SCRIPT.parent)) > 400
 
 
 def test_another_jar_a_missing_one_and_an_unknown_one_are_named(jars):

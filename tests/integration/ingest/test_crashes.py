@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.programs.crash_run import DIFFERENT_STEPS, Ingest
-from tests.programs.crash_traffic import Traffic, committed, settings_for, told_by_audit, wrong
+from tests.programs.crash_traffic import Traffic, audit_faults, committed, settings_for, wrong
 from topiclake.delta import table as delta
 
 RECORDS_A_KILL = 1_300
@@ -49,13 +49,13 @@ def test_each_record_is_in_one_place_whatever_is_killed_when(
             moment = ingest.kill_at_random(chance)
         else:
             ingest.stop_at(moment)
-        assert told_by_audit(spark, settings, tmp_path) == [], f"after a kill at: {moment}"
+        assert audit_faults(spark, settings, tmp_path) == [], f"after a kill at: {moment}"
     traffic.send(RECORDS_A_KILL)
     ingest.drain_in(spark)
 
     # What one kill left wrong would still be wrong here.
     assert wrong(spark, tmp_path, records) == []
-    assert told_by_audit(spark, settings, tmp_path) == []
+    assert audit_faults(spark, settings, tmp_path) == []
     assert sum(committed(tmp_path).values()) == records
     if is_transformed:
         rows = delta.read(spark, str(tmp_path / "table"))
