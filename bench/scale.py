@@ -32,7 +32,7 @@ from bench import gps_ingest
 from bench.drain import batch_seconds, sums_of
 from bench.gps_ingest import verify, warm_up
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, secret, spread
-from bench.s3_calls import SETTLE_SECONDS, calls_in
+from bench.s3_calls import LOG_SECONDS, calls_in
 from topiclake import session
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -148,11 +148,11 @@ def measured(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, 
             child.stdin.flush()
 
         next_line()
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(LOG_SECONDS)
         before = log.stat().st_size
         go_on()
         cost = dict(json.loads(next_line()))
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(LOG_SECONDS)
         calls = len(calls_in(log, before))
         go_on()
         return cost | {"calls": calls, "sums": json.loads(next_line())}
