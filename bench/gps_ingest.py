@@ -106,8 +106,8 @@ def warm_up(topic: str) -> str:
 
 def load(topic: str, rows: int | None = None, folder: Path | None = None) -> Settings:
     """Return the GPS pipeline's configuration, for another topic, batches of so many rows, and a folder."""
-    given = {"env": "local", "topic": topic, **({"storage": folder.as_uri()} if folder else {})}
-    settings = load_settings("gps", given, conf=PROJECT / "conf")
+    parameters = {"env": "local", "topic": topic, **({"storage": folder.as_uri()} if folder else {})}
+    settings = load_settings("gps", parameters, conf=PROJECT / "conf")
     pipeline = settings.pipeline.model_copy(update={"max_offsets_per_trigger": rows})
     return settings.model_copy(update={"pipeline": pipeline})
 

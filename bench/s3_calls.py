@@ -45,8 +45,8 @@ LOG_SECONDS = 1.0
 def load(side: str, rows: int) -> Settings:
     """Return the GPS pipeline's configuration: a folder of the bucket for each side."""
     source = f"{os.environ['WORKBENCH_S3_SOURCE']}/{SIDES.index(side)}"
-    given = {"env": "local-s3", "topic": TOPIC, "storage": source}
-    settings = load_settings("gps", given, secrets=secret, conf=PROJECT / "conf")
+    parameters = {"env": "local-s3", "topic": TOPIC, "storage": source}
+    settings = load_settings("gps", parameters, secrets=secret, conf=PROJECT / "conf")
     pipeline = settings.pipeline.model_copy(update={"max_offsets_per_trigger": rows})
     return settings.model_copy(update={"pipeline": pipeline})
 

@@ -61,8 +61,8 @@ WARM_UP_RECORDS = 200_000
 def load(pipeline: str, topic: str, folder: str, rows: int | None = None) -> Settings:
     """Return a pipeline's configuration for a folder of the bucket, and for batches of so many rows."""
     source = f"{os.environ['WORKBENCH_S3_SOURCE']}/{folder}"
-    given = {"env": "local-s3", "topic": topic, "storage": source}
-    settings = load_settings(pipeline, given, secrets=secret, conf=PROJECT / "conf")
+    parameters = {"env": "local-s3", "topic": topic, "storage": source}
+    settings = load_settings(pipeline, parameters, secrets=secret, conf=PROJECT / "conf")
     changed = settings.pipeline.model_copy(update={"max_offsets_per_trigger": rows})
     return settings.model_copy(update={"pipeline": changed})
 

@@ -93,7 +93,9 @@ def stream(spark: SparkSession, table: str, writer: str, until: float) -> int:
     acknowledged: list[int] = []
     while query.isActive and (time.monotonic() < until or len(acknowledged) < LEAST):
         time.sleep(0.2)
-        acknowledged = [count for told in query.recentProgress if (count := int(told["numInputRows"]))]
+        acknowledged = [
+            count for progress in query.recentProgress if (count := int(progress["numInputRows"]))
+        ]
     if error := query.exception():
         raise error
     query.stop()
@@ -156,8 +158,8 @@ def store(on: str) -> StorageSettings:
     """Return an embedded store, from the variables that it exports."""
     name = STORES[on][0]
     source = os.environ[f"WORKBENCH_{name.upper()}_SOURCE"].replace("wasbs:", f"{on}:")
-    given = {"env": f"local-{name}", "storage": f"{source}/writers"}
-    return load_settings("gps", given, secrets=secret, conf=PROJECT / "conf").storage
+    parameters = {"env": f"local-{name}", "storage": f"{source}/writers"}
+    return load_settings("gps", parameters, secrets=secret, conf=PROJECT / "conf").storage
 
 
 def open_store(spark: SparkSession, on: str) -> None:

@@ -41,7 +41,7 @@ class AvroRecord:
     id: str | None = None
 
 
-def at_least(minimum: float, name: str, value: float | str, *, whole: bool = False) -> float:
+def at_least(minimum: float, name: str, value: float | str, *, integer: bool = False) -> float:
     """Return a parameter as a number; it may be text, as widgets hold it.
 
     Raises:
@@ -51,8 +51,8 @@ def at_least(minimum: float, name: str, value: float | str, *, whole: bool = Fal
         number = float(value)
     except ValueError:
         number = math.nan
-    if not number >= minimum or math.isinf(number) or (whole and not number.is_integer()):
-        kind = "whole number" if whole else "number"
+    if not number >= minimum or math.isinf(number) or (integer and not number.is_integer()):
+        kind = "whole number" if integer else "number"
         raise ConfigError(
             f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}",
             f"-p {name}=10",

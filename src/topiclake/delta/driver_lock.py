@@ -16,10 +16,10 @@ from typing import TextIO
 from topiclake.errors import PlatformError
 
 #: The lock file of each table that this process writes, held until the process ends.
-_held: dict[str, TextIO] = {}
+_locks: dict[str, TextIO] = {}
 
 
-def take(table: str, reason: str, remedy: str) -> None:
+def acquire(table: str, reason: str, remedy: str) -> None:
     """Keep other processes of this machine from writing a table.
 
     Args:
@@ -31,7 +31,7 @@ def take(table: str, reason: str, remedy: str) -> None:
         PlatformError: Another process holds the lock; the error names it.
     """
     address = _canonical(table)
-    if address in _held:
+    if address in _locks:
         return
     name = f"topiclake-{blake2b(address.encode(), digest_size=16).hexdigest()}.lock"
     file = _opened(Path(tempfile.gettempdir(), name))
@@ -51,7 +51,7 @@ def take(table: str, reason: str, remedy: str) -> None:
         file.truncate(0)
         file.write(f"process {os.getpid()} (since {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC)")
         file.flush()
-    _held[address] = file
+    _locks[address] = file
 
 
 def _canonical(table: str) -> str:

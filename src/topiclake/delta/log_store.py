@@ -40,7 +40,7 @@ def require_log_store(spark: SparkSession, path: str) -> None:
     if store := spark.conf.get(key, None):
         if store.rpartition(".")[2] in _OF_ONE_DRIVER:
             safe = _LOG_STORES[scheme].partition(" ")[0].rstrip(",")
-            driver_lock.take(
+            driver_lock.acquire(
                 path, f"{key}={store} is safe for one driver only", f"set {key} to {safe} in both"
             )
         return

@@ -138,8 +138,8 @@ class DeclaredFormat:
         """
         rows, event, right = self._read(records, "key")
         event = event["value"] if self.value_format == "text" else event
-        whole = decoded_row([F.when(right, event).alias("event")], right)
-        return rows.withColumn("decoded_key", whole).drop(_FRAMED)
+        row = decoded_row([F.when(right, event).alias("event")], right)
+        return rows.withColumn("decoded_key", row).drop(_FRAMED)
 
     def _read(self, records: DataFrame, part: Part) -> tuple[DataFrame, Column, Column]:
         """Return the records with their parts read, the event of each, and whether it is right."""

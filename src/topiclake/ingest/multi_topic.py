@@ -153,8 +153,8 @@ def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, Lost
         topic: partitions for topic, partitions in ranges.items() if re.fullmatch(topics.reads, topic)
     }
     losses = lost_offsets.lost_of_batch(topics.client, of_pipeline)
-    is_kept = topics.fail_on_data_loss
-    noted = [lost for lost in losses if not is_kept or not _not_empty(ranges[lost.topic])]
+    pauses = topics.fail_on_data_loss
+    noted = [lost for lost in losses if not pauses or not _not_empty(ranges[lost.topic])]
     lost_offsets.note_losses(spark, topics.template.pipeline, topics.template.checkpoint, noted)
     return {lost.topic: lost for lost in losses}
 

@@ -165,14 +165,14 @@ def identified(records: DataFrame, batch: str, writer: str, id_columns: Sequence
         A DataFrame `topic STRING` (if the records have it), `key BINARY, value BINARY, headers
         ARRAY<STRUCT<key STRING, value BINARY>>`.
     """
-    whole = _whole(records)
+    complete = _all_columns(records)
     if id_columns:
         unique = F.to_json(F.struct(F.struct(*id_columns).alias("id"), *_topic(records)), _EXACT)
-        return whole.select(*_sent(records, F.concat_ws("/", F.lit(writer), unique)))
-    return _numbered(whole, records, batch)
+        return complete.select(*_sent(records, F.concat_ws("/", F.lit(writer), unique)))
+    return _numbered(complete, records, batch)
 
 
-def _whole(records: DataFrame) -> DataFrame:
+def _all_columns(records: DataFrame) -> DataFrame:
     """Return the records with each column that Kafka knows, in the type that it has there."""
     old = F.col("headers") if "headers" in records.columns else F.lit(None)
     others = F.filter(
@@ -189,12 +189,12 @@ def _topic(records: DataFrame) -> list[Column]:
     return [F.col("topic")] if "topic" in records.columns else []
 
 
-def _numbered(whole: DataFrame, records: DataFrame, batch: str) -> DataFrame:
+def _numbered(complete: DataFrame, records: DataFrame, batch: str) -> DataFrame:
     """Identify records by what they hold and a number among equal ones; those of one key keep their order."""
     hashes = (F.coalesce(F.sha2(name, 256), F.lit("-")) for name in ("key", "value"))
     content = F.concat_ws("/", *hashes, F.sha2(F.to_json("headers"), 256), *_topic(records))
     # Records without a key have no order to keep, and need not be in one partition.
-    marked = whole.withColumns({_ORDER: F.monotonically_increasing_id(), _CONTENT: content}).withColumn(
+    marked = complete.withColumns({_ORDER: F.monotonically_increasing_id(), _CONTENT: content}).withColumn(
         _KEY, F.coalesce(F.sha2("key", 256), _CONTENT)
     )
     among_equals = Window.partitionBy(_KEY, _CONTENT).orderBy(_ORDER)

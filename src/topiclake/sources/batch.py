@@ -78,9 +78,9 @@ def read_compacted(spark: SparkSession, settings: Settings, *, topic: str) -> Da
         >>> tl.read_compacted(spark, settings, topic="sensor-names").count()
         0
     """
-    whole = {"starting_offsets": "earliest", "ending_offsets": "latest"}
+    full_range = {"starting_offsets": "earliest", "ending_offsets": "latest"}
     of_topic = settings.for_topic(topic)
-    pipeline = of_topic.pipeline.model_copy(update=whole | {"assign": None})
+    pipeline = of_topic.pipeline.model_copy(update=full_range | {"assign": None})
     records = read_batch(spark, of_topic.model_copy(update={"pipeline": pipeline}))
     record = F.struct("*").alias("record")
     # A key is in one partition, unless a topic was given more of them: then the later time decides.

@@ -41,9 +41,9 @@ def require_same(
     """
     if commit is None:
         return
-    then, now = of_commit(commit, table=table, checkpoint=checkpoint), _as_json(ranges)
-    if then and now and then != now:
-        raise changed(now, then, table=table, checkpoint=checkpoint, batch_id=batch_id)
+    committed, now = of_commit(commit, table=table, checkpoint=checkpoint), _as_json(ranges)
+    if committed and now and committed != now:
+        raise changed(now, committed, table=table, checkpoint=checkpoint, batch_id=batch_id)
 
 
 def require_same_ends(commit: Mapping[str, Any], ends: Offsets, *, table: str, checkpoint: str) -> None:
@@ -52,14 +52,13 @@ def require_same_ends(commit: Mapping[str, Any], ends: Offsets, *, table: str, c
     Arguments as for `require_same`.
     """
     batch_id = int(commit["batch_id"])
-    committed = of_commit(commit, table=table, checkpoint=checkpoint)
-    then = {
-        topic: {partition: span[1] for partition, span in offsets.items()}
-        for topic, offsets in committed.items()
+    spans = of_commit(commit, table=table, checkpoint=checkpoint)
+    committed = {
+        topic: {partition: span[1] for partition, span in offsets.items()} for topic, offsets in spans.items()
     }
-    now = _as_json({topic: offsets for topic, offsets in ends.items() if topic in then})
-    if then != now:
-        raise changed(now, then, table=table, checkpoint=checkpoint, batch_id=batch_id)
+    now = _as_json({topic: offsets for topic, offsets in ends.items() if topic in committed})
+    if committed != now:
+        raise changed(now, committed, table=table, checkpoint=checkpoint, batch_id=batch_id)
 
 
 def of_commit(commit: Mapping[str, Any], *, table: str, checkpoint: str) -> dict[str, dict[str, list[int]]]:
@@ -83,18 +82,19 @@ def of_commit(commit: Mapping[str, Any], *, table: str, checkpoint: str) -> dict
 
 
 def changed(
-    now: Mapping[str, Any], then: Mapping[str, Any], *, table: str, checkpoint: str, batch_id: int
+    now: Mapping[str, Any], committed: Mapping[str, Any], *, table: str, checkpoint: str, batch_id: int
 ) -> IngestError:
     """Return the error for a batch whose offsets differ from those in the table."""
     return IngestError(
         f"batch {batch_id} of the checkpoint at {checkpoint} holds offsets {_shown(now)}, but the table at "
-        f"{table} has a batch of this number with {_shown(then)}: Delta would skip the records of this one",
+        f"{table} has a batch of this number with {_shown(committed)}: Delta would skip the records of this "
+        "one",
         "put the newest checkpoint back, or move this one away and start with resume=table",
         table=table,
         checkpoint=checkpoint,
         batch_id=batch_id,
         offsets=now,
-        expected=then,
+        expected=committed,
         reason="offsets_changed",
     )
 

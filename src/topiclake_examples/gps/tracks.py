@@ -160,7 +160,7 @@ def publish_tracks(
             is wrong.
         KafkaError, SchemaRegistryError: A service cannot be used, or a record was not acknowledged.
     """
-    number_of_devices = at_least(1, "devices", devices, whole=True)
+    number_of_devices = at_least(1, "devices", devices, integer=True)
     rate = at_least(0, "records_per_second", records_per_second)
     require_choice("times", times, TIMES)
     tracks = read_tracks(Path(file))

@@ -39,9 +39,9 @@ def start_live_chart(counts: DataFrame, category: str, *, trigger: str = "availa
         if handle is not None:
             handle.update(bars)
 
-    when: Any = {"availableNow": True} if trigger == "availableNow" else {"processingTime": trigger}
+    options: Any = {"availableNow": True} if trigger == "availableNow" else {"processingTime": trigger}
     writer = counts.writeStream.queryName(f"chart_by_{category}").outputMode("complete")
-    return writer.foreachBatch(draw).trigger(**when).start()
+    return writer.foreachBatch(draw).trigger(**options).start()
 
 
 def bar_chart(counts: DataFrame, category: str) -> str:

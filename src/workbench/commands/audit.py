@@ -25,8 +25,8 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
     """Print the partitions as a table, then the findings."""
     console.print(partitions_table(report["partitions"]))
     for finding in report["findings"]:
-        place = f"topic {finding['topic']}, partition {finding['partition']}, offset {finding['offset']}"
-        console.print(f"✗ {finding['kind']}: {place}", markup=False, soft_wrap=True)
+        location = f"topic {finding['topic']}, partition {finding['partition']}, offset {finding['offset']}"
+        console.print(f"✗ {finding['kind']}: {location}", markup=False, soft_wrap=True)
     wrong = sum(partition[fault] for partition in report["partitions"] for fault in FAULTS)
     if wrong > len(report["findings"]):
         console.print(f"✗ {wrong:,} in all; the first {len(report['findings'])} are listed", markup=False)

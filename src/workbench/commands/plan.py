@@ -42,19 +42,19 @@ def _ranges_table(plan: Mapping[str, Any]) -> Table:
 
 
 def _print_table(console: Console, table: Mapping[str, Any], value_format: str) -> None:
-    def say(label: str, text: str) -> None:
+    def show(label: str, text: str) -> None:
         console.print(f"{label:<11} {text}", markup=False, soft_wrap=True)
 
-    say("topic", table["topic"])
+    show("topic", table["topic"])
     sample = table["sample"]
     counts = ", ".join(f"{reason}: {count:,}" for reason, count in sorted(sample.items()))
     evidence = f"of {sum(sample.values()):,} sampled records {counts}" if sample else "no record to sample"
-    say("format", f"{value_format}; {evidence}")
+    show("format", f"{value_format}; {evidence}")
     for schema in table["schemas"]:
         fits = schema["refusal"] or "fits"
-        say("schema", f"{schema['subject']}, version {schema['version']}, id {schema['schema_id']}: {fits}")
-    say("table", f"{table['path']} ({'exists' if table['exists'] else 'would be created'})")
-    say("columns", table["columns"])
+        show("schema", f"{schema['subject']}, version {schema['version']}, id {schema['schema_id']}: {fits}")
+    show("table", f"{table['path']} ({'exists' if table['exists'] else 'would be created'})")
+    show("columns", table["columns"])
     for change in table["changes"]:
-        say("change", change)
-    say("quarantine", table["quarantine_path"])
+        show("change", change)
+    show("quarantine", table["quarantine_path"])

@@ -386,7 +386,7 @@ def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
         before = lake.gateway.access_log.stat().st_size
         preload(settings, 4_000)
         drain.topiclake(spark, s3_calls.load("topiclake", rows))
-        time.sleep(s3_calls.SETTLE_SECONDS)
+        time.sleep(s3_calls.LOG_SECONDS)
         called = s3_calls.calls_in(lake.gateway.access_log, before)
         found = [(name, uri if key == "-" else key) for name, key, uri in called]
         assert [name for name, _ in found if "Copy" in name or "Delete" in name] == []

@@ -23,7 +23,7 @@ time.sleep(600)
 @pytest.fixture(autouse=True)
 def _nothing_is_held(monkeypatch):
     held = {}
-    monkeypatch.setattr(driver_lock, "_held", held)
+    monkeypatch.setattr(driver_lock, "_locks", held)
     yield
     for file in held.values():
         file.close()

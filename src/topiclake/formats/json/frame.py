@@ -34,8 +34,8 @@ def framed(text: Column, columns: StructType, **options: str) -> Column:
     """
     item = StructType([*columns.fields, StructField(FRAME, IntegerType())])
     frame = StructType([StructField(FRAME, ArrayType(item)), StructField(_CORRUPT, StringType())])
-    whole = F.concat(F.lit(f'{{"{FRAME}":['), text, F.lit(f',{{"{FRAME}":1}}]}}'))
-    return F.from_json(whole, frame, _STRICT | {"columnNameOfCorruptRecord": _CORRUPT} | options)
+    document = F.concat(F.lit(f'{{"{FRAME}":['), text, F.lit(f',{{"{FRAME}":1}}]}}'))
+    return F.from_json(document, frame, _STRICT | {"columnNameOfCorruptRecord": _CORRUPT} | options)
 
 
 def event_of(frame: Column) -> Column:

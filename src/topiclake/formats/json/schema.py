@@ -144,12 +144,12 @@ class _Reader:
 
     def _named(self, name: str, document: Any) -> Any:  # noqa: ANN401
         base = str(document.get("$id", "")) if isinstance(document, dict) else ""
-        whole = urljoin(base, name)
+        uri = urljoin(base, name)
         for each, text in self.references.items():
             ids = {each, urljoin(base, each), str(text.get("$id")) if isinstance(text, dict) else each}
-            if ids & {name, whole}:
+            if ids & {name, uri}:
                 return text
-        return document if whole == base else None
+        return document if uri == base else None
 
 
 def _members(tree: dict[str, Any], word: str) -> list[Any]:

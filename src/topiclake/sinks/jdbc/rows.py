@@ -150,18 +150,18 @@ def upsert(shape: TableSchema, chunk: list[Row]) -> Executable:
     """Return the statement that inserts rows, or updates those whose keys exist."""
     table = shape.plain()
     rows = [{f"c{at}": value for at, value in enumerate(values)} for values in chunk]
-    keys = [one for one in table.columns if one.name in shape.keys]
-    others = [one for one in table.columns if one.name not in shape.keys]
+    keys = [each for each in table.columns if each.name in shape.keys]
+    others = [each for each in table.columns if each.name not in shape.keys]
     if shape.kind == "postgresql":
         statement = postgresql.insert(table).values(rows)
         if not others:
             return statement.on_conflict_do_nothing(index_elements=keys)
-        excluded = {one: statement.excluded[one.key] for one in others}
+        excluded = {each: statement.excluded[each.key] for each in others}
         return statement.on_conflict_do_update(index_elements=keys, set_=excluded)
     inserted = mysql.insert(table).values(rows)
     # A table of keys only: one of them is set to its own value.
     changed = others or keys[:1]
     if shape.kind == "mysql":
-        return inserted.on_duplicate_key_update({one.key: inserted.inserted[one.key] for one in changed})
+        return inserted.on_duplicate_key_update({each.key: inserted.inserted[each.key] for each in changed})
     # SQLAlchemy's own form of it quotes a % twice.
-    return inserted.on_duplicate_key_update({one.key: func.values(column(one.name)) for one in changed})
+    return inserted.on_duplicate_key_update({each.key: func.values(column(each.name)) for each in changed})

@@ -107,9 +107,9 @@ def size(value: object) -> int:
 
 def as_json(row: dict[str, Any]) -> str:
     """Return a row as JSON in ASCII, which every database accepts; values of a very long row are cut."""
-    whole = json.dumps(row, default=_plain)
-    if len(whole) <= _LONGEST_JSON:
-        return whole
+    row_json = json.dumps(row, default=_plain)
+    if len(row_json) <= _LONGEST_JSON:
+        return row_json
     return json.dumps({name: _cut(value) for name, value in row.items()}, default=_plain)
 
 
