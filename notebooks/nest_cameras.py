@@ -151,6 +151,6 @@ display(offline)
 
 import json
 
-told = spark.table("nest_archive").count()
-ended = {"told": told, "reported": report.count(), "offline": offline.count(), "cameras": states.count()}
+archived = spark.table("nest_archive").count()
+ended = {"archived": archived, "reported": report.count(), "offline": offline.count(), "cameras": states.count()}
 dbutils.notebook.exit(json.dumps(ended))

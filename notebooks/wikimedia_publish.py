@@ -51,7 +51,7 @@ else:
         times=dbutils.widgets.get("times"),
         seed=dbutils.widgets.get("seed"),
     )
-print(f"{published.records} events, acknowledged by the broker; {published.refused} were none")
+print(f"{published.records} events, acknowledged by the broker; {published.refused} rejected")
 
 # COMMAND ----------
 

@@ -133,7 +133,7 @@ FAULTS = (
     Fault(
         "a batch of other offsets is not taken for one that the table has",
         "streaming/batch_offsets",
-        "if then and now and then != now:",
+        "if committed and now and committed != now:",
         "if False:",
         _MICRO_BATCH,
         "a_batch_of_other_offsets_is_not_taken_for_the_one_that_the_table_has",

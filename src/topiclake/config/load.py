@@ -197,10 +197,10 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         # Not str(error), which holds the line's text: it may contain a password.
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         cause, named = f"{file}, line {line} is not YAML: {error.problem}", {"file": str(file), "line": line}
-        raise ConfigError(cause, "mend that line", **named, reason="no_yaml") from None
+        raise ConfigError(cause, "fix that line", **named, reason="no_yaml") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         cause = f"{file} is not YAML: {type(error).__name__}"
-        raise ConfigError(cause, "mend the file", file=str(file), reason="no_yaml") from None
+        raise ConfigError(cause, "fix the file", file=str(file), reason="no_yaml") from None
     if not isinstance(content or {}, dict):
         cause = f"{file} must hold keys and values, not {type(content).__name__}"
         raise ConfigError(cause, file=str(file), reason="no_mapping", found=type(content).__name__)
@@ -257,7 +257,7 @@ def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -
     key = path[1] if path[0] == "pipeline" and len(path) > 1 else ".".join(path)
     key = "storage" if key == "storage.source" else key  # which is the parameter's name
     where = f"parameter {key}" if key in given else f"{'.'.join(path)} in {' or '.join(map(str, files))}"
-    remedy = f"-p {key}=<an allowed value>, or leave it empty" if key in given else "mend that file"
+    remedy = f"-p {key}=<an allowed value>, or leave it empty" if key in given else "fix that file"
     named: dict[str, object] = {"key": ".".join(path), "files": tuple(map(str, files))}
     named = {"parameter": key} if key in given else named
     if problem["type"] == "extra_forbidden":

@@ -217,13 +217,13 @@ def _pinned(batch: _Batch, codecs: Codecs, plain: Sequence[SchemaKey]) -> dict[s
         "schemas": codecs.keys,
         "plain": plain,
         "constraints": codecs.constraints,
-        "judged": batch.target.judgement,
+        "judged": batch.target.decoding_settings,
     }
 
 
 def _require_same(batch: _Batch, commit: Mapping[str, Any] | None) -> None:
     """Check that a partly written batch is finished with the same configuration: else records may be lost."""
-    now = batch.target.judgement
+    now = batch.target.decoding_settings
     if commit is None or commit["judged"] == now:
         return
     changed = [

@@ -69,7 +69,7 @@ class Target:
     start: str = field(default_factory=lambda: uuid4().hex)
 
     @property
-    def judgement(self) -> dict[str, object]:
+    def decoding_settings(self) -> dict[str, object]:
         """The settings that decide how records are classified and which columns rows have, as JSON values."""
         layout, declared_key = self.schemas.layout, self.schemas.declared_key
         # Batches of earlier versions only have a boolean, which is whether they had an Avro key.

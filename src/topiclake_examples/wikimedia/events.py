@@ -139,7 +139,7 @@ def read_events(file: Path) -> list[Event]:
             events.append(event)
     if not events:
         raise ConfigError(
-            f"the events {file} are none", f"git checkout -- data/{file.name}", file=str(file), reason="empty"
+            f"{file} has no event", f"git checkout -- data/{file.name}", file=str(file), reason="empty"
         )
     return sorted(events, key=moment_of)
 

@@ -171,7 +171,7 @@ def check_batch_in_history(spark, target, schemas):
         "schemas": {"value": schemas},
         "plain": [],
         "constraints": {},
-        "judged": target.judgement,
+        "judged": target.decoding_settings,
     }
     # A checkpoint without a query says nothing of offsets.
     assert (of_table, of_quarantine) == (known | decoded | {"offsets": {}}, known)
