@@ -1,4 +1,4 @@
-"""The language of the project's texts: sentences of pages, docstrings, comments, messages and configuration.
+"""The language of the project's texts: pages, docstrings, comments, messages, configuration and displays.
 
 `python -m tests.support.words [PATH…]` lists each sentence that breaks a rule.
 """
@@ -42,6 +42,15 @@ _BANNED = {word: re.compile(pattern, re.IGNORECASE) for word, (pattern, _) in BA
 _PAGES = re.compile(r"(README|CONTRIBUTING|SECURITY)\.md|docs/[^/]+\.md")
 _CODE = re.compile(r"(src|notebooks)/.*\.pyi?")
 _CONFIGURATION = re.compile(r"conf/.*\.ya?ml")
+#: By files, the pattern of the texts that the dashboard, Grafana and the alerts display.
+_DISPLAYS = {
+    re.compile(
+        r"src/workbench/(?!.*\.min\.).*\.js"
+    ): r"""(?P<quote>["`])(?P<text>(?:(?!(?P=quote)).)+)(?P=quote)""",
+    re.compile(r"src/workbench/.*\.html"): r'(>|title=")(?P<text>[^<>"]+)',
+    re.compile(r"deploy/monitoring/.*\.yml"): r'(summary|description): "(?P<text>[^"]+)',
+    re.compile(r"deploy/monitoring/.*\.json"): r'"(title|description|noValue)": "(?P<text>[^"]+)',
+}
 _LIST_ITEM = re.compile(r"^\s*([-*]|\d+\.|#+|>) ")
 _SENTENCE_END = re.compile(r"""(?<=[.!?])\s+(?=[A-Z"'(…*])""")
 #: A message has words; other texts of code are names, paths and formats.
@@ -55,7 +64,7 @@ class Sentence:
     Attributes:
         file: Its file, from the project's folder.
         line: The line that its paragraph begins on.
-        kind: `page`, `docstring`, `comment`, `message` or `configuration`.
+        kind: `page`, `docstring`, `comment`, `message`, `configuration` or `display`.
         text: The sentence; code and addresses are shortened to `…`.
     """
 
@@ -100,6 +109,16 @@ def _paragraphs(name: str) -> Iterator[tuple[int, str, str]]:
         yield from _of_python(file.read_text("utf-8"), has_messages=name.endswith(".py"))
     elif _CONFIGURATION.fullmatch(name):
         yield from ((line, "configuration", text) for line, text in _of_comments(file.read_text("utf-8")))
+    for files, pattern in _DISPLAYS.items():
+        if files.fullmatch(name):
+            yield from ((line, "display", text) for line, text in _matches(pattern, file.read_text("utf-8")))
+
+
+def _matches(pattern: str, source: str) -> Iterator[tuple[int, str]]:
+    """Yield the group `text` of each match; placeholders are shortened to `…`."""
+    for match in re.finditer(pattern, source):
+        text = re.sub(r"\$?\{+[^{}]*\}+", "…", match["text"])
+        yield source.count("\n", 0, match.start()) + 1, " ".join(text.split())
 
 
 def _of_markdown(text: str, first: int = 1) -> Iterator[tuple[int, str]]:

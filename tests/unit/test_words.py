@@ -28,7 +28,7 @@ def test_few_sentences_are_long(sentences):
 
 def test_each_kind_of_text_is_read(sentences):
     kinds = {sentence.kind for sentence in sentences}
-    assert kinds == {"page", "docstring", "comment", "message", "configuration"}
+    assert kinds == {"page", "docstring", "comment", "message", "configuration", "display"}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,23 @@ def test_a_breach_names_its_rule(text, rule):
 )
 def test_words_with_another_meaning_are_allowed(text):
     assert Sentence("f", 1, "page", text).breaches() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("src/workbench/page.js", 'show("The log tells it.");'),
+        ("src/workbench/page.html", "<p>The log tells it.</p>"),
+        ("deploy/monitoring/alerts.yml", 'summary: "The log tells it."'),
+        ("deploy/monitoring/grafana.json", '{"title": "The log tells it."}'),
+    ],
+)
+def test_texts_of_displays_are_read(tmp_path, monkeypatch, name, text):
+    monkeypatch.setattr(words, "PROJECT", tmp_path)
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text(text)
+    (sentence,) = words.sentences([name])
+    assert (sentence.kind, len(sentence.breaches())) == ("display", 1)
 
 
 def test_code_is_no_text(tmp_path, monkeypatch):

@@ -68,7 +68,7 @@ class _Guarded(RequestHandler):
         # Browsers give a cookie to every port of a host.
         cookie = f"workbench_dashboard_{self._access.port}"
         if not self._access.is_own(self.request.host):
-            self._refuse(403, "this name is not mine")
+            self._refuse(403, "Host header not allowed")
         elif self._access.fits(self.get_query_argument("token", "")):
             self.set_cookie(cookie, self._access.token, httponly=True, samesite="Strict")
             self.redirect(self.request.path)

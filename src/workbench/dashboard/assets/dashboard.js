@@ -66,25 +66,25 @@ function showDetails(query, details, small) {
 // The heading of each section, which gets the focus: for the keyboard and for screen readers.
 const headings = { overview: "all", detail: "detail-name", table: "table-name", reason: "reason-name", jobs: "jobs-name" };
 
-function show(told) {
-  newest = told;
+function show(update) {
+  newest = update;
   const chosen = location.hash.slice(1);
-  const query = told.queries.find((one) => one.id === chosen);
-  const page = told.page?.address === chosen ? told.page : null;
+  const query = update.queries.find((one) => one.id === chosen);
+  const page = update.page?.address === chosen ? update.page : null;
   const section = query ? "detail" : page?.kind ?? "overview";
   for (const name of Object.keys(headings)) $(name).hidden = name !== section;
-  $("empty").hidden = told.queries.length > 0;
-  $("queries").hidden = told.queries.length === 0;
-  if (query && told.details && told.details.id === chosen) showDetails(query, told.details, told.small);
+  $("empty").hidden = update.queries.length > 0;
+  $("queries").hidden = update.queries.length === 0;
+  if (query && update.details && update.details.id === chosen) showDetails(query, update.details, update.small);
   if (page) drilldowns[page.kind](page);
-  if (section === "overview") replace($("queries").tBodies[0], ...told.queries.map(line));
+  if (section === "overview") replace($("queries").tBodies[0], ...update.queries.map(line));
   if (hasMoved) $(headings[section]).focus();
   hasMoved = false;
   const name = section === "overview" ? "" : $(headings[section]).textContent;
   document.title = name ? `${name} – Topiclake` : "Topiclake: streams";
-  const news = told.queries.filter((one) => states.has(one.id) && states.get(one.id) !== one.state);
-  if (news.length) $("news").textContent = news.map((one) => `${one.name} is ${one.state}`).join(", ");
-  states = new Map(told.queries.map((one) => [one.id, one.state]));
+  const changes = update.queries.filter((one) => states.has(one.id) && states.get(one.id) !== one.state);
+  if (changes.length) $("news").textContent = changes.map((one) => `${one.name} is ${one.state}`).join(", ");
+  states = new Map(update.queries.map((one) => [one.id, one.state]));
 }
 
 function connect() {

@@ -14,8 +14,8 @@ function facts(id, pairs) {
   }));
 }
 
-function problem(id, ...told) {
-  const lines = told.filter((one) => one?.problem).flatMap((one) => [element("strong", one.problem), element("p", one.remedy && `Try: ${one.remedy}`)]);
+function problem(id, ...reads) {
+  const lines = reads.filter((one) => one?.problem).flatMap((one) => [element("strong", one.problem), element("p", one.remedy && `Try: ${one.remedy}`)]);
   $(id).hidden = lines.length === 0;
   replace($(id), ...lines);
 }
@@ -47,8 +47,8 @@ function showTable(page) {
 function showSmall({ small, optimize }) {
   $("table-small").hidden = !small;
   if (!small) return;
-  const found = `${count(small.files)} small files, ${bytes(small.bytes / small.files)} on average: each read opens all of them.`;
-  replace($("table-small"), element("strong", found), element("p", "Merge them, in a notebook:"), command(optimize));
+  const text = `${count(small.files)} small files, ${bytes(small.bytes / small.files)} on average: each read opens all of them.`;
+  replace($("table-small"), element("strong", text), element("p", "Merge them, in a notebook:"), command(optimize));
 }
 
 function showReason(page) {
@@ -75,11 +75,11 @@ function showReason(page) {
 }
 
 // The first bytes, as text and as hex.
-function start(told) {
-  if (!told) return "null";
-  const shown = element("span", code(told.text));
-  const more = told.hex.length < 2 * told.length ? "… " : " ";
-  shown.append(element("span", `0x${told.hex}${more}(${count(told.length)} bytes)`, { class: "source" }));
+function start(first) {
+  if (!first) return "null";
+  const shown = element("span", code(first.text));
+  const more = first.hex.length < 2 * first.length ? "… " : " ";
+  shown.append(element("span", `0x${first.hex}${more}(${count(first.length)} bytes)`, { class: "source" }));
   return shown;
 }
 
