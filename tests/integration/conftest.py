@@ -64,7 +64,7 @@ def consume(consuming) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(topic: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
         with consuming(topic, *options, **variables) as process:
-            printed, told = process.communicate(timeout=240)
-        return subprocess.CompletedProcess(process.args, process.returncode, printed, told)
+            printed, errors = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(process.args, process.returncode, printed, errors)
 
     return run

@@ -192,14 +192,14 @@ def test_a_second_one_leads_to_the_first(home):
 
 
 def test_during_the_demo_it_opens_in_a_browser_and_ends_with_it(home, tmp_path, monkeypatch):
-    opened, told = tmp_path / "opened", []
+    opened, messages = tmp_path / "opened", []
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
     browser.chmod(0o700)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
-    with dashboard_during(Home(home, PROJECT), told.append, "live: {}", browser=True):
+    with dashboard_during(Home(home, PROJECT), messages.append, "live: {}", browser=True):
         wait_until(opened.exists)
-        (address,) = (text.removeprefix("live: ") for text in told)
+        (address,) = (text.removeprefix("live: ") for text in messages)
         assert requests.get(address, timeout=60).status_code == 200
         doorway = Path(opened.read_text().strip().removeprefix("file://"))
         # The token is in a file of the owner's, not among a browser's arguments.

@@ -112,8 +112,8 @@ def test_what_waits_is_shown_replayed_and_listed(quarantine, table, spark) -> No
     assert "byte 0 is 0x7B, not 0x00" in row
 
     replayed = quarantine("replay", topic, "--json")
-    told = json.loads(succeeded(replayed))
-    assert (told["replay"]["replayed"], told["replay"]["left"]) == (1, {"bad_magic": 1})
+    result = json.loads(succeeded(replayed))
+    assert (result["replay"]["replayed"], result["replay"]["left"]) == (1, {"bad_magic": 1})
     rows = delta.read(spark, table).select("id", F.col("_kafka.offset")).collect()
     assert [tuple(row) for row in rows] == [(7, 0)]
 

@@ -397,10 +397,10 @@ def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
         "spark.range(0, 10**14, 1, 1).selectExpr('sum(id % 7)').collect()",
     )
     assert cli.main(["run", str(notebook), "--cell-timeout", "3"]) == 1
-    told = capsys.readouterr()
-    assert "tiny.py, cell 2 'spark.range(0, 10" in told.err
-    assert "did not end within 3 s and was stopped" in told.err
-    assert "a larger --cell-timeout" in told.err
+    printed = capsys.readouterr()
+    assert "tiny.py, cell 2 'spark.range(0, 10" in printed.err
+    assert "did not end within 3 s and was stopped" in printed.err
+    assert "a larger --cell-timeout" in printed.err
     assert left_behind(before) == set()
     written = len(list(out.glob("*.parquet")))
     time.sleep(2)

@@ -162,9 +162,9 @@ def _around(step: str, commit: str, act: Callable[[], None]) -> None:
             act()
 
 
-def main(told: str, folder: str, step: str, is_transformed: str) -> None:
-    """Ingest as `told`, and stop at `step`."""
-    settings = Settings.model_validate_json(told)
+def main(settings_json: str, folder: str, step: str, is_transformed: str) -> None:
+    """Ingest as `settings_json` says, and stop at `step`."""
+    settings = Settings.model_validate_json(settings_json)
     watch(step)
     spark = local_session("crashes", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "1g"})
     transform = doubled if is_transformed == "True" else None

@@ -69,10 +69,10 @@ def start(spark, settings, folder):
     return queries.start(writer, settings, spark, checkpoint)
 
 
-def main(told: str, folder: str) -> None:
-    """Count edits as `told`."""
+def main(settings_json: str, folder: str) -> None:
+    """Count edits as `settings_json` says."""
     spark = local_session("killed", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "1g"})
-    settings = Settings.model_validate_json(told)
+    settings = Settings.model_validate_json(settings_json)
     tl.start_restarted(lambda: start(spark, settings, folder)).keep_running(600)
 
 

@@ -78,10 +78,10 @@ def start_both(spark, settings, folder):
 SINKS = {"files": start_files, "both": start_both}
 
 
-def main(told: str, folder: str, sink: str) -> None:
-    """Write into a sink as `told`."""
+def main(settings_json: str, folder: str, sink: str) -> None:
+    """Write into a sink as `settings_json` says."""
     spark = local_session("killed", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "1g"})
-    SINKS[sink](spark, Settings.model_validate_json(told), folder).awaitTermination()
+    SINKS[sink](spark, Settings.model_validate_json(settings_json), folder).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ def running_azurite(folder: Path, *more_hosts: str) -> Iterator[Azurite]:
 def install() -> Path:
     """Return Azurite's program; fetch it from npm when this checkout does not have it yet."""
     return npm_program(
-        PROJECT / ".cache", LOCKED, SCRIPT, lambda told: print(told, file=sys.__stderr__, flush=True)
+        PROJECT / ".cache", LOCKED, SCRIPT, lambda text: print(text, file=sys.__stderr__, flush=True)
     )
 
 

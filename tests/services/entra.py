@@ -65,8 +65,8 @@ def running_entra(certificate: Certificate) -> Iterator[Client]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             form = {name: values[0] for name, values in parse_qs(body).items()}
-            status, told = client.answer(self.path, form)
-            answer = json.dumps(told).encode()
+            status, response = client.answer(self.path, form)
+            answer = json.dumps(response).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json; charset=utf-8")
             self.send_header("Content-Length", str(len(answer)))

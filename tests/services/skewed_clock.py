@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-#: Node tells the real time as `Date` of each answer, whatever the program's clock is: a store would not.
+#: Node reports the real time as `Date` of each answer, whatever the program's clock is: a store would not.
 _SCRIPT = """\
 const fs = require("fs");
 const { ServerResponse } = require("http");
 const Real = Date;
-let last = { milliseconds: 0, isTold: true };
+let last = { milliseconds: 0, isVisible: true };
 let isReading = false;
-const told = () => {
+const clock = () => {
   // What others have put into `fs` asks for the time while it reads.
   if (isReading) return last;
   isReading = true;
@@ -22,14 +22,14 @@ const told = () => {
   isReading = false;
   return last;
 };
-const now = () => Real.now() + told().milliseconds;
+const now = () => Real.now() + clock().milliseconds;
 global.Date = class extends Real {
   constructor(...given) { given.length ? super(...given) : super(now()); }
   static now() { return now(); }
 };
 const writeHead = ServerResponse.prototype.writeHead;
 ServerResponse.prototype.writeHead = function (...given) {
-  if (told().isTold) this.setHeader("Date", new Date().toUTCString());
+  if (clock().isVisible) this.setHeader("Date", new Date().toUTCString());
   return writeHead.apply(this, given);
 };
 """
@@ -48,9 +48,9 @@ class SkewedClock:
         script.write_text(_SCRIPT % json.dumps(str(self._setting)))
         return ["-r", str(script)]
 
-    def set(self, ahead: timedelta, *, is_told: bool = True) -> None:
-        """Set it; unless `is_told`, answers tell the real time, as behind a proxy that puts in its own."""
-        text = json.dumps({"milliseconds": ahead.total_seconds() * 1000, "isTold": is_told})
+    def set(self, ahead: timedelta, *, is_visible: bool = True) -> None:
+        """Set it; unless `is_visible`, answers have the real time, as behind a proxy that puts in its own."""
+        text = json.dumps({"milliseconds": ahead.total_seconds() * 1000, "isVisible": is_visible})
         (new := self.folder / "clock.new").write_text(text)
         new.replace(self._setting)
 

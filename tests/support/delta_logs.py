@@ -39,8 +39,8 @@ def write_log(
 
 def made(operation: str, at: int = 0, user: object = None, **metrics: int) -> dict[str, Any]:
     """Return what a commit tells of itself."""
-    told = {name: str(value) for name, value in metrics.items()}
-    info = {"timestamp": at * 1000, "operation": operation, "operationMetrics": told}
+    texts = {name: str(value) for name, value in metrics.items()}
+    info = {"timestamp": at * 1000, "operation": operation, "operationMetrics": texts}
     return {"commitInfo": info | ({"userMetadata": json.dumps(user)} if user else {})}
 
 

@@ -159,8 +159,8 @@ def test_a_notebook_imports_the_library_and_its_example_alone(notebook):
 
 
 def test_the_documented_lines_of_the_clusters_configuration_are_those_that_are_checked():
-    told = (PROJECT / "docs" / "databricks.md").read_text()
+    page = (PROJECT / "docs" / "databricks.md").read_text()
     for part in ("driver", "executor"):
-        assert f"spark.{part}.extraJavaOptions {jvm_options()}\n" in told
+        assert f"spark.{part}.extraJavaOptions {jvm_options()}\n" in page
     for setting in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
-        assert f"{setting} {REDACTION}\n" in told
+        assert f"{setting} {REDACTION}\n" in page

@@ -104,9 +104,9 @@ def test_a_file_against_the_specification_is_named(tmp_path: Path) -> None:
     }
     for number, compose in enumerate(broken.values()):
         (tmp_path / f"{number}.yaml").write_text(yaml.safe_dump(compose), "utf-8")
-    told = violations(*sorted(tmp_path.iterdir()))
+    output = violations(*sorted(tmp_path.iterdir()))
     for number, named in enumerate(broken):
-        assert re.search(rf"{number}\.yaml::.*{named}", told), told
+        assert re.search(rf"{number}\.yaml::.*{named}", output), output
 
 
 CHECKS = [without_healthcheck, reachable_from_outside, without_version, not_waited_for, anonymous_volumes]

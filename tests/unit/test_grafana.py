@@ -41,15 +41,15 @@ def metrics(tmp_path: Path) -> Metrics:
     report_queries(store)
     text = exposition(store).decode()
     store.close()
-    told = {
+    labels_by_name = {
         sample.name: set(sample.labels)
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
     of_alerts = {"alertname", "alertstate", "severity"}
-    return told | {
+    return labels_by_name | {
         "up": {"job", "instance"},
-        "ALERTS": of_alerts.union(*told.values()),
+        "ALERTS": of_alerts.union(*labels_by_name.values()),
     }
 
 

@@ -52,9 +52,9 @@ def test_another_jar_a_missing_one_and_an_unknown_one_are_named(jars):
     assert "kafka/target/jars/a.jar has the SHA-256 sum" in done.stderr
 
     (jars / "kafka/target/jars/a.jar").rename(jars / "kafka/target/jars/b.jar")
-    told = ran(jars).stderr.splitlines()
-    assert told[:2] == [
+    errors = ran(jars).stderr.splitlines()
+    assert errors[:2] == [
         "kafka/target/jars/a.jar is missing",
         "kafka/target/jars/b.jar is not in jars/sha256sums",
     ]
-    assert "try: make clean jars" in told[2]
+    assert "try: make clean jars" in errors[2]

@@ -134,8 +134,8 @@ def test_every_field_of_a_manifest_is_one_of_its_crd(name: str) -> None:
     ],
 )
 def test_a_field_that_is_wrong_is_named(name: str, place: str, value: object, named: str) -> None:
-    (told,) = violations(changed(MANIFESTS[name], place, value))
-    assert named in told
+    (violation,) = violations(changed(MANIFESTS[name], place, value))
+    assert named in violation
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -277,7 +277,7 @@ def test_the_plan_in_the_docs_is_that_of_the_manifests_and_its_arithmetic_is_rig
     besides = round(batches * seconds)
     needed = largest / (600 - besides)
     assert reading + besides < 600
-    for told in (
+    for phrase in (
         f"{largest:,} / {rate:,} = {reading} s",
         f"112,000,000 / {batch_rows:,} = {batches}",
         f"{batches} · {seconds} = {besides} s at most",
@@ -285,4 +285,4 @@ def test_the_plan_in_the_docs_is_that_of_the_manifests_and_its_arithmetic_is_rig
         f"{largest:,} / (600 − {besides}) = {needed:,.0f} rows/s, {needed / rate:.0%}".replace("%", " %"),
         f"{calls} · {batches} = {calls * batches}, {calls * batches / (rows / 1e6):.1f} for a million rows",
     ):
-        assert told in " ".join(plan.split())
+        assert phrase in " ".join(plan.split())

@@ -59,7 +59,7 @@ class Chat:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}{SECRET_PATH}"
 
-    def told(self):
+    def sent(self):
         """What it has taken: kind and subject of each notification."""
         return [
             (notice["kind"], notice["subject"])
@@ -238,10 +238,10 @@ def test_the_archive_holds_each_camera_of_each_log_once_by_day(nest):
         place = {"checkpoint_path": f"{nest.folder}/cameras"}
         table = tl.delta_batches(nest.settings(), nest.spark, path=f"{nest.folder}/all")
         nest.ran(tl.start_sinks(dated, nest.settings(), {"table": table}, **place))
-    told = sum(len(log["devices"]["cameras"]) for log in nest.read())
+    sent = sum(len(log["devices"]["cameras"]) for log in nest.read())
     files = nest.spark.read.parquet(f"{nest.folder}/archive")
     for rows in (files, delta.read(nest.spark, f"{nest.folder}/all")):
-        assert rows.count() == rows.select("device_id", "_kafka").distinct().count() == told
+        assert rows.count() == rows.select("device_id", "_kafka").distinct().count() == sent
         days = {tuple(row) for row in rows.select("year", "month", "day").distinct().collect()}
         assert days == {(2026, 1, 31), (2026, 2, 1)}
 
@@ -251,17 +251,17 @@ def test_a_camera_that_goes_offline_is_told_once_and_once_more_when_it_is_back(n
     nest.publish(60, offline=2)
     offline = ["home-0000-camera-1", "home-0001-camera-1"]
     assert nest.watch() == offline
-    assert chat.told() == [("wrong", camera) for camera in offline]
+    assert chat.sent() == [("wrong", camera) for camera in offline]
     assert chat.taken[0][0] == SECRET_PATH
     assert "is offline since" in chat.taken[0][2]["text"]
     assert nest.watch() == offline
     nest.publish(30, offline=2, start="2026-01-02T03:45:00Z", minutes=1)
     nest.watch()
-    assert len(chat.told()) == 2, "still offline"
+    assert len(chat.sent()) == 2, "still offline"
 
     nest.publish(60, offline=0, start="2026-01-02T06:00:00Z")
     assert nest.watch() == []
-    assert chat.told()[2:] == [("recovered", camera) for camera in offline]
+    assert chat.sent()[2:] == [("recovered", camera) for camera in offline]
     assert [line.count("is online again") for line in caplog.messages if "recovered" in line] == [1, 1]
     assert len({notice["id"] for _, _, message in chat.taken for notice in message["notices"]}) == 4
     assert "Sesam" not in caplog.text
@@ -278,7 +278,7 @@ def test_a_webhook_that_is_away_ends_the_query_and_gets_the_notice_at_the_next_s
     assert "Sesam" not in str(caught.value)
     chat.status = 200
     assert nest.watch() == ["home-0000-camera-1"]
-    assert chat.told() == [("wrong", "home-0000-camera-1")]
+    assert chat.sent() == [("wrong", "home-0000-camera-1")]
     assert len({message["notices"][0]["id"] for _, _, message in chat.taken}) == 1
 
 

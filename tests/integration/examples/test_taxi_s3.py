@@ -120,9 +120,9 @@ class Lake:
 
 
 def exit_value(process: subprocess.Popen[str]) -> dict[str, object]:
-    told, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, told
-    (line,) = [line for line in told.splitlines() if line.startswith("exit value")]
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    (line,) = [line for line in output.splitlines() if line.startswith("exit value")]
     return dict(json.loads(line.removeprefix("exit value")))
 
 
@@ -249,7 +249,7 @@ FORM = "has a form that is not allowed; try: one of"
 
 
 @pytest.mark.parametrize(
-    ("source", "given", "told"),
+    ("source", "given", "message"),
     [
         ("s3a://nowhere/x.csv", NOWHERE, "s3a://nowhere/x cannot be used: there is no bucket nowhere"),
         ("s3a://lake/none.csv", {}, "there are no trips at s3a://lake/none.csv; try: a path"),
@@ -283,13 +283,13 @@ FORM = "has a form that is not allowed; try: one of"
     ],
 )
 def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
-    session: Session, source: str, given: dict[str, str], told: str
+    session: Session, source: str, given: dict[str, str], message: str
 ) -> None:
     settings = session.settings("taxi", "unread", **given)
     session.make_bucket(settings.storage.source)
     with pytest.raises(TopiclakeError) as refused:
         publish_trips(session.spark, settings, source)
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
     with pytest.raises(TopicNotFoundError):
         kafka_admin.require_topic(settings.kafka, "unread")
@@ -300,7 +300,7 @@ def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
     "pipeline", [pytest.param("taxi", marks=pytest.mark.thorough("the other archive")), "taxi_delta"]
 )
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (NOWHERE, "s3a://nowhere/x cannot be used: there is no bucket nowhere"),
         (HIDDEN, "s3a://hidden/x refuses the access key"),
@@ -313,7 +313,7 @@ def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
     ids=["bucket", "key", "secret", "table elsewhere", "checkpoint elsewhere", "..", "scheme"],
 )
 def test_an_archive_that_cannot_be_written_is_told_in_a_sentence_and_nothing_is_written(
-    session: Session, pipeline: str, given: dict[str, str], told: str
+    session: Session, pipeline: str, given: dict[str, str], message: str
 ) -> None:
     settings = session.settings(pipeline, "unwritten", **given)
     source = session.lake.put("csv/few.csv", 0, 10)
@@ -323,6 +323,6 @@ def test_an_archive_that_cannot_be_written_is_told_in_a_sentence_and_nothing_is_
     start = tl.start_archive if pipeline == "taxi" else tl.start_ingest
     with pytest.raises(StorageError) as refused:
         start(session.spark, settings)
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
     assert sorted(bucket.rglob("*")) == before

@@ -138,7 +138,7 @@ def test_what_was_sent_before_a_stream_ended_for_good_is_there(settings, events)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"user_agent": " "}, "user_agent is empty"),
         ({"events": "many"}, "events is 'many'"),
@@ -146,8 +146,8 @@ def test_what_was_sent_before_a_stream_ended_for_good_is_there(settings, events)
         ({"since": "2026-01-02T03:00:00"}, "since is '2026-01-02T03:00:00'"),
     ],
 )
-def test_parameters_of_a_live_stream_that_make_no_sense_are_refused(settings, given, told):
-    with pytest.raises(ConfigError, match=told):
+def test_parameters_of_a_live_stream_that_make_no_sense_are_refused(settings, given, message):
+    with pytest.raises(ConfigError, match=message):
         publish_live_edits(
             settings, **({"user_agent": AGENT, "events": 1, "url": "http://127.0.0.1:1"} | given)
         )

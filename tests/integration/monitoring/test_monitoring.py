@@ -166,13 +166,13 @@ def look_at_a_reason(watched, page):
     rows = read.where("reason = 'undecodable'").orderBy(F.desc("quarantined_at"), F.desc("offset"))
     found = rows.select("partition", "offset", "detail", F.lower(F.hex("value")).alias("hex")).collect()
     expect(page.locator("#records tbody tr")).to_have_count(len(found))
-    told = [
+    cells = [
         (cells[1], cells[4], cells[6].partition("0x")[2].partition(" ")[0])
         for cells in (
             row.locator("td").all_text_contents() for row in page.locator("#records tbody tr").all()
         )
     ]
-    assert told == [(f"{row.partition} / {row.offset}", row.detail, row.hex) for row in found]
+    assert cells == [(f"{row.partition} / {row.offset}", row.detail, row.hex) for row in found]
     page.go_back()
 
 

@@ -117,8 +117,8 @@ def test_what_should_fire_does_and_nothing_else(server: Prometheus) -> None:
     alerts = server.get("alerts")["alerts"]
     assert sorted(one["labels"]["alertname"] for one in alerts) == FIRING
     assert {one["state"] for one in alerts} == {"firing"}
-    told = {one["annotations"]["summary"] for one in alerts}
-    assert {"isp has failed", "gps put 2 records into quarantine: bad_magic"} <= told
+    summaries = {one["annotations"]["summary"] for one in alerts}
+    assert {"The state of isp is failed", "gps wrote 2 records into quarantine: bad_magic"} <= summaries
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])

@@ -245,7 +245,7 @@ def test_a_rotated_secret_is_read_again(make, proxy, time_, schema_id):
 
 @pytest.mark.parametrize("fault", ["429", "own 429", "503"])
 @pytest.mark.parametrize(
-    ("told", "least", "most"),
+    ("retry_after", "least", "most"),
     [
         ("40", 40, 40),
         ("3600", 60, 60),
@@ -254,8 +254,10 @@ def test_a_rotated_secret_is_read_again(make, proxy, time_, schema_id):
         ("soon", 1, 2),
     ],
 )
-def test_retry_after_is_honoured_up_to_a_minute(fault, told, least, most, make, proxy, time_, schema_id):
-    proxy.fault(fault, times=1, retry_after=told() if callable(told) else told)
+def test_retry_after_is_honoured_up_to_a_minute(
+    fault, retry_after, least, most, make, proxy, time_, schema_id
+):
+    proxy.fault(fault, times=1, retry_after=retry_after() if callable(retry_after) else retry_after)
     assert make(patience=300).by_id(schema_id) is not None
     (pause,) = time_.pauses
     assert least <= pause <= most

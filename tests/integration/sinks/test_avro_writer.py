@@ -158,7 +158,7 @@ def test_a_registry_without_guids_is_told(out):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"key": ["x"]}, "key names x"),
         ({"topic": ["a", "b"]}, "2 topics, and no column topic"),
@@ -170,8 +170,8 @@ def test_a_registry_without_guids_is_told(out):
         ({"schema": {"type": "record", "name": "R", "fields": []}}, "column k is not in the schema"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_asked(out, given, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_makes_no_sense_is_refused_before_anything_is_asked(out, given, message):
+    with pytest.raises(ConfigError, match=message):
         out.propose(out.rows("k STRING, n INT", ("a", 1)), **given)
 
 

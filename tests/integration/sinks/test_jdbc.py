@@ -341,8 +341,8 @@ def test_a_database_that_stays_away_ends_the_stream_and_loses_nothing(sink):
     try:
         with pytest.raises(DatabaseError, match=r"gave up after 1 s") as raised:
             target.write(sink.frame([("a", 1)], "k STRING, n INT"), sink.batch(0))
-        told = str(raised.value)
-        assert f"pipeline counts, table other, {sink.server.kind} database stats on 127.0.0.1" in told
+        text = str(raised.value)
+        assert f"pipeline counts, table other, {sink.server.kind} database stats on 127.0.0.1" in text
         with pytest.raises(DatabaseError):
             sink.run(settings=settings)
     finally:
@@ -373,10 +373,10 @@ def _require_failure_at_once(sink, database, remedy):
     with pytest.raises(DatabaseError) as raised:
         sink.write(rows, settings=sink.with_(**database))
     assert time.monotonic() - started < 150, "not tried until retry_seconds"
-    told = f"{raised.value!r} {raised.value}"
-    assert remedy in told
-    assert databases.PASSWORD not in told
-    assert databases.USER not in told
+    text = f"{raised.value!r} {raised.value}"
+    assert remedy in text
+    assert databases.PASSWORD not in text
+    assert databases.USER not in text
     assert "\n" not in str(raised.value)
 
 

@@ -95,9 +95,9 @@ def test_a_batch_carries_keys_values_headers_and_an_id_each(world):
     records = world.frame(rows, f"key STRING, value BINARY, {OURS}")
     tl.write_topic(records, world.settings, write_id="monday", topic=world.sink)
     first = world.written()
-    told = [("trace", b"t")]
+    trace = [("trace", b"t")]
     assert Counter(map(repr, ((key, value, other) for key, value, _, other in first))) == Counter(
-        map(repr, [(b"a", b"1", told), (b"a", b"1", told), (b"b", None, []), (None, b"", [])])
+        map(repr, [(b"a", b"1", trace), (b"a", b"1", trace), (b"b", None, []), (None, b"", [])])
     )
     assert len(set(ids(first))) == 4
     assert all(len(one) == 32 for one in ids(first))

@@ -70,9 +70,9 @@ class Late:
         try:
             tl.await_caught_up(query, "availableNow")
         finally:
-            for told in query.recentProgress:
-                self.dropped[told["batchId"]] += sum(
-                    state["numRowsDroppedByWatermark"] for state in told["stateOperators"]
+            for progress in query.recentProgress:
+                self.dropped[progress["batchId"]] += sum(
+                    state["numRowsDroppedByWatermark"] for state in progress["stateOperators"]
                 )
 
     def rows(self):
@@ -154,9 +154,9 @@ def test_counted_and_late_rows_are_together_what_a_batch_counts(hits, seed, outp
     assert set(by_batch) == {batch for batch, number in late.dropped.items() if number}
     assert set(by_batch) < set(late.dropped), "a batch that dropped nothing has none"
     assert late.rows().where("_late.end = _late.watermark").count(), "a window that ends there is past"
-    told = tl.late_counts(hits.spark, late.settings, path=late.paths["late"]).collect()
-    assert {(row["start"], row["end"]) for row in told} == {key[:2] for key in pairs}
-    assert sum(row["count"] for row in told) == sum(pairs.values())
+    counts = tl.late_counts(hits.spark, late.settings, path=late.paths["late"]).collect()
+    assert {(row["start"], row["end"]) for row in counts} == {key[:2] for key in pairs}
+    assert sum(row["count"] for row in counts) == sum(pairs.values())
 
 
 @pytest.mark.thorough("late rows are tested next to it")

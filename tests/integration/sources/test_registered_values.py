@@ -119,9 +119,9 @@ def test_json_of_confluents_serializer_with_new_versions_and_bad_records(connect
     )
     assert topic.quarantined() == reasons
     waiting = tl.quarantine_rows(topic.spark, topic.settings()).collect()
-    told = "\n".join(row["detail"] for row in waiting)
+    details = "\n".join(row["detail"] for row in waiting)
     for why in ('field id is "1", no long', "field name is missing", "no JSON:", "is AVRO, not JSON"):
-        assert why in told
+        assert why in details
 
     # A further version, which refers to another schema; a record of it by id from a subject not its own.
     place = topic.registry.register_schema(f"{topic.topic}-place", json_schema(json.dumps(PLACE)))

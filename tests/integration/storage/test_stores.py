@@ -705,7 +705,7 @@ def test_a_clock_that_a_store_refuses_is_told_with_its_time_and_nothing_is_writt
     settings = lake.storage("unconditional", endpoint=unconditional.endpoint, **S3RVER)
     before = unconditional.files()
     # Not those of another test: what the driver has found it goes on with.
-    unconditional.clock.set(timedelta(hours=3), is_told=False)
+    unconditional.clock.set(timedelta(hours=3), is_visible=False)
     try:
         mount.mount(None, settings, spark)
         with pytest.raises(StorageError) as raised:

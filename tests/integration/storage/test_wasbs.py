@@ -304,7 +304,7 @@ def test_a_wrong_token_is_refused_and_what_the_error_says_to_try_mends_it(
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("setting", "message"),
     [
         (
             "expired",
@@ -314,15 +314,15 @@ def test_a_wrong_token_is_refused_and_what_the_error_says_to_try_mends_it(
     ],
 )
 def test_a_token_that_has_expired_or_may_only_read_is_refused_and_nothing_is_written(
-    make_job, published: Ran, store: Azurite, what: str, told: tuple[str, str]
+    make_job, published: Ran, store: Azurite, setting: str, message: tuple[str, str]
 ) -> None:
-    given = expired(store) if what == "expired" else store.container_sas(CONTAINER, permissions="rl")
-    job = make_job(what)
+    given = expired(store) if setting == "expired" else store.container_sas(CONTAINER, permissions="rl")
+    job = make_job(setting)
     ran = job.ingest(TOPICLAKE_SECRET_TOPICLAKE_STORAGE_SAS=given)
-    assert_refused_in_one_sentence(ran, source(what), *told)
+    assert_refused_in_one_sentence(ran, source(setting), *message)
     assert not reveals(ran.text.encode(), given)
-    assert store.blobs(CONTAINER, what) == []
-    assert (job.home / "mounts.json").exists() == (what == "readonly")
+    assert store.blobs(CONTAINER, setting) == []
+    assert (job.home / "mounts.json").exists() == (setting == "readonly")
 
 
 def test_a_token_that_has_ended_by_the_stores_clock_only_is_refused_with_this_machines(
@@ -335,8 +335,10 @@ def test_a_token_that_has_ended_by_the_stores_clock_only_is_refused_with_this_ma
         ran = job.ingest(TOPICLAKE_SECRET_TOPICLAKE_STORAGE_SAS=token)
     finally:
         store.clock.set(timedelta())
-    told = f"refuses the SAS token, good until {end:%Y-%m-%d %H:%M:%S} UTC by this machine's clock, "
-    assert_refused_in_one_sentence(ran, f"{source('skewed')} {told}", "; try: renew the secret", "the clocks")
+    cause = f"refuses the SAS token, good until {end:%Y-%m-%d %H:%M:%S} UTC by this machine's clock, "
+    assert_refused_in_one_sentence(
+        ran, f"{source('skewed')} {cause}", "; try: renew the secret", "the clocks"
+    )
     assert not reveals(ran.text.encode(), token)
     assert store.blobs(CONTAINER, "skewed") == []
 

@@ -57,8 +57,8 @@ class Run(subprocess.Popen[str]):
         self.file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the process)
         super().__init__(command, stdout=self.file, stderr=subprocess.STDOUT, text=True, **given)
 
-    def told(self, timeout: float | None = None) -> str:
-        """Wait for its end, and return what it told."""
+    def output(self, timeout: float | None = None) -> str:
+        """Wait for its end, and return its output."""
         self.wait(timeout)
         self.file.seek(0)
         return self.file.read()
@@ -187,7 +187,7 @@ class Cluster:
         found: list[tuple[psutil.Process, str]] = []
 
         def stopped_in_mid_task() -> bool:
-            assert running.poll() is None, f"it ended by itself: {running.told()[-3000:]}"
+            assert running.poll() is None, f"it ended by itself: {running.output()[-3000:]}"
             for executor in self.executors():
                 # Stopped before it is looked at: on a busy machine it would write a whole file meanwhile.
                 with suppress(psutil.NoSuchProcess):
@@ -241,7 +241,7 @@ def produce(found: Cluster, value: bytes) -> None:
 
 
 def exit_value(process: Run) -> Any:
-    output = process.told(PATIENCE_SECONDS)
+    output = process.output(PATIENCE_SECONDS)
     assert process.returncode == 0, output[-4000:]
     return json.loads(re.search(r"^exit value +(.*)$", output, re.MULTILINE)[1])
 
@@ -345,8 +345,8 @@ def test_the_taxi_notebooks_archive_each_trip_once_on_s3_though_an_executor_is_k
     assert files_with("SparkListenerSQLExecutionStart", events)
     # In what the workers keep, in logs, reports, events and the store itself; only its own file has the key.
     kept = [found.home.folder / name for name in ("logs", "runs", "spark")]
-    told = files_with(secret, tmp_path, gateway.folder, *kept, *found.work_folders())
-    assert told == [gateway.folder / "key.json"]
+    leaks = files_with(secret, tmp_path, gateway.folder, *kept, *found.work_folders())
+    assert leaks == [gateway.folder / "key.json"]
 
 
 PROBE = """\
@@ -384,7 +384,7 @@ def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_py
 
     # What is submitted wins over topiclake.session, and a failed notebook is a failed application.
     refused = running.submit("probe", executor_extraJavaOptions="-XX:+UseG1GC")
-    output = refused.told(PATIENCE_SECONDS)
+    output = refused.output(PATIENCE_SECONDS)
     assert refused.returncode == 1
     assert "the JVM has no org.apache.avro.limits." in output
 
@@ -393,7 +393,7 @@ def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_py
     guess = tmp_path / "guess.properties"
     guess.write_text("spark.authenticate true\nspark.authenticate.secret guess\n")
     stranger = running.submit("probe", properties=guess)
-    assert "All masters are unresponsive" in stranger.told(PATIENCE_SECONDS)
+    assert "All masters are unresponsive" in stranger.output(PATIENCE_SECONDS)
     assert stranger.returncode != 0
 
 

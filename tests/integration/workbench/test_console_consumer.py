@@ -195,6 +195,6 @@ def test_ctrl_c_ends_it_at_once(topic, consuming):
         # Nothing that is secret, or may be, is among the arguments, which each user of the machine can read.
         assert "/apis/" not in " ".join(psutil.Process(console.pid).cmdline())
         console.send_signal(signal.SIGINT)
-        _, told = console.communicate(timeout=120)
+        _, errors = console.communicate(timeout=120)
     assert console.returncode == 128 + signal.SIGINT
-    assert "Processed a total of 1 messages" in told
+    assert "Processed a total of 1 messages" in errors

@@ -51,9 +51,9 @@ def use(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 def test_the_jobs_are_listed_with_what_starts_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["job", "list"]) == 0
-    told = capsys.readouterr().out
-    assert "gps_ingest       0 0/15 * * * ? (UTC)                 ingest" in told
-    assert "gps_pipeline     by hand                              publish → ingest → audit" in told
+    output = capsys.readouterr().out
+    assert "gps_ingest       0 0/15 * * * ? (UTC)                 ingest" in output
+    assert "gps_pipeline     by hand                              publish → ingest → audit" in output
     assert cli.main(["job", "list", "--json", "--target", "azure"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed["audit"]["parameters"][0] == {"name": "env", "default": "azure"}
@@ -64,8 +64,8 @@ def test_a_job_is_run_and_told_of(
 ) -> None:
     use(monkeypatch, "import sys; print(*sys.argv[1:])")
     assert cli.main(["job", "run", "gps_query", "-p", "version=3"]) == 0
-    told = capsys.readouterr().out
-    assert "query            SUCCESS" in told
+    output = capsys.readouterr().out
+    assert "query            SUCCESS" in output
     assert cli.main(["job", "logs", "1"]) == 0
     assert capsys.readouterr().out == 'query | query {"env": "local", "version": "3"}\n'
     assert cli.main(["job", "history", "--json"]) == 0
@@ -81,8 +81,8 @@ def test_a_failed_job_ends_with_exit_code_1(
 ) -> None:
     use(monkeypatch, "import sys; sys.exit('out of luck')")
     assert cli.main(["job", "run", "audit"]) == 1
-    told = capsys.readouterr().out
-    assert "audit            FAILED     exit code 1: out of luck" in told
+    output = capsys.readouterr().out
+    assert "audit            FAILED     exit code 1: out of luck" in output
     assert cli.main(["job", "history", "audit"]) == 0
     assert "FAILED" in capsys.readouterr().out
 
@@ -96,7 +96,7 @@ def test_a_second_run_is_refused_while_the_job_has_its_most(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["run", "gps_inges"], "there is no job 'gps_inges'; there are: audit, gps_ingest"),
         (
@@ -116,11 +116,11 @@ def test_a_second_run_is_refused_while_the_job_has_its_most(
     ],
 )
 def test_a_mistake_is_one_sentence(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], home: Home
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], home: Home
 ) -> None:
     assert cli.main(["job", *arguments]) == 1
     error = capsys.readouterr().err
-    assert told in error
+    assert message in error
     assert error.count("\n") == 1
     assert History(open_store(home)).runs() == []
 
@@ -159,9 +159,9 @@ def test_whoever_finds_a_run_interrupted_tells_of_it_once(
     for _ in range(2):
         assert cli.main(["job", *command]) == 0
     events = [json.loads(line) for line in (home.jobs / "notifications.log").read_text().splitlines()]
-    (told,) = [one for one in events if one["run"]["run_id"] == run.id]
-    assert (told["event_type"], told["run"]["state"]) == ("jobs.on_failure", "INTERRUPTED")
-    assert told["failures"][0].startswith("webhook ops: "), "it was tried"
+    (event,) = [one for one in events if one["run"]["run_id"] == run.id]
+    assert (event["event_type"], event["run"]["state"]) == ("jobs.on_failure", "INTERRUPTED")
+    assert event["failures"][0].startswith("webhook ops: "), "it was tried"
 
 
 @pytest.fixture
@@ -179,9 +179,9 @@ def test_a_run_that_a_scheduler_left_pending_is_begun_and_blocks_its_job_no_long
 ) -> None:
     use(monkeypatch, "")
     assert cli.main(["job", "run", "audit"]) == 1
-    told = capsys.readouterr().out
-    assert "run 1 of audit begins: its scheduler ended" in told
-    assert "SKIPPED" in told
+    output = capsys.readouterr().out
+    assert "run 1 of audit begins: its scheduler ended" in output
+    assert "SKIPPED" in output
     history = History(open_store(home))
     wait_until(lambda: history.run(pending.id).state == "FAILED")
     assert cli.main(["job", "run", "audit"]) == 0

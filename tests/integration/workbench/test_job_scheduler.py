@@ -43,7 +43,7 @@ class World:
         self.history = History(self.store)
         self.jobs: Mapping[str, Job] = jobs
         self.launched: list[int] = []
-        self.told: list[str] = []
+        self.reports: list[str] = []
         self.ended: list[str] = []
 
     def scheduler(self) -> Scheduler:
@@ -51,7 +51,7 @@ class World:
             self.store,
             lambda: self.jobs,
             self.launch,
-            self.told.append,
+            self.reports.append,
             lambda run: self.ended.append(run.state),
         )
 
@@ -185,7 +185,7 @@ def test_a_slot_is_run_while_the_files_are_broken(tmp_path: Path, monkeypatch: p
     scheduler._load = Mock(side_effect=ConfigError("j.job.yml, line 3: not valid YAML"))
     scheduler._reload()
     sentence = "j.job.yml, line 3: not valid YAML [TL-CONFIG-001]"
-    assert world.told == [f"✗ the jobs stay as they were: {sentence}"]
+    assert world.reports == [f"✗ the jobs stay as they were: {sentence}"]
     scheduler.tick(START + 905)
     assert world.slots() == [(15.0, 0)]
 

@@ -31,16 +31,19 @@ def locked(tmp_path):
 
 
 def test_a_package_is_fetched_once_runs_no_script_and_has_the_sum_of_the_lock(tmp_path, locked):
-    told = []
+    reports = []
     for _ in range(2):
-        program = npm_program(tmp_path / "cache", locked(INTEGRITY, scripts=True), "index.js", told.append)
+        program = npm_program(tmp_path / "cache", locked(INTEGRITY, scripts=True), "index.js", reports.append)
         assert "module.exports" in program.read_text()
-    assert told == ["ms: fetching it from npm (once, about 20 s)"]
+    assert reports == ["ms: fetching it from npm (once, about 20 s)"]
     assert not (tmp_path / "ran").exists()
 
     with pytest.raises(PlatformError, match=r"could not install ms.*EINTEGRITY"):
         npm_program(
-            tmp_path / "cache", locked(INTEGRITY.replace("sha512-6F", "sha512-7F")), "index.js", told.append
+            tmp_path / "cache",
+            locked(INTEGRITY.replace("sha512-6F", "sha512-7F")),
+            "index.js",
+            reports.append,
         )
 
 

@@ -547,9 +547,9 @@ def assert_refused(project: Project, cause: str, remedy: str) -> None:
     """Run gps_ingest; expect one sentence, no traceback, and neither table nor checkpoint nor secret."""
     done = project.run("gps_ingest", "topic=gps")
     assert done.returncode == 1
-    told = [line for line in done.stderr.splitlines() if line.startswith("✗")]
-    assert len(told) == 1
-    assert re.search(rf"gps_ingest\.py, cell \d+ .* failed: .*{cause}; try: check .*{remedy}", told[0])
+    messages = [line for line in done.stderr.splitlines() if line.startswith("✗")]
+    assert len(messages) == 1
+    assert re.search(rf"gps_ingest\.py, cell \d+ .* failed: .*{cause}; try: check .*{remedy}", messages[0])
     assert "Traceback" not in done.stdout + done.stderr
     assert not project.datalake.exists() or list(project.datalake.rglob("*")) == []
     assert leaks(project.folder, list(SECRETS.values())) == []

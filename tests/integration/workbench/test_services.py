@@ -58,8 +58,8 @@ def test_a_master_and_its_worker_start_and_a_worker_that_is_gone_is_told(home: H
     assert {state for state, _ in running.values()} == {"running"}
     os.kill(running["spark-master"][1], signal.SIGKILL)
     wait_until(lambda: status(home, [master])[0].state == "crashed")
-    (told,) = status(home, [worker])
-    assert (told.state, told.detail.partition(":")[0]) == ("silent", "the master does not answer")
+    (service,) = status(home, [worker])
+    assert (service.state, service.detail.partition(":")[0]) == ("silent", "the master does not answer")
 
 
 @pytest.mark.thorough("crashes of services are no part of a pipeline")
@@ -75,10 +75,10 @@ def test_services_survive_a_crash_with_their_ports_records_and_schema_ids(home: 
     for one in status(home):  # at once after the id was given out
         assert one.pid is not None
         os.kill(one.pid, signal.SIGKILL)
-    told = run(home, "status")
-    assert told.returncode == 1
-    assert "✗ kafka has crashed" in told.stderr
-    assert str(home.log("kafka")) in told.stderr
+    done = run(home, "status")
+    assert done.returncode == 1
+    assert "✗ kafka has crashed" in done.stderr
+    assert str(home.log("kafka")) in done.stderr
     assert "kafka" in run(home, "doctor").stdout
 
     second = up(home)

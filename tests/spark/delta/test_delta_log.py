@@ -50,24 +50,24 @@ def test_what_is_told_of_a_table_is_what_spark_describes(spark, tmp_path, proper
         rows.write.format("delta").mode("append").save(path)
     for change in changes:
         spark.sql(change.format(table))
-    told = read_table(path)
+    summary = read_table(path)
     detail = spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]
-    assert (told["files"], told["bytes"]) == (detail.numFiles, detail.sizeInBytes)
+    assert (summary["files"], summary["bytes"]) == (detail.numFiles, detail.sizeInBytes)
     history = spark.sql(f"DESCRIBE HISTORY {table}").collect()
-    assert told["version"] == history[0].version
-    assert [(one["version"], one["operation"]) for one in told["versions"]] == [
+    assert summary["version"] == history[0].version
+    assert [(one["version"], one["operation"]) for one in summary["versions"]] == [
         (one.version, one.operation) for one in history
     ]
     # Spark takes the file's time, where the commit's own is not part of the protocol.
-    for one, commit in zip(told["versions"], history, strict=True):
+    for one, commit in zip(summary["versions"], history, strict=True):
         assert abs(one["at"] - commit.timestamp.timestamp()) < 60
     count = spark.read.format("delta").load(path).count()
-    if told["rows_at_most"]:
-        assert told["rows"] > count
+    if summary["rows_at_most"]:
+        assert summary["rows"] > count
     else:
-        assert told["rows"] == count
+        assert summary["rows"] == count
     numbers = files_by_version(tmp_path / "a 100% ü")
-    assert told["points"] == {"version": list(range(len(history))), "files": numbers}
+    assert summary["points"] == {"version": list(range(len(history))), "files": numbers}
     assert numbers[-1] == detail.numFiles
 
     spark.sql(f"DELETE FROM {table}")

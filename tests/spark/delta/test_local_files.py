@@ -61,10 +61,10 @@ def test_only_a_file_system_without_hard_links_is_told_as_one(
     thrown = getattr(jvm.java.nio.file, kind)(str(target), None, why)
     given = spark.sparkContext._gateway.new_array(jvm.Object, 2)
     given[0], given[1] = target, thrown
-    told = link.invoke(None, given)
-    assert ("without hard links" in told.getMessage()) == is_of_file_system
-    assert ("logStore" in told.getMessage()) == is_of_file_system
-    assert (why or str(target)) in told.getMessage()
+    error = link.invoke(None, given)
+    assert ("without hard links" in error.getMessage()) == is_of_file_system
+    assert ("logStore" in error.getMessage()) == is_of_file_system
+    assert (why or str(target)) in error.getMessage()
 
 
 def test_what_is_overwritten_loses_the_checksum_that_hadoop_made(jvm, spark, tmp_path):

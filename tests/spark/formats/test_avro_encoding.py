@@ -166,7 +166,7 @@ def test_a_schema_of_ones_own_may_be_wider_and_have_defaults(frame):
 
 
 @pytest.mark.parametrize(
-    ("ddl", "value", "kind", "told"),
+    ("ddl", "value", "kind", "message"),
     [
         ("INT", None, "int", "column c is null, and the schema wants a value"),
         ("BIGINT", 2**31, "int", "column c is 2147483648, no int of 32 bits"),
@@ -214,9 +214,9 @@ def test_a_schema_of_ones_own_may_be_wider_and_have_defaults(frame):
         ),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_its_column(frame, ddl, value, kind, told):
+def test_a_value_that_does_not_fit_is_told_with_its_column(frame, ddl, value, kind, message):
     rows = frame(f"ok INT, c {ddl}", (1, value))
-    assert problems(rows, record(("ok", ["null", "int"]), ("c", kind))) == [told]
+    assert problems(rows, record(("ok", ["null", "int"]), ("c", kind))) == [message]
 
 
 @pytest.mark.parametrize(

@@ -139,8 +139,8 @@ def test_bombs_are_quarantined_and_their_neighbours_decoded(embedded, tmp_path):
         name: "undecodable" if name in BOMBS else "incompatible_schema" for name in names
     }
     assert sorted(found["rows"]) == sorted(2 * names), "each neighbour once, and no bomb"
-    told = {name: detail for name, (_, detail) in found["quarantined"].items()}
-    assert not [name for name, detail in told.items() if "MemoryError" in detail], "fastavro took the bait"
+    details = {name: detail for name, (_, detail) in found["quarantined"].items()}
+    assert not [name for name, detail in details.items() if "MemoryError" in detail], "fastavro took the bait"
 
 
 def schema(name, kind):

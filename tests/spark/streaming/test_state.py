@@ -42,8 +42,8 @@ def counted(spark, folder):
     checkpoint = counts.queryName("counted").option("checkpointLocation", f"{folder}/checkpoint")
     query = checkpoint.trigger(availableNow=True).start()
     tl.await_caught_up(query, "availableNow")
-    told = [one["stateOperators"][0] for one in query.recentProgress if one["stateOperators"]]
-    return spark.table("counted").agg(F.sum("count")).first()[0], told
+    states = [one["stateOperators"][0] for one in query.recentProgress if one["stateOperators"]]
+    return spark.table("counted").agg(F.sum("count")).first()[0], states
 
 
 def test_on_databricks_the_store_stays_the_runtimes_own(spark, settings, monkeypatch):
@@ -67,18 +67,18 @@ def test_the_state_is_kept_in_rocksdb_unless_the_checkpoint_began_otherwise(spar
     spark.range(10).selectExpr("timestamp_seconds(id) AS at", "CAST(id % 2 AS INT) AS number").write.json(
         f"{tmp_path}/numbers"
     )
-    total, told = counted(spark, tmp_path)
+    total, states = counted(spark, tmp_path)
     assert total == 20
-    assert {one["numShufflePartitions"] for one in told} == {3}
-    assert any("rocksdb" in name for name in told[0]["customMetrics"]) == (store == "rocksdb")
+    assert {one["numShufflePartitions"] for one in states} == {3}
+    assert any("rocksdb" in name for name in states[0]["customMetrics"]) == (store == "rocksdb")
 
     other = {"rocksdb": "memory", "memory": "rocksdb"}[store]
     set_store(spark, settings, other, partitions=2)
     spark.range(10).selectExpr("timestamp_seconds(id) AS at", "7 AS number").write.mode("append").json(
         f"{tmp_path}/numbers"
     )
-    total, told = counted(spark, tmp_path)
+    total, states = counted(spark, tmp_path)
     assert total == 40, "what was counted before is still there"
-    assert {one["numShufflePartitions"] for one in told} == {3}
-    assert any("rocksdb" in name for name in told[0]["customMetrics"]) == (store == "rocksdb")
+    assert {one["numShufflePartitions"] for one in states} == {3}
+    assert any("rocksdb" in name for name in states[0]["customMetrics"]) == (store == "rocksdb")
     assert json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]

@@ -68,17 +68,17 @@ def test_a_url_of_the_article_s_form_is_taken_apart(load, url, parts):
 def test_any_other_url_is_refused_without_being_shown(load, url):
     with pytest.raises(ConfigError) as raised:
         load(url=url)
-    told = str(raised.value)
+    message = str(raised.value)
     assert raised.value.fields["key"] == "database.url"
     assert raised.value.fields["reason"] == "wrong"
-    assert "base.yaml" in told
-    assert "must be one of jdbc:mariadb://<host>:<port>/<database>, jdbc:mysql://" in told
-    assert "[REDACTED]" in told
-    assert HIDDEN not in f"{told} {raised.value.fields}"
+    assert "base.yaml" in message
+    assert "must be one of jdbc:mariadb://<host>:<port>/<database>, jdbc:mysql://" in message
+    assert "[REDACTED]" in message
+    assert HIDDEN not in f"{message} {raised.value.fields}"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"password": HIDDEN}, "database.password in "),
         ({"driver": "com.mysql.Driver"}, "database.driver in "),
@@ -90,10 +90,10 @@ def test_any_other_url_is_refused_without_being_shown(load, url):
         ({"username": None}, "database.username in "),
     ],
 )
-def test_a_wrong_key_is_named_with_its_file(load, wrong, told):
+def test_a_wrong_key_is_named_with_its_file(load, wrong, message):
     with pytest.raises(ConfigError) as raised:
         load(**{"url": "jdbc:mariadb://db/stats"} | wrong)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert HIDDEN not in f"{raised.value} {raised.value.fields}"
 
 

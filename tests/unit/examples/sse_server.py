@@ -46,26 +46,26 @@ def event_id(number: int) -> str:
 @contextmanager
 def serving(lines: list[str], **given) -> Iterator[EventServer]:
     """A server while the block runs."""
-    told = EventServer(lines, **given)
+    event_server = EventServer(lines, **given)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             query = {name: found[0] for name, found in parse_qs(urlsplit(self.path).query).items()}
-            told.asked.append(dict(self.headers) | query)
-            answer = told.answers.pop(0) if told.answers else None
+            event_server.asked.append(dict(self.headers) | query)
+            answer = event_server.answers.pop(0) if event_server.answers else None
             if isinstance(answer, int) and answer > 200:
                 self.send_response(answer)
-                for name, value in told.headers.items():
+                for name, value in event_server.headers.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
             last = self.headers.get("Last-Event-ID")
-            body = told.stream(json.loads(last)[0]["offset"] if last else -1)
+            body = event_server.stream(json.loads(last)[0]["offset"] if last else -1)
             self.send_response(200)
-            self.send_header("Content-Type", told.content_type)
+            self.send_header("Content-Type", event_server.content_type)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             cut = body if answer is None else body[: int(answer)]
@@ -82,9 +82,9 @@ def serving(lines: list[str], **given) -> Iterator[EventServer]:
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    told.url = f"http://127.0.0.1:{server.server_port}/v2/stream/recentchange"
+    event_server.url = f"http://127.0.0.1:{server.server_port}/v2/stream/recentchange"
     try:
-        yield told
+        yield event_server
     finally:
         server.shutdown()
         server.server_close()

@@ -72,7 +72,7 @@ def test_an_event_may_lack_all_but_its_meta_and_hold_what_nobody_knows():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"bot": "no"}, "bot"),
         ({"id": 1.5}, "id"),
@@ -81,8 +81,8 @@ def test_an_event_may_lack_all_but_its_meta_and_hold_what_nobody_knows():
         ({"$schema": None}, "schema"),
     ],
 )
-def test_what_is_no_event_is_refused_with_its_field(events, change, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_is_no_event_is_refused_with_its_field(events, change, message):
+    with pytest.raises(ValueError, match=message):
         wikimedia_events.as_value(events[0] | change)
     with pytest.raises(ValueError, match="no JSON object"):
         wikimedia_events.as_value([events[0]])

@@ -14,16 +14,16 @@ def kinds(properties, references=None, **more):
     schema = {"type": "object", "properties": properties} | more
     texts = {name: json.dumps(text) for name, text in (references or {}).items()}
     found = shape(json.dumps(schema), texts)
-    return {field["name"]: (told(field["type"]), field["nullable"]) for field in found["fields"]}
+    return {field["name"]: (plain_type(field["type"]), field["nullable"]) for field in found["fields"]}
 
 
-def told(tree):
+def plain_type(tree):
     if isinstance(tree, str):
         return tree
     if tree["type"] == "struct":
-        return {field["name"]: told(field["type"]) for field in tree["fields"]}
+        return {field["name"]: plain_type(field["type"]) for field in tree["fields"]}
     inner = tree.get("elementType", tree.get("valueType"))
-    return tree["type"], told(inner)
+    return tree["type"], plain_type(inner)
 
 
 TEXT = {"type": "string"}

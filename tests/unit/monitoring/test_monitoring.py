@@ -167,9 +167,9 @@ def test_a_query_is_shown_with_its_newest_start_and_the_sums_of_all(store):
     assert (shown["state"], shown["error"], shown["batch_id"], shown["rows"]) == ("running", None, 1, 24)
     assert (shown["written"], shown["quarantined"]) == (11, {"bad_magic": 3, "too_short": 2})
     assert (shown["lag_records"], shown["lag_at_least"], shown["late_rows"]) == (0, False, 2)
-    told = details(store, "q")
-    assert told["points"]["lag_records"] == [5, 0]
-    assert [one["error"] for one in told["runs"]] == [None, "broke"]
+    reported = details(store, "q")
+    assert reported["points"]["lag_records"] == [5, 0]
+    assert [one["error"] for one in reported["runs"]] == [None, "broke"]
     assert details(store, "nobody")["points"]["at"] == []
 
 
@@ -342,19 +342,19 @@ def test_a_quarantine_is_no_table_also_where_its_first_batch_put_nothing_there(s
 
 
 def test_a_commit_that_was_told_of_before_counts_no_more(store):
-    def told(batch_id, rows, writer="w", path="/t"):
+    def write(batch_id, rows, writer="w", path="/t"):
         store.add(run(), report(batch_id), {}, [TableCount(path, rows, writer=writer)], 5.0)
 
     store.begin(run(), 5.0)
-    told(0, 3)
-    told(1, 4)
-    told(1, 10, "w/late")
+    write(0, 3)
+    write(1, 4)
+    write(1, 10, "w/late")
     # A copy of the checkpoint repeats both, and goes on.
-    told(0, 3)
-    told(1, 4)
-    told(1, 10, "w/late")
-    told(2, 100)
-    told(2, 1000, path="/other")
+    write(0, 3)
+    write(1, 4)
+    write(1, 10, "w/late")
+    write(2, 100)
+    write(2, 1000, path="/other")
     assert overview(store)[0]["written"] == 1117
 
 

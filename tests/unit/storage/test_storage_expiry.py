@@ -46,7 +46,7 @@ def at(*moment, **zone):
 
 
 @pytest.mark.parametrize(
-    ("told", "end"),
+    ("token", "end"),
     [
         ("2026-03-02", at(2026, 3, 2)),
         ("2026-03-02T08:30Z", at(2026, 3, 2, 8, 30)),
@@ -60,8 +60,8 @@ def at(*moment, **zone):
         ("", None),
     ],
 )
-def test_a_token_tells_its_end(told, end):
-    assert expiry.end_of(f"?sv=2022-11-02&se={told}&sp=rl&sig=x") == end
+def test_a_token_tells_its_end(token, end):
+    assert expiry.end_of(f"?sv=2022-11-02&se={token}&sp=rl&sig=x") == end
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_the_end_of_the_workbenchs_own_token_is_read():
 @pytest.mark.parametrize("source", [WASBS, ABFSS])
 def test_a_token_that_ends_soon_is_warned_about_without_being_shown(source, caplog):
     expiry.require_current(*opened(ending(11.5), source))
-    (told,) = caplog.messages
-    assert told == (
+    (message,) = caplog.messages
+    assert message == (
         f"{source}: its SAS token, the secret azure/lake-sas, ends at 2026-03-01 23:30:00 UTC, "
         "in 11 h 30 min by this machine's clock; "
         "try: put a new token into the secret azure/lake-sas, which running queries read each minute"
@@ -144,10 +144,10 @@ def test_a_token_that_is_refused_though_it_is_good_by_this_machines_clock_is_tol
 
 @pytest.mark.parametrize("token", [ending(-1), "sv=2022-11-02&si=policy&sr=c&sig=x", None])
 def test_a_refused_token_that_has_ended_or_cannot_be_read_says_nothing_of_clocks(token):
-    told = {"source": WASBS, "mount_point": "/mnt/lake", "sas_token": "{{secrets/azure/lake-sas}}"}
+    values = {"source": WASBS, "mount_point": "/mnt/lake", "sas_token": "{{secrets/azure/lake-sas}}"}
     # Without a token, there is nothing that reads secrets.
     reads = {"secrets": lambda *_: token} if token else {}
-    refused = refusal(StorageSettings.model_validate(told, context=reads), f"{WASBS}/t", Exception(REFUSED))
+    refused = refusal(StorageSettings.model_validate(values, context=reads), f"{WASBS}/t", Exception(REFUSED))
     assert refused.fields == {
         "source": WASBS,
         "path": f"{WASBS}/t",
@@ -176,7 +176,7 @@ def test_a_running_query_is_told_once_an_hour_of_each_token(clock, caplog):
     for monotonic, hours in ((0, 2), (60, 2), (3599, 2), (3600, 2), (3700, 1), (3800, 30), (3900, -1)):
         clock["monotonic"] = 50.0 + monotonic
         expiry.remind(*opened(ending(hours)))
-    verbs = [("ended" if " ended at " in told else "ends") for told in caplog.messages]
+    verbs = [("ended" if " ended at " in message else "ends") for message in caplog.messages]
     assert verbs == ["ends", "ends", "ends", "ended"]
 
 

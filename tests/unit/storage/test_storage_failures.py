@@ -27,7 +27,7 @@ def refused(storage, text, path=None):
     return error
 
 
-def told(storage, text, path=None):
+def message_of(storage, text, path=None):
     return str(refused(storage, text, path))
 
 
@@ -177,7 +177,7 @@ def test_a_key_that_hadoop_shows_is_not_told(key):
     assert error.remedy == "renew the secret s/account_key"
     assert "cmV0" not in f"{error} {error.fields}"
     for other in (settings(S3), settings("file:///lake")):
-        assert "cmV0" not in told(other, WRONG_KEY.format(key), "/lake/t")
+        assert "cmV0" not in message_of(other, WRONG_KEY.format(key), "/lake/t")
 
 
 def test_a_key_that_there_is_none_of_is_not_said_to_be_wrong():

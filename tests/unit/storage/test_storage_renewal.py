@@ -25,13 +25,13 @@ def test_a_new_token_is_taken_when_it_begins_and_the_old_one_is_kept_until_then(
     query, taken = Query(), []
     monkeypatch.setattr(expiry, "_now", lambda: query.now)
     monkeypatch.setattr(renewal.mount, "apply_credential", lambda *given: taken.append(query.now))
-    told = {
+    values = {
         "source": "wasbs://raw@account.blob.core.windows.net/gps",
         "mount_point": "/mnt/lake",
         "sas_token": "{{secrets/azure/lake-sas}}",
     }
     token = f"st={NOW + timedelta(minutes=3):%Y-%m-%dT%H:%M:%SZ}&se=2026-04-01&sig=x"
-    storage = StorageSettings.model_validate(told, context={"secrets": lambda *_: token})
+    storage = StorageSettings.model_validate(values, context={"secrets": lambda *_: token})
     spark = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
     renewal._follow(query.has_ended, spark, storage, None)
     assert taken == [NOW + timedelta(minutes=minutes) for minutes in (3, 4, 5)]

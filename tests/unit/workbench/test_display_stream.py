@@ -75,8 +75,10 @@ def test_a_checkpoint_below_a_mount_point_is_where_the_mount_points_to():
 
 
 def test_rates_that_spark_cannot_tell_are_zero():
-    told = {"batchId": 0, "timestamp": "2026-01-02T03:04:05.678Z", "numInputRows": 3, "batchDuration": 7}
-    made = batch_point(told | {"inputRowsPerSecond": float("nan"), "processedRowsPerSecond": float("inf")})
+    progress = {"batchId": 0, "timestamp": "2026-01-02T03:04:05.678Z", "numInputRows": 3, "batchDuration": 7}
+    made = batch_point(
+        progress | {"inputRowsPerSecond": float("nan"), "processedRowsPerSecond": float("inf")}
+    )
     assert (made.input_rate, made.processing_rate, made.milliseconds) == (0.0, 0.0, 7.0)
     assert made.time == BEGIN + timedelta(milliseconds=678)
 

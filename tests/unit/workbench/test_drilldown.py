@@ -46,12 +46,12 @@ def test_a_table_is_told_with_its_newest_versions_by_whom_and_how_many_files_eac
     folder = write_log(
         tmp_path, [[write, *files(3)], [merge, *gone, added("m.parquet", 2500, 30)], [made("SET")]]
     )
-    told = read_table(f"file:{folder}")
-    assert (told["version"], told["files"], told["bytes"], told["rows"]) == (3, 1, 2500, 30)
-    assert (told["rows_at_most"], told["small"]) == (False, None)
-    assert told["points"] == {"version": [0, 1, 2, 3], "files": [0, 3, 1, 1]}
-    assert [one["version"] for one in told["versions"]] == [3, 2, 1, 0]
-    assert told["versions"][2] == {
+    facts = read_table(f"file:{folder}")
+    assert (facts["version"], facts["files"], facts["bytes"], facts["rows"]) == (3, 1, 2500, 30)
+    assert (facts["rows_at_most"], facts["small"]) == (False, None)
+    assert facts["points"] == {"version": [0, 1, 2, 3], "files": [0, 3, 1, 1]}
+    assert [one["version"] for one in facts["versions"]] == [3, 2, 1, 0]
+    assert facts["versions"][2] == {
         "version": 1,
         "at": 5.0,
         "operation": "WRITE",
@@ -67,7 +67,7 @@ def test_a_table_is_told_with_its_newest_versions_by_whom_and_how_many_files_eac
         (folder / "_delta_log" / f"{version:020}.json").unlink()
     later = read_table(str(folder))
     assert later["points"] == {"version": [2, 3], "files": [1, 1]}
-    assert later | {"points": 0, "versions": 0} == told | {
+    assert later | {"points": 0, "versions": 0} == facts | {
         "points": 0,
         "versions": 0,
         "optimize": later["optimize"],
@@ -77,26 +77,32 @@ def test_a_table_is_told_with_its_newest_versions_by_whom_and_how_many_files_eac
 def test_what_a_commit_does_not_tell_is_left_open(tmp_path):
     silent = made("WRITE")
     del silent["commitInfo"]["operationMetrics"]
-    told = read_table(str(write_log(tmp_path, [[silent, added("a.parquet", 7, None)]])))
-    assert (told["files"], told["rows"], told["versions"][0]["added"]) == (1, None, None)
-    assert told["points"] == {"version": [1], "files": [1]}
+    facts = read_table(str(write_log(tmp_path, [[silent, added("a.parquet", 7, None)]])))
+    assert (facts["files"], facts["rows"], facts["versions"][0]["added"]) == (1, None, None)
+    assert facts["points"] == {"version": [1], "files": [1]}
 
 
 def test_rows_that_deletion_vectors_took_out_are_not_counted_out(tmp_path):
     vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4}
     file = added("a.parquet", 7)
     file["add"]["deletionVector"] = vector | {"sizeInBytes": 40, "cardinality": 6}
-    told = read_table(str(write_log(tmp_path, [[made("DELETE"), file]], features=["deletionVectors"])))
-    assert (told["rows"], told["rows_at_most"]) == (10, True)
+    facts = read_table(str(write_log(tmp_path, [[made("DELETE"), file]], features=["deletionVectors"])))
+    assert (facts["rows"], facts["rows_at_most"]) == (10, True)
 
 
 def test_a_table_without_a_row_has_no_file_and_no_warning(tmp_path):
-    told = read_table(str(write_log(tmp_path, [])))
-    assert (told["version"], told["files"], told["bytes"], told["rows"], told["small"]) == (0, 0, 0, 0, None)
+    facts = read_table(str(write_log(tmp_path, [])))
+    assert (facts["version"], facts["files"], facts["bytes"], facts["rows"], facts["small"]) == (
+        0,
+        0,
+        0,
+        0,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
-    ("number", "size", "is_told"),
+    ("number", "size", "is_reported"),
     [
         (SMALL_FILES + 1, 1000, True),
         (SMALL_FILES + 1, SMALL_BYTES - 1, True),
@@ -105,18 +111,18 @@ def test_a_table_without_a_row_has_no_file_and_no_warning(tmp_path):
         (3 * SMALL_FILES, 2**30, False),
     ],
 )
-def test_many_small_files_are_told_and_few_or_large_ones_are_not(tmp_path, number, size, is_told):
-    told = read_table(str(write_log(tmp_path / "a `table`", [[made("WRITE"), *files(number, size)]])))
-    assert told["small"] == ({"files": number, "bytes": number * size} if is_told else None)
-    assert told["optimize"] == f"OPTIMIZE delta.`{tmp_path}/a ``table```"
+def test_many_small_files_are_told_and_few_or_large_ones_are_not(tmp_path, number, size, is_reported):
+    facts = read_table(str(write_log(tmp_path / "a `table`", [[made("WRITE"), *files(number, size)]])))
+    assert facts["small"] == ({"files": number, "bytes": number * size} if is_reported else None)
+    assert facts["optimize"] == f"OPTIMIZE delta.`{tmp_path}/a ``table```"
 
 
 def test_files_that_stand_alone_in_their_partitions_are_not_to_be_merged(tmp_path):
     alone = [added(f"alone-{n}", 9, day=str(n)) for n in range(2 * SMALL_FILES)]
     assert read_table(str(write_log(tmp_path / "a", [[made("WRITE"), *alone]], ["day"])))["small"] is None
     more = [made("WRITE"), *alone, *files(SMALL_FILES + 1, 9, day="5")]
-    told = read_table(str(write_log(tmp_path / "b", [more], ["day"])))
-    assert told["small"] == {"files": SMALL_FILES + 2, "bytes": 9 * (SMALL_FILES + 2)}
+    facts = read_table(str(write_log(tmp_path / "b", [more], ["day"])))
+    assert facts["small"] == {"files": SMALL_FILES + 2, "bytes": 9 * (SMALL_FILES + 2)}
 
 
 @pytest.mark.parametrize("name", ["a b", "München 東京", "100% sure", "a?b#c;d", "[x]*{y}", "it's"])
@@ -172,10 +178,10 @@ def test_the_newest_records_of_a_reason_are_read_with_their_first_bytes(tmp_path
             {"offset": 42, "reason": "tombstone"},
         ],
     )
-    told = read_records(str(tmp_path / "q"), "bad_magic")
-    assert [one["offset"] for one in told["records"]] == [40, *range(29, 29 - RECORDS + 1, -1)]
-    assert (told["is_all"], told["partitions"]) == (True, [{"topic": "t", "partition": 0, "records": 31}])
-    newest = told["records"][0]
+    facts = read_records(str(tmp_path / "q"), "bad_magic")
+    assert [one["offset"] for one in facts["records"]] == [40, *range(29, 29 - RECORDS + 1, -1)]
+    assert (facts["is_all"], facts["partitions"]) == (True, [{"topic": "t", "partition": 0, "records": 31}])
+    newest = facts["records"][0]
     assert newest["value"]["hex"] == hostile[:FIRST_BYTES].hex()
     assert newest["value"]["text"].startswith("<script>alert(1)</script>��xx")
     assert newest["value"]["length"] == len(hostile)
@@ -192,7 +198,7 @@ def test_the_newest_records_of_a_reason_are_read_with_their_first_bytes(tmp_path
     )
     write_deltalake(f"{tmp_path / 'q'}{REPLAYS}", claims)
     claimed = read_records(str(tmp_path / "q"), "bad_magic")["records"]
-    assert [one["offset"] for one in claimed] == [one["offset"] for one in told["records"]]
+    assert [one["offset"] for one in claimed] == [one["offset"] for one in facts["records"]]
     assert [one["offset"] for one in claimed if one["is_replayed"]] == [40]
     assert tuple(quarantined.CLAIM_KEY.replace('"', "").split(", ")) == replay_claims.KEY
     (quoted,) = read_records(str(tmp_path / "q"), "it's")["records"]
@@ -205,9 +211,9 @@ def test_of_a_large_quarantine_only_the_newest_files_are_read(tmp_path, monkeypa
         write_quarantine(tmp_path / "q", some)
     sizes = [file.stat().st_size for file in (tmp_path / "q").glob("*.parquet")]
     monkeypatch.setattr(quarantined, "SEARCHED", (1, max(sizes) * 2))
-    told = read_records(str(tmp_path / "q"), "bad_magic")
-    assert [one["offset"] for one in told["records"]] == list(range(29, 9, -1))
-    assert (told["is_all"], told["partitions"]) == (False, None)
+    facts = read_records(str(tmp_path / "q"), "bad_magic")
+    assert [one["offset"] for one in facts["records"]] == list(range(29, 9, -1))
+    assert (facts["is_all"], facts["partitions"]) == (False, None)
     monkeypatch.setattr(quarantined, "SEARCHED", (1, 1))
     assert [one["offset"] for one in read_records(str(tmp_path / "q"), "bad_magic")["records"]] == list(
         range(29, 19, -1)
@@ -235,7 +241,7 @@ class Slow:
         return {"read": [path, *given]}
 
 
-def told(readings, read, *given, seconds=60.0):
+def result_of(readings, read, *given, seconds=60.0):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if (found := readings.get(read, *given, seconds=seconds)) is not None:
@@ -254,9 +260,9 @@ def test_a_table_is_read_beside_the_page_once_at_a_time_and_kept_a_while():
     assert slow.at_once == slow.calls == 4
     slow.let.set()
     for given in ("0", "1"):
-        assert told(readings, slow, "/t", given) == {"read": ["/t", given]}
+        assert result_of(readings, slow, "/t", given) == {"read": ["/t", given]}
     calls = slow.calls
-    assert told(readings, slow, "/t", "0") == {"read": ["/t", "0"]}
+    assert result_of(readings, slow, "/t", "0") == {"read": ["/t", "0"]}
     assert slow.calls == calls
 
 
@@ -268,12 +274,12 @@ def test_what_is_old_is_read_again_and_what_took_long_only_after_a_rest():
         time.sleep(float(seconds))
         return {"number": len(calls)}
 
-    assert told(readings, read, "/t", "0") == {"number": 1}
+    assert result_of(readings, read, "/t", "0") == {"number": 1}
     deadline = time.monotonic() + 60
     while readings.get(read, "/t", "0", seconds=0.0) == {"number": 1}:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    told(readings, read, "/long", "1")
+    result_of(readings, read, "/long", "1")
     calls.clear()
     for _ in range(10):
         readings.get(read, "/long", "1", seconds=0.0)
@@ -292,7 +298,7 @@ def test_what_cannot_be_read_is_told(error, expected):
     def fail(_):
         raise error
 
-    assert told(Readings(), fail, "/t") == expected
+    assert result_of(Readings(), fail, "/t") == expected
 
 
 @pytest.fixture
@@ -367,7 +373,7 @@ def test_only_tables_that_a_query_has_written_are_read(store, tmp_path):
     own, other = write_log(tmp_path / "own", []), write_log(tmp_path / "other", [])
     add(store, 0, TableCount(str(own), 1))
     readings, address = Readings(), f"table/q/{table_id(str(own))}"
-    assert told(readings, read_table, str(own))["version"] == 0
+    assert result_of(readings, read_table, str(own))["version"] == 0
     shown = page(store, readings, address)
     assert (shown["kind"], shown["table"]["path"], shown["read"]["version"]) == ("table", str(own), 0)
     for wrong in (
@@ -394,7 +400,7 @@ def test_small_files_are_told_beside_the_tables_of_a_query(store, tmp_path):
     readings = Readings()
     assert small_tables(store, readings, "q") == {}
     for path in (many, few):
-        told(readings, read_table, str(path))
+        result_of(readings, read_table, str(path))
     assert small_tables(store, readings, "q") == {
         table_id(str(many)): {"files": SMALL_FILES + 1, "bytes": 1000 * (SMALL_FILES + 1)}
     }

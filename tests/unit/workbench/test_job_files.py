@@ -59,17 +59,17 @@ def undocumented(content: Any, kind: str, where: str = "") -> list[str]:
     if kind.startswith(("list of ", "map of ")):
         inner = kind.split(" of ", 1)[1]
         entries = content.items() if isinstance(content, dict) else enumerate(content)
-        return [told for key, one in entries for told in undocumented(one, inner, f"{where}.{key}")]
+        return [unknown for key, one in entries for unknown in undocumented(one, inner, f"{where}.{key}")]
     known = TYPES.get(kind)
     if known is None or content is None or (isinstance(content, str) and "keys" in known):
         return []  # a plain type; or a target's variable, whose value stands for it
     if "values" in known:
         return [] if content in known["values"] else [f"{where}: {content}"]
-    told = [f"{where}.{key}" for key in content if key not in known["keys"]]
-    told += [f"{where}.{key} is missing" for key in known["required"] if key not in content]
+    unknown = [f"{where}.{key}" for key in content if key not in known["keys"]]
+    unknown += [f"{where}.{key} is missing" for key in known["required"] if key not in content]
     for key, one in content.items():
-        told += undocumented(one, known["keys"].get(key, ""), f"{where}.{key}")
-    return told
+        unknown += undocumented(one, known["keys"].get(key, ""), f"{where}.{key}")
+    return unknown
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -80,7 +80,7 @@ def test_every_key_is_one_that_the_bundle_format_documents(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ("task_key: a", "task_name: a", ".resources.jobs.j.tasks.0.task_name"),
         ("      tasks:", "      task:", ".resources.jobs.j.task"),
@@ -89,9 +89,9 @@ def test_every_key_is_one_that_the_bundle_format_documents(path: Path) -> None:
         ("depends_on:", "run_if: SOMETIMES\n          depends_on:", ".run_if: SOMETIMES"),
     ],
 )
-def test_a_key_that_the_format_does_not_have_is_found(before: str, after: str, told: str) -> None:
+def test_a_key_that_the_format_does_not_have_is_found(before: str, after: str, message: str) -> None:
     assert undocumented(yaml.safe_load(JOB), "Root") == []
-    assert any(told in one for one in undocumented(yaml.safe_load(JOB.replace(before, after)), "Root"))
+    assert any(message in one for one in undocumented(yaml.safe_load(JOB.replace(before, after)), "Root"))
 
 
 def test_every_notebook_of_the_project_has_a_job() -> None:
@@ -209,7 +209,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_named_with_file_and_line(project: Path, mistake: str) -> None:
-    before, after, line, told = MISTAKES[mistake]
+    before, after, line, message = MISTAKES[mistake]
     assert before in JOB
     path = project / "conf" / "jobs" / "j.job.yml"
     path.write_text(JOB.replace(before, after, 1))
@@ -217,11 +217,11 @@ def test_a_mistake_is_named_with_file_and_line(project: Path, mistake: str) -> N
         load_bundle(project)
     assert str(raised.value).startswith(f"{path}, line {line}: "), raised.value
     assert (raised.value.fields["file"], raised.value.fields["line"]) == (str(path), line)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ("bundle: {name: b}", "", "missing key 'bundle'"),
         ("default: true", "default: false", "line 5: 0 targets say"),
@@ -236,12 +236,12 @@ def test_a_mistake_is_named_with_file_and_line(project: Path, mistake: str) -> N
         ("targets:", "target:", "line 5: unknown key 'target'; try: targets"),
     ],
 )
-def test_a_mistake_in_the_root_file_is_named(project: Path, before: str, after: str, told: str) -> None:
+def test_a_mistake_in_the_root_file_is_named(project: Path, before: str, after: str, message: str) -> None:
     (project / "databricks.yml").write_text(ROOT.replace(before, after))
     with pytest.raises(ConfigError) as raised:
         load_bundle(project, "azure" if "evn" in after else None)
     assert str(raised.value).startswith(str(project / "databricks.yml"))
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_missing_file_job_or_target_is_named(project: Path) -> None:

@@ -65,8 +65,8 @@ def run(tmp_path: Path) -> Run:
 
 def logged(path: Path) -> dict[str, Any]:
     (line,) = path.read_text().splitlines()
-    told: dict[str, Any] = json.loads(line)
-    return told
+    event: dict[str, Any] = json.loads(line)
+    return event
 
 
 def test_a_webhook_and_the_log_are_told_of_a_failure(run: Run, receiver: Receiver, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_an_expression_ends_with_its_years() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         ("* * * * *", "5 fields"),
         ("0 0 12 * * ? * *", "8 fields"),
@@ -162,11 +162,11 @@ def test_an_expression_ends_with_its_years() -> None:
         ("", "0 fields"),
     ],
 )
-def test_a_wrong_expression_is_refused(expression: str, told: str) -> None:
+def test_a_wrong_expression_is_refused(expression: str, message: str) -> None:
     with pytest.raises(ConfigError, match="Quartz") as raised:
         QuartzCron.parse(expression, "UTC")
     assert raised.value.fields["expression"] == expression
-    assert told in raised.value.fields["detail"]
+    assert message in raised.value.fields["detail"]
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd", "/etc/localtime"])

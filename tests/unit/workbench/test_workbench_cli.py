@@ -69,9 +69,9 @@ def test_no_java_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert cli.main([command]) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told[-1].startswith("✗ Java 17 or newer is needed, found none in JAVA_HOME")
-    assert "openjdk-17" in told[-1]
+    output = capsys.readouterr().err.splitlines()
+    assert output[-1].startswith("✗ Java 17 or newer is needed, found none in JAVA_HOME")
+    assert "openjdk-17" in output[-1]
 
 
 def test_no_java_is_told_before_a_notebook_runs(
@@ -115,9 +115,9 @@ def test_status_names_a_crashed_service_with_its_log_and_exits_1(
     assert cli.main(["status"]) == 0
     crash(home)
     assert cli.main(["status"]) == 1
-    told = capsys.readouterr()
-    assert f"✗ kafka has crashed: ERROR boom (log: {home.log('kafka')}); try: " in told.err
-    assert "✗ kafka            crashed" in told.out
+    output = capsys.readouterr()
+    assert f"✗ kafka has crashed: ERROR boom (log: {home.log('kafka')}); try: " in output.err
+    assert "✗ kafka            crashed" in output.out
 
 
 def test_reset_asks_and_deletes_nothing_without_a_yes(
@@ -127,9 +127,9 @@ def test_reset_asks_and_deletes_nothing_without_a_yes(
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert cli.main(["reset"]) == 1
     assert home.log("kafka").exists()
-    told = capsys.readouterr().out
-    assert str(home.folder) in told
-    assert "datalake" in told
+    output = capsys.readouterr().out
+    assert str(home.folder) in output
+    assert "datalake" in output
     assert cli.main(["reset", "--yes"]) == 0
     assert not home.folder.exists()
 
