@@ -39,7 +39,7 @@ def own_services(name: str, extras: Sequence[str] = ()) -> Iterator[tuple[Path, 
 def in_rounds(
     sides: Sequence[str], rounds: int, run: Callable[[str], Run], describe: Callable[[Run], str]
 ) -> dict[str, list[Run]]:
-    """Run each side once a round, in turned order every second round; print what is `told` of each run."""
+    """Run each side once a round, in turned order every second round; print what `describe` returns for each run."""
     results: dict[str, list[Run]] = {side: [] for side in sides}
     for number in range(rounds):
         for side in sides[:: 1 if number % 2 == 0 else -1]:

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from rich.console import Console
 
-from tests.support.waiting import children, left_behind
+from tests.support.waiting import children, remaining
 from workbench.host.home import Home
 from workbench.notebook.source import FIRST_LINE
 from workbench.runner.execution import CellFailedError
@@ -42,7 +42,7 @@ def run(tmp_path):
         return run_notebook(notebook, {}, home, variables, console or Console(file=io.StringIO()))
 
     yield ran
-    assert left_behind(before) == set()
+    assert remaining(before) == set()
     assert list(temporary.iterdir()) == []
 
 

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from tests.support.stand_in import stand_in
-from tests.support.waiting import children, left_behind, wait_until
+from tests.support.waiting import children, remaining, wait_until
 from topiclake.errors import ConfigError
 from workbench.dbutils import DBUtils, WorkflowException
 from workbench.notebook.source import FIRST_LINE
@@ -73,7 +73,7 @@ def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, wri
     ):
         notebook.run("lib/other", 8)
     assert not psutil.pid_exists(int(pid.read_text()))
-    assert left_behind(before) == set()
+    assert remaining(before) == set()
     assert "interrupted" in pages(tmp_path)[0]
 
 

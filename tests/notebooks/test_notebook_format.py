@@ -13,7 +13,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from tests.support.waiting import children, left_behind
+from tests.support.waiting import children, remaining
 from topiclake.config.notebook import KEYS
 from topiclake.errors import ConfigError
 from workbench.host.home import Home
@@ -164,7 +164,7 @@ def test_a_notebook_runs_another_one_and_shows_its_progress(run, write, terminal
     )
     assert result.exit_value == "3d"
     assert "third prints" in terminal.getvalue()
-    assert left_behind(before) == set()
+    assert remaining(before) == set()
 
 
 RUNNER = """

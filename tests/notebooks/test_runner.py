@@ -16,7 +16,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from tests.support.waiting import children, left_behind
+from tests.support.waiting import children, remaining
 from topiclake.errors import ConfigError
 from workbench.commands import cli
 from workbench.host.java import OPTIONS_VARIABLE
@@ -126,7 +126,7 @@ def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_
     assert str(REPOSITORY) not in output
     assert "[2/6] Make <rows>" in output
     assert [line for line in output.splitlines() if "WARN" in line] == []
-    assert left_behind(before) == set()
+    assert remaining(before) == set()
 
 
 @pytest.mark.thorough("the archive only makes a start faster")
@@ -378,7 +378,7 @@ def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, te
     notebook = write("x = 1", "import subprocess\nsubprocess.run(['sleep', '600'])")
     with pytest.raises(CellFailedError, match=r"tiny\.py, cell 2 .* did not end within 3 s and was stopped"):
         run_notebook(notebook, {}, home, {}, Console(file=terminal), cell_seconds=3)
-    assert left_behind(before) == set()
+    assert remaining(before) == set()
     assert "did not end within 3 s" in saved(home)[1].read_text()
 
 
@@ -401,7 +401,7 @@ def test_a_cell_that_takes_too_long_is_stopped_with_its_spark_job_and_streams(
     assert "tiny.py, cell 2 'spark.range(0, 10" in printed.err
     assert "did not end within 3 s and was stopped" in printed.err
     assert "a larger --cell-timeout" in printed.err
-    assert left_behind(before) == set()
+    assert remaining(before) == set()
     written = len(list(out.glob("*.parquet")))
     time.sleep(2)
     assert len(list(out.glob("*.parquet"))) == written > 0

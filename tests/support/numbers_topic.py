@@ -28,7 +28,7 @@ def right(schema_id, n):
     return frame(schema_id, written.getvalue())
 
 
-def crash_behind_batch(checkpoint, number):
+def crash_after_batch(checkpoint, number):
     """Leave a checkpoint as a crash does between a batch's commits and Spark's note of it."""
     (checkpoint / "commits" / str(number)).unlink()
     (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)

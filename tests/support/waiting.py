@@ -22,7 +22,7 @@ def children() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
-def left_behind(before: Set[psutil.Process]) -> set[psutil.Process]:
+def remaining(before: Set[psutil.Process]) -> set[psutil.Process]:
     """Return which processes were started since, other than by those of before, and do not end by themselves.
 
     A browser, or a service that an earlier test has started, may start and end helpers at any time.

@@ -179,9 +179,11 @@ WRONG = {"confluent": ("plain", "plain Avro of schema"), "plain": ("confluent", 
     "read_as", ["confluent", pytest.param("plain", marks=pytest.mark.thorough("the other form of Avro"))]
 )
 def test_the_other_form_is_named_and_nothing_of_it_is_archived(taxi, read_as):
-    written_as, told = WRONG[read_as]
+    written_as, message = WRONG[read_as]
     taxi.publish(0, 50, avro_form=written_as, partitions=2)
-    with pytest.raises(DecodeError, match=f"topic {taxi.topic}, partition \\d+, offset 0.*{told}") as failed:
+    with pytest.raises(
+        DecodeError, match=f"topic {taxi.topic}, partition \\d+, offset 0.*{message}"
+    ) as failed:
         taxi.archive(avro_form=read_as)
     assert f"set avro_form={written_as}" in failed.value.cause
     right = taxi.archive(avro_form=written_as)
@@ -191,12 +193,12 @@ def test_the_other_form_is_named_and_nothing_of_it_is_archived(taxi, read_as):
 @pytest.mark.thorough("what a quarantine says of the other form is tested in test_tables")
 @pytest.mark.parametrize("read_as", ["confluent", "plain"])
 def test_the_other_form_is_named_in_quarantine(taxi, read_as):
-    written_as, told = WRONG[read_as]
+    written_as, message = WRONG[read_as]
     taxi.publish(0, 50, avro_form=written_as)
     assert taxi.ingest(avro_form=read_as).count() == 0
     reasons = taxi.quarantined()
     assert len(reasons) == 50
-    assert all(told in detail and f"avro_form={written_as}" in detail for _, detail in reasons)
+    assert all(message in detail and f"avro_form={written_as}" in detail for _, detail in reasons)
 
 
 @pytest.mark.thorough("replay is tested in test_replay")
@@ -226,8 +228,8 @@ def test_an_archive_of_an_empty_topic_is_empty_and_ends_at_a_record_that_does_no
     assert raised.value.fields["subject"] == f"{taxi.topic}-value"
     taxi.publish(0, 0)
     archive = taxi.archive()
-    told = archive.summary()
-    assert (told.rows, told.columns) == (0, [*HEADER[:17], "_kafka"])
+    summary = archive.summary()
+    assert (summary.rows, summary.columns) == (0, [*HEADER[:17], "_kafka"])
     assert archive.create_view().columns == HEADER[:17]
 
     taxi.publish(0, 10)

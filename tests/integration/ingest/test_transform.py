@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from tests.support.numbers_topic import SCHEMA, Numbers, crash_behind_batch, right
+from tests.support.numbers_topic import SCHEMA, Numbers, crash_after_batch, right
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError
 from topiclake.ingest import registered_batch
@@ -173,7 +173,7 @@ def test_a_batch_that_is_repeated_after_a_crash_is_transformed_and_written_once(
     numbers.send("a", right(first, 1), right(late, 2) + b"\x02x", BAD)
     numbers.ingested(settings, labelled)
     before = delta.latest_version(numbers.spark, f"{numbers.folder}/table")
-    crash_behind_batch(numbers.folder / "checkpoint", 0)
+    crash_after_batch(numbers.folder / "checkpoint", 0)
     registered_batch._states.clear()
     numbers.ingested(settings, labelled)
     assert values(numbers) == ["n1", "n2"]
@@ -222,7 +222,7 @@ def test_rows_of_a_declared_format_are_transformed(numbers, given, sent, expecte
     numbers.send("a", *sent)
     numbers.ingested(settings, labelled_value)
     assert values(numbers) == expected
-    crash_behind_batch(numbers.folder / "checkpoint", 0)
+    crash_after_batch(numbers.folder / "checkpoint", 0)
     numbers.ingested(settings, labelled_value)
     assert values(numbers) == expected
     assert tl.audit_ingest(numbers.spark, settings).ok

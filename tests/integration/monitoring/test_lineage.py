@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 import topiclake as tl
-from tests.support.numbers_topic import Numbers, crash_behind_batch, right
+from tests.support.numbers_topic import Numbers, crash_after_batch, right
 from tests.support.waiting import wait_until
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.secret import Secret
@@ -28,8 +28,8 @@ SPECIFICATION = Path(__file__).parent / "openlineage"
 API_KEY = "Sesam-123"
 
 
-class Told(Numbers):
-    """Topics of numbers, and what is told of their lineage."""
+class Traced(Numbers):
+    """Topics of numbers, and the lineage of their ingest."""
 
     @property
     def file(self):
@@ -70,22 +70,22 @@ def valid(events):
 
 
 @pytest.fixture
-def told(connected, tmp_path):
-    made = Told(connected, tmp_path)
+def traced(connected, tmp_path):
+    made = Traced(connected, tmp_path)
     made.topic("a")
     return made
 
 
-def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_made(told):
-    schema_id = told.register("a")
-    told.send("a", *(right(schema_id, n) for n in range(20)), b"{}", b"{ }   ")
-    query = told.ingest(max_offsets_per_trigger="8")
-    events = valid(told.events())
+def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_made(traced):
+    schema_id = traced.register("a")
+    traced.send("a", *(right(schema_id, n) for n in range(20)), b"{}", b"{ }   ")
+    query = traced.ingest(max_offsets_per_trigger="8")
+    events = valid(traced.events())
     assert len(events) == 3
-    table, quarantine = f"{told.folder}/table", f"{told.folder}/table_quarantine"
-    assert table_versions(events, table) == told.written(table)
-    assert table_versions(events, quarantine) == told.written(quarantine)
-    assert sum(rows for _, _, rows in told.written(table)) == 20
+    table, quarantine = f"{traced.folder}/table", f"{traced.folder}/table_quarantine"
+    assert table_versions(events, table) == traced.written(table)
+    assert table_versions(events, quarantine) == traced.written(quarantine)
+    assert sum(rows for _, _, rows in traced.written(table)) == 20
     partitions = [one for event in events for one in offsets(event)]
     # Without gaps, and all of it.
     for partition in (0, 1):
@@ -94,10 +94,10 @@ def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_mad
         assert own[-1]["after"] == 11
     for number, event in enumerate(events):
         assert event["eventType"] == "COMPLETE"
-        assert event["job"]["name"] == f"gps.{told.name}-a"
+        assert event["job"]["name"] == f"gps.{traced.name}-a"
         (topic,) = event["inputs"]
-        assert topic["namespace"] == f"kafka://{told.settings().kafka.bootstrap_servers}"
-        assert topic["name"] == f"{told.name}-a"
+        assert topic["namespace"] == f"kafka://{traced.settings().kafka.bootstrap_servers}"
+        assert topic["name"] == f"{traced.name}-a"
         assert topic["facets"]["topiclake_schemas"]["value"] == [schema_id]
         assert event["run"]["facets"]["topiclake_batch"]["batchId"] == number
         assert event["run"]["facets"]["parent"]["run"]["runId"] == str(query.id)
@@ -112,55 +112,55 @@ def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_mad
 
 
 @pytest.mark.thorough("repeated batches of JSON and counts are in make test")
-def test_a_batch_that_a_crash_cut_off_is_told_again_as_the_same_run_with_the_same_versions(told):
-    schema_id = told.register("a")
-    told.send("a", right(schema_id, 1), right(schema_id, 2), b"{}")
-    told.ingest()
-    crash_behind_batch(told.folder / "checkpoint", 0)
-    told.send("a", right(schema_id, 3))
-    told.ingest()
-    first, again, last = valid(told.events())
+def test_a_batch_that_a_crash_cut_off_is_told_again_as_the_same_run_with_the_same_versions(traced):
+    schema_id = traced.register("a")
+    traced.send("a", right(schema_id, 1), right(schema_id, 2), b"{}")
+    traced.ingest()
+    crash_after_batch(traced.folder / "checkpoint", 0)
+    traced.send("a", right(schema_id, 3))
+    traced.ingest()
+    first, again, last = valid(traced.events())
     assert (first["run"]["runId"], first["outputs"]) == (again["run"]["runId"], again["outputs"])
     assert (first["inputs"], offsets(last)) == (again["inputs"], [{"partition": 0, "first": 2, "after": 3}])
-    assert delta.read(told.spark, f"{told.folder}/table").count() == 3
+    assert delta.read(traced.spark, f"{traced.folder}/table").count() == 3
 
 
 @pytest.mark.thorough("a further event of the same form")
-def test_values_that_are_json_are_told_too_and_again_behind_a_crash(told):
+def test_values_that_are_json_are_told_too_and_again_behind_a_crash(traced):
     schema = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
-    told.send("a", b'{"n": 1}', b'{"n": "x"}', b"{")
-    told.ingest(**schema)
-    crash_behind_batch(told.folder / "checkpoint", 0)
-    told.ingest(**schema)
-    first, again = valid(told.events())
+    traced.send("a", b'{"n": 1}', b'{"n": "x"}', b"{")
+    traced.ingest(**schema)
+    crash_after_batch(traced.folder / "checkpoint", 0)
+    traced.ingest(**schema)
+    first, again = valid(traced.events())
     assert first["outputs"] == again["outputs"]
-    table, quarantine = (f"{told.folder}/table", f"{told.folder}/table_quarantine")
-    assert table_versions([first], table) == told.written(table)
-    assert table_versions([first], quarantine) == told.written(quarantine) == [(0, 0, 2)]
+    table, quarantine = (f"{traced.folder}/table", f"{traced.folder}/table_quarantine")
+    assert table_versions([first], table) == traced.written(table)
+    assert table_versions([first], quarantine) == traced.written(quarantine) == [(0, 0, 2)]
     assert "topiclake_schemas" not in first["inputs"][0]["facets"]
 
 
 @pytest.mark.thorough("a further event of the same form")
-def test_each_of_several_topics_is_told_by_itself_a_paused_one_once_it_is_written(told):
-    told.topic("b")
-    of_a = told.register("a")
-    told.send("a", right(of_a, 1))
-    told.send("b", right(of_a, 2), right(of_a, 3))  # it has no subject of its own yet
-    told.ingest(**told.several)
-    (event,) = valid(told.events())
-    assert event["inputs"][0]["name"] == f"{told.name}-a"
-    told.register("b")
+def test_each_of_several_topics_is_told_by_itself_a_paused_one_once_it_is_written(traced):
+    traced.topic("b")
+    of_a = traced.register("a")
+    traced.send("a", right(of_a, 1))
+    traced.send("b", right(of_a, 2), right(of_a, 3))  # it has no subject of its own yet
+    traced.ingest(**traced.several)
+    (event,) = valid(traced.events())
+    assert event["inputs"][0]["name"] == f"{traced.name}-a"
+    traced.register("b")
     # Nothing is new: it is resumed at the start.
-    told.ingest(**told.several)
-    _, resumed = valid(told.events())
-    assert resumed["job"]["name"] == f"gps.{told.name}-b"
+    traced.ingest(**traced.several)
+    _, resumed = valid(traced.events())
+    assert resumed["job"]["name"] == f"gps.{traced.name}-b"
     assert resumed["run"]["facets"]["topiclake_batch"]["batchId"] == 0
     assert offsets(resumed) == [
         {"partition": 0, "first": 0, "after": 1},
         {"partition": 1, "first": 0, "after": 1},
     ]
-    path = f"{told.folder}/tables/{told.name}-b"
-    assert table_versions([resumed], path) == told.written(path)
+    path = f"{traced.folder}/tables/{traced.name}-b"
+    assert table_versions([resumed], path) == traced.written(path)
 
 
 class Server:
@@ -198,25 +198,25 @@ def server():
     made.http.server_close()
 
 
-def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, server, monkeypatch, caplog):
+def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(traced, server, monkeypatch, caplog):
     monkeypatch.setattr(Backoff, "SHORTEST_SECONDS", 1.0)
-    schema_id = told.register("a")
+    schema_id = traced.register("a")
     to = LineageSettings(url=server.url, api_key=Secret("lineage", "key", lambda *_: f"{API_KEY}\n"))
     server.status = 503
-    settings = told.settings(to, trigger="1 second")
-    told.send("a", right(schema_id, 1))
-    query, begun = tl.start_ingest(told.spark, settings), time.monotonic()
+    settings = traced.settings(to, trigger="1 second")
+    traced.send("a", right(schema_id, 1))
+    query, begun = tl.start_ingest(traced.spark, settings), time.monotonic()
     with caplog.at_level(logging.DEBUG):
         tl.await_caught_up(query, "1 second")
-        assert delta.read(told.spark, f"{told.folder}/table").count() == 1
+        assert delta.read(traced.spark, f"{traced.folder}/table").count() == 1
         assert server.asked
         assert server.taken == []
         asked = len(server.asked)
-        told.send("a", right(schema_id, 2))
+        traced.send("a", right(schema_id, 2))
         tl.await_caught_up(query, "1 second")
         server.status = 201
         wait_until(lambda: time.monotonic() > begun + 10)
-        told.send("a", right(schema_id, 3))
+        traced.send("a", right(schema_id, 3))
         tl.await_caught_up(query, "1 second")
     query.stop()
     assert asked
@@ -230,46 +230,46 @@ def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(told, s
 
 
 @pytest.mark.thorough("a further event of the same form")
-def test_an_event_that_the_server_refuses_holds_up_no_other(told, server, caplog):
-    schema_id = told.register("a")
+def test_an_event_that_the_server_refuses_holds_up_no_other(traced, server, caplog):
+    schema_id = traced.register("a")
     to = LineageSettings(url=server.url)
     server.status = 422
-    told.send("a", right(schema_id, 1))
-    told.ingest(to)
+    traced.send("a", right(schema_id, 1))
+    traced.ingest(to)
     server.status = 201
-    told.send("a", right(schema_id, 2))
-    told.ingest(to)
+    traced.send("a", right(schema_id, 2))
+    traced.ingest(to)
     assert len(server.asked) == 2
     assert [one["run"]["facets"]["topiclake_batch"]["batchId"] for one in server.taken] == [1]
     assert "the server refuses (422)" in caplog.text
 
 
-def test_a_server_that_is_away_at_the_end_is_told_in_the_log(told, server, caplog):
-    schema_id = told.register("a")
+def test_a_server_that_is_away_at_the_end_is_told_in_the_log(traced, server, caplog):
+    schema_id = traced.register("a")
     server.status = 401
-    told.send("a", right(schema_id, 1))
-    told.ingest(LineageSettings(url=server.url))
+    traced.send("a", right(schema_id, 1))
+    traced.ingest(LineageSettings(url=server.url))
     assert "the server answers 401" in caplog.text
-    assert delta.read(told.spark, f"{told.folder}/table").count() == 1
+    assert delta.read(traced.spark, f"{traced.folder}/table").count() == 1
 
 
-def test_a_file_that_cannot_be_written_is_told_at_the_start(told):
-    (told.folder / "taken").write_text("no folder")
+def test_a_file_that_cannot_be_written_is_told_at_the_start(traced):
+    (traced.folder / "taken").write_text("no folder")
     with pytest.raises(StorageError, match=r"lineage\.file .* cannot be written"):
-        told.ingest(LineageSettings(file=told.folder / "taken" / "events.jsonl"))
+        traced.ingest(LineageSettings(file=traced.folder / "taken" / "events.jsonl"))
     assert not batch_counts.are_wanted()
 
 
-def test_a_start_that_fails_leaves_nothing(told):
+def test_a_start_that_fails_leaves_nothing(traced):
     with pytest.raises(tl.errors.SubjectNotFoundError):
-        told.ingest()
+        traced.ingest()
     assert not batch_counts.are_wanted()
     assert lineage._senders == {}
 
 
-def test_it_can_be_pickled_for_spark_connect_without_its_secret_reader(told):
+def test_it_can_be_pickled_for_spark_connect_without_its_secret_reader(traced):
     to = LineageSettings(url="http://127.0.0.1:1", api_key=Secret("a", "b", lambda *_: API_KEY))
-    made = lineage.prepared(told.settings(to), to)
+    made = lineage.prepared(traced.settings(to), to)
     assert pickle.loads(pickle.dumps(made)).api_key == API_KEY
     assert API_KEY not in repr(made)
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 from tests.support.dashboards import dashboard
-from tests.support.numbers_topic import crash_behind_batch
+from tests.support.numbers_topic import crash_after_batch
 from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.errors import DecodeError
@@ -118,7 +118,7 @@ def test_what_a_crash_cut_off_is_counted_once_when_it_is_repeated(unwatched, sch
     # Nobody is there to take the counts.
     tl.await_caught_up(unwatched.ingest(**schema), "availableNow")
     for _ in range(2):
-        crash_behind_batch(checkpoint, 0)
+        crash_after_batch(checkpoint, 0)
         with watching(unwatched):
             tl.await_caught_up(unwatched.ingest(**schema), "availableNow")
         query, _ = unwatched.kept()

@@ -187,12 +187,12 @@ def test_each_wait_is_logged_once_and_no_secret_is_in_it(make, proxy, caplog, sc
     with pytest.raises(SchemaRegistryError, match="refuses the login") as caught:
         registry.by_id(schema_id)
     assert caught.value.fields["status"] == 401
-    told = [
+    warnings = [
         record.getMessage() for record in caplog.records if record.name == "topiclake.schema_registry.retries"
     ]
-    assert len(told) == len(proxy.requests) - 1 >= 3
-    assert all("refuses the login" in one and "next try in" in one for one in told)
-    for text in (*told, str(caught.value), str(caught.value.fields), repr(registry)):
+    assert len(warnings) == len(proxy.requests) - 1 >= 3
+    assert all("refuses the login" in one and "next try in" in one for one in warnings)
+    for text in (*warnings, str(caught.value), str(caught.value.fields), repr(registry)):
         assert "Sesam" not in text
         assert "reader" not in text
     assert "schema_registry.password" in caught.value.remedy
@@ -455,7 +455,7 @@ def test_a_reference_that_cannot_be_fetched_is_no_schema_without_it(make, proxy,
 def test_a_schema_of_another_type_says_so(kind, text, make, subject):
     registry = make()
     body = {"schemaType": kind, "schema": text.format(next(NUMBERS))}
-    schema_id = registry._client.post(f"/subjects/{subject}/versions", body, lambda told: told["id"], 0)
+    schema_id = registry._client.post(f"/subjects/{subject}/versions", body, lambda answer: answer["id"], 0)
     found = registry.by_id(schema_id)
     assert found is not None
     assert (found.schema_type, found.schema) == (kind, body["schema"])

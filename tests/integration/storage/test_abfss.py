@@ -49,19 +49,19 @@ def opened(secrets, **given):
     stream.start(f"{path}-streamed").awaitTermination()
     return delta.read(spark, f"{path}-streamed").count()
 
-told = {}
+outcome = {}
 for name, case in json.loads(Path(dbutils.widgets.get("cases")).read_text()).items():
     try:
-        told[name] = opened(**case)
+        outcome[name] = opened(**case)
     except StorageError as error:
-        told[name] = str(error)
-Path("told.json").write_text(json.dumps(told))
+        outcome[name] = str(error)
+Path("outcome.json").write_text(json.dumps(outcome))
 """
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a notebook could open, or was told, and all that it printed."""
+class Outcome:
+    """Results of opening tables in a notebook, and its output."""
 
     answers: dict[str, Any]
     text: str
@@ -110,7 +110,7 @@ def case(name: str, container: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Told]:
+def outcome(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Outcome]:
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         install()  # its progress is seen
     folder = tmp_path_factory.mktemp("abfss")
@@ -140,15 +140,15 @@ def told(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
             timeout=500,
         )
         assert ran.returncode == 0, ran.stdout
-        answers = json.loads((folder / "told.json").read_text())
+        answers = json.loads((folder / "outcome.json").read_text())
         secrets = [secret for one in tried.values() for secret in one["secrets"].values()]
-        yield Told(answers, ran.stdout, secrets, store)
+        yield Outcome(answers, ran.stdout, secrets, store)
 
 
 @pytest.mark.parametrize("name", ["token", "key", "client", "wasbs key"])
-def test_a_container_is_opened_by_what_the_store_was_told(told: Told, name: str) -> None:
-    assert told.answers[name] == 7
-    assert any("_delta_log" in blob for blob in told.blobs(name.replace(" ", "-")))
+def test_a_container_is_opened_by_what_the_store_was_told(outcome: Outcome, name: str) -> None:
+    assert outcome.answers[name] == 7
+    assert any("_delta_log" in blob for blob in outcome.blobs(name.replace(" ", "-")))
 
 
 MISSING = "cannot be used: there is no container nowhere; try: create it, or correct storage.source"
@@ -169,25 +169,25 @@ MISSING = "cannot be used: there is no container nowhere; try: create it, or cor
     ],
 )
 def test_what_azure_refuses_is_told_in_a_sentence_and_nothing_is_written(
-    told: Told, name: str, sentence: str
+    outcome: Outcome, name: str, sentence: str
 ) -> None:
-    answer, folder = told.answers[name], name.replace(" ", "-")
+    answer, folder = outcome.answers[name], name.replace(" ", "-")
     assert isinstance(answer, str)
     assert f"/{folder} {sentence}" in answer
     assert "; try: " in answer
     assert answer.endswith(" [TL-STORAGE-001]")
     assert "\n" not in answer
-    assert told.blobs(folder) == []
+    assert outcome.blobs(folder) == []
 
 
-def test_a_table_that_abfss_wrote_is_not_opened_by_wasbs_and_it_is_told_why(told: Told) -> None:
-    answer = told.answers["wasbs on token"]
+def test_a_table_that_abfss_wrote_is_not_opened_by_wasbs_and_it_is_told_why(outcome: Outcome) -> None:
+    answer = outcome.answers["wasbs on token"]
     assert f"wasbs://{CONTAINER}@{HOST}/token holds a file that is damaged, or that abfss wrote: " in answer
     assert answer.endswith("; try: storage.source: abfss://… [TL-STORAGE-001]")
-    assert told.answers["abfss on wasbs key"] == 14, "the other way round it is opened"
+    assert outcome.answers["abfss on wasbs key"] == 14, "the other way round it is opened"
 
 
-def test_no_secret_is_told(told: Told) -> None:
-    everything = told.text + json.dumps(told.answers)
-    signatures = [secret.rpartition("sig=")[2] for secret in told.secrets]
+def test_no_secret_is_told(outcome: Outcome) -> None:
+    everything = outcome.text + json.dumps(outcome.answers)
+    signatures = [secret.rpartition("sig=")[2] for secret in outcome.secrets]
     assert [secret for secret in signatures if secret in everything] == []

@@ -114,14 +114,14 @@ query.stop()
 tl.mount(dbutils, settings.storage, spark)
 summary = tl.summarize(spark, settings, query)
 audit = tl.audit_ingest(spark, settings)
-told = [caught_up, failure, len(runs), summary.table.rows, audit.ok]
-dbutils.notebook.exit(json.dumps(told))
+result = [caught_up, failure, len(runs), summary.table.rows, audit.ok]
+dbutils.notebook.exit(json.dumps(result))
 """
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the notebook told: itself, and in its exit value."""
+class Result:
+    """Output and exit value of a notebook."""
 
     text: str
     #: So long before the token's end all of the first records were there.
@@ -155,14 +155,14 @@ class Run:
     name: str
     process: subprocess.Popen[str]
 
-    def told(self) -> Told:
+    def result(self) -> Result:
         text, _ = self.process.communicate(timeout=500)
         assert self.process.returncode == 0, text
         assert "sig=" not in text
         (line,) = [line for line in text.splitlines() if line.startswith("exit value")]
-        told = Told(text, *json.loads(line.removeprefix("exit value")))
-        assert told.caught_up_seconds > 0, "a longer token"
-        return told
+        result = Result(text, *json.loads(line.removeprefix("exit value")))
+        assert result.caught_up_seconds > 0, "a longer token"
+        return result
 
 
 def start(running: tuple[Home, Addresses], name: str, **variables: str) -> Run:
@@ -206,11 +206,11 @@ def test_streams_go_on_beyond_the_end_of_their_token(running: tuple[Home, Addres
     # Side by side: most of the time each waits for the end.
     runs = [start(running, "mounted", RENEWAL_MOUNTED="true"), start(running, "executors", **cluster)]
     try:
-        of_mount, of_executors = [run.told() for run in runs]
+        of_mount, of_executors = [run.result() for run in runs]
     finally:
         processes.stop([psutil.Process(one.process.pid) for one in runs if one.process.poll() is None])
-    for told in (of_mount, of_executors):
-        assert (told.failure, told.runs, told.rows, told.is_audit_ok) == ("", 1, 2 * RECORDS, True)
+    for result in (of_mount, of_executors):
+        assert (result.failure, result.runs, result.rows, result.is_audit_ok) == ("", 1, 2 * RECORDS, True)
     # By the mount and, however often it looks, once by the stream; of the new token, by none.
     assert of_mount.text.count("its SAS token, the secret renewal/sas, ends at") == 2
     missing = "is not renewed, and tried again: secret 'sas' of scope 'renewal' exists"

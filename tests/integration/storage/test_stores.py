@@ -152,9 +152,9 @@ class Lake:
 
     def run(self, notebook: str, *parameters: str) -> object:
         process = self.start(notebook, *parameters, **self.jvm.environment())
-        told, _ = process.communicate(timeout=180)
-        assert process.returncode == 0, told
-        (line,) = [line for line in told.splitlines() if line.startswith("exit value")]
+        output, _ = process.communicate(timeout=180)
+        assert process.returncode == 0, output
+        (line,) = [line for line in output.splitlines() if line.startswith("exit value")]
         return json.loads(line.removeprefix("exit value"))
 
     def publish(self, *parameters: str) -> None:
@@ -173,7 +173,7 @@ class Lake:
             "secret_key": key["TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"],
         }
         values |= {name: str(more.pop(name)) for name in tuple(more) if name in values}
-        told = {
+        section = {
             "source": f"s3a://{bucket}/x",
             "mount_point": "/mnt/x",
             "mounted": False,
@@ -183,7 +183,9 @@ class Lake:
             "region": "us-east-1",
             "path_style_access": True,
         }
-        return StorageSettings.model_validate(told | more, context={"secrets": lambda _, name: values[name]})
+        return StorageSettings.model_validate(
+            section | more, context={"secrets": lambda _, name: values[name]}
+        )
 
 
 def environment_secret(scope: str, key: str) -> str:
@@ -311,7 +313,7 @@ def test_on_azure_too_each_row_that_many_drivers_were_told_of_is_there_once(
     source = variables["WORKBENCH_AZURE_SOURCE"].replace("wasbs:", "abfss:")
     command = [sys.executable, "-m", "bench.writers", "--seconds", str(SECONDS), "--on", "abfss"]
     # A JVM of its own: that of the tests does not find the store.
-    told = succeeded(
+    output = succeeded(
         subprocess.run(
             [*command, "--table", f"{source}/writers"],
             cwd=REPOSITORY,
@@ -322,8 +324,8 @@ def test_on_azure_too_each_row_that_many_drivers_were_told_of_is_there_once(
             timeout=400,
         )
     )
-    assert "commits by 7 writers" in told
-    assert "each acknowledged row is there once" in told
+    assert "commits by 7 writers" in output
+    assert "each acknowledged row is there once" in output
 
 
 @contextmanager
@@ -627,7 +629,7 @@ from topiclake.storage.failures import storage_errors
 from topiclake.config.storage import StorageSettings
 dbutils.widgets.text("env", "")
 dbutils.widgets.text("topic", "")
-told = []
+results = []
 
 def made(container, given):
     values = {"account_key": os.environ["CELLS_KEY"], "sas_token": os.environ["CELLS_SAS"]}
@@ -648,17 +650,17 @@ for container in ("nowhere", "lake"):
         with storage_errors(settings, path):
             delta.is_table(spark, path)
             delta.ensure_table(spark, path, spark.range(1).schema, {})
-        told.append(delta.read(spark, path).count())
+        results.append(delta.read(spark, path).count())
     except StorageError as error:
-        told.append(str(error))
+        results.append(str(error))
 
 # COMMAND ----------
 
 # It may write and nothing else: whether the container is there cannot be asked.
 settings = made("writable", "sas_token")
 to = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"{settings.source}/file")
-told.append(to.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).getScheme())
-dbutils.notebook.exit(json.dumps(told))
+results.append(to.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).getScheme())
+dbutils.notebook.exit(json.dumps(results))
 """
 
 

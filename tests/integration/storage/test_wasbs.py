@@ -52,13 +52,13 @@ gps = tl.create_view(spark, settings)
 #: Written to a file, since what a notebook prints has its secrets taken out by the kernel.
 EXPLAIN = """\
 import contextlib, io, pathlib
-told = io.StringIO()
-with contextlib.redirect_stdout(told):
+output = io.StringIO()
+with contextlib.redirect_stdout(output):
     gps.explain("formatted")
     gps.explain(True)
     spark.sql("EXPLAIN EXTENDED SELECT count(*) FROM gps").show(truncate=False)
     spark.sql("SET").show(10_000, truncate=False)
-pathlib.Path("../explained.txt").write_text(told.getvalue())
+pathlib.Path("../explained.txt").write_text(output.getvalue())
 """
 
 

@@ -69,8 +69,8 @@ def test_a_log_has_every_field_of_the_schema_and_its_own_devices(logs):
     assert empty(row) == []
     assert list(row["structures"]) == ["home-0000"]
     assert row["structures"]["home-0000"]["cameras"] == list(row["devices"]["cameras"])
-    told = {name: list(devices) for name, devices in row["devices"].items()}
-    assert told == {
+    ids = {name: list(devices) for name, devices in row["devices"].items()}
+    assert ids == {
         "thermostats": ["home-0000-thermostat"],
         "smoke_co_alarms": ["home-0000-alarm"],
         "cameras": ["home-0000-camera-1"],
@@ -80,20 +80,20 @@ def test_a_log_has_every_field_of_the_schema_and_its_own_devices(logs):
 
 @pytest.mark.thorough("made data of an example")
 def test_the_same_seed_makes_the_same_logs_in_each_time_zone(spark, logs):
-    def told(**given):
+    def rows_of(**given):
         seen = nest_cameras.nest_cameras(logs(20, **given)).select(
             "device_id", "last_event.has_person", F.unix_micros("last_event.start_time")
         )
         return sorted(map(tuple, seen.collect()))
 
-    first = told()
+    first = rows_of()
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
     try:
-        assert told() == first
+        assert rows_of() == first
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-    assert told(seed=2) != first
+    assert rows_of(seed=2) != first
     begin = START.timestamp()
     assert all(begin - 60 < micros / 1e6 <= begin + 90 * 60 for _, _, micros in first)
 

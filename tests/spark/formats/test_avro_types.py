@@ -236,14 +236,14 @@ ALL = [
 @pytest.fixture(scope="module")
 def read_by_spark(spark):
     """What Spark makes of the values of ALL, in its order; each with what fastavro makes of them."""
-    cases, told = [], []
+    cases, expected = [], []
     for schema, _, values in ALL:
         payloads = [encoded(writable(schema), value) for value in values]
         united = unite({1: json.dumps(schema)})
         assert united.incompatible == {}
         cases.append((payloads, united.writers[1], united.reader))
-        told.append([number(fastavro_reads(each, united.writers[1], united.reader)) for each in payloads])
-    return list(zip(spark_reads_all(spark, cases), told, strict=True))
+        expected.append([number(fastavro_reads(each, united.writers[1], united.reader)) for each in payloads])
+    return list(zip(spark_reads_all(spark, cases), expected, strict=True))
 
 
 @pytest.mark.parametrize("case", range(len(ALL)), ids=lambda case: str(ALL[case][0])[:60])
@@ -280,9 +280,9 @@ def test_times_are_numbers_since_midnight(spark, schema, column_type, at):
     unit = timedelta(milliseconds=1) if "millis" in schema["logicalType"] else MICROSECOND
     payloads = [encoded(schema, (EPOCH + each * unit).time()) for each in at]
     united = unite({1: json.dumps(schema)})
-    told = [fastavro_reads(each, united.writers[1], united.reader) for each in payloads]
-    assert [(datetime.combine(EPOCH, each) - EPOCH) // unit for each in told] == at
-    assert told[0] == time(0, 0)
+    times = [fastavro_reads(each, united.writers[1], united.reader) for each in payloads]
+    assert [(datetime.combine(EPOCH, each) - EPOCH) // unit for each in times] == at
+    assert times[0] == time(0, 0)
     assert spark_reads(spark, payloads, united.writers[1], united.reader) == (column_type, at)
 
 

@@ -1,4 +1,4 @@
-"""Micro-batches into real Delta tables, and what is told of them; each test has a subject of its own."""
+"""Micro-batches into real Delta tables, and their reports; each test has a subject of its own."""
 
 import json
 import pickle
@@ -120,7 +120,7 @@ def restarted(target):
     )
 
 
-# One pipeline from its table's creation to its second run: what its tables hold, and what is told of them
+# One pipeline from its table's creation to its second run: what its tables hold, and their reports
 
 
 def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summary_tell_of_it(
@@ -264,12 +264,12 @@ def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_reco
 def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
     target.batch_schemas().current(spark)
     other = StructType.fromDDL("id MAP<STRING, INT>")
-    told = pickle.loads(pickle.dumps(replace(target, snapshot=TableSnapshot(other, at=time.time() - 60))))
-    registered_batch.write(told, kafka_records(mixed), 0)
+    pickled = pickle.loads(pickle.dumps(replace(target, snapshot=TableSnapshot(other, at=time.time() - 60))))
+    registered_batch.write(pickled, kafka_records(mixed), 0)
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
     just_now = replace(target, snapshot=TableSnapshot(other), start="next")
     registered_batch.write(just_now, kafka_records(mixed), 1)
-    # As the look told, no schema fits.
+    # The snapshot shows that no schema fits.
     assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 3, 4, 4, 5, 5])
 
 
