@@ -25,7 +25,7 @@ from topiclake.streaming import progress
 
 #: Holds settings of Spark on top of all others, as JSON.
 CONF_VARIABLE = "BENCH_SPARK_CONF"
-#: What the article's session has; everything else is Spark's and Delta's default.
+#: Settings of the article's session; everything else is Spark's and Delta's default.
 ARTICLE_CONF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")
 
 
@@ -113,7 +113,7 @@ def batch_seconds(query: StreamingQuery) -> list[float]:
 def main(side: str, folder: Path, rows: int | None) -> None:
     """Start Spark, drain a small topic to warm the JVM up, drain the big one, verify, print.
 
-    With `rows`, in batches of so many.
+    With `rows`, in batches of that size.
     """
     drain = {"article": article, "topiclake": six_columns}.get(side, topiclake)
     spark = start_spark(side)

@@ -1,7 +1,7 @@
-"""The article's code as it stands against Topiclake's ingest, on the same records.
+"""The article's code, unchanged, against Topiclake's ingest, on the same records.
 
 Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4), and another with the same
-records by three schema ids in turn. Drains them in rounds, each side in a process of its own, and prints
+records by three schema ids in turn. Drains them in rounds, each side in a separate process, and prints
 rows/s, CPU seconds of Spark per million rows, and each side's ratio to the article with its spread.
 `topiclake` writes the six columns of the article; the others write `_kafka` too, as conf/base.yaml has it.
 Not counted: the start of the JVM, and a first drain of 500,000 records by the same code, which warms it up.
@@ -43,7 +43,7 @@ from topiclake_examples.gps import tracks as gps_tracks
 SEED = 20190101
 TOPIC, THREE_IDS = "gps", "gps-three-ids"
 WARM_UP_RECORDS = 500_000
-#: What each side drains.
+#: The ingest of each side.
 SIDES = {"article": TOPIC, "topiclake": TOPIC, "topiclake+_kafka": TOPIC, "three ids+_kafka": THREE_IDS}
 
 
@@ -105,7 +105,7 @@ def warm_up(topic: str) -> str:
 
 
 def load(topic: str, rows: int | None = None, folder: Path | None = None) -> Settings:
-    """Return the GPS pipeline's configuration, for another topic, batches of so many rows, and a folder."""
+    """Return the GPS pipeline's configuration, for another topic, a number of rows a batch, and a folder."""
     parameters = {"env": "local", "topic": topic, **({"storage": folder.as_uri()} if folder else {})}
     settings = load_settings("gps", parameters, conf=PROJECT / "conf")
     pipeline = settings.pipeline.model_copy(update={"max_offsets_per_trigger": rows})
@@ -113,7 +113,7 @@ def load(topic: str, rows: int | None = None, folder: Path | None = None) -> Set
 
 
 def drain(side: str, folder: Path, rows: int | None = None) -> dict[str, Any]:
-    """Drain the topic in a process of its own, and return what that prints (bench/drain.py)."""
+    """Drain the topic in a separate process, and return what that prints (bench/drain.py)."""
     target = folder / side.replace(" ", "-")
     shutil.rmtree(target, ignore_errors=True)
     command = [sys.executable, "-m", "bench.drain", side, str(target), *([str(rows)] if rows else [])]
@@ -148,7 +148,7 @@ def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
 @click.option("--records", default=5_000_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
 def main(records: int, rounds: int) -> None:
-    """Run the rounds on a broker and a registry of their own."""
+    """Run the rounds on a separate broker and registry."""
     with own_services("bench") as (folder, addresses):
         os.environ |= addresses.environment()
         started = time.monotonic()

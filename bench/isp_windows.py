@@ -2,7 +2,7 @@
 
 Preloads a topic with N hits (`topiclake_examples.isp.hits.make_hits`, 230 bytes each, 4 partitions), and
 counts them by zip code in windows of 10 minutes every 5 minutes, a million a micro-batch, into memory in
-complete mode. Each side runs in a process of its own, behind a first run on fewer hits that warms the JVM up.
+complete mode. Each side runs in a separate process, after a first run on fewer hits that warms the JVM up.
 Prints rows/s, CPU seconds and the state's size, and each side's ratio to the article with its spread.
 
     python -m bench.isp_windows --records 5000000 --rounds 3
@@ -91,7 +91,7 @@ def run(side: str, folder: Path) -> None:
 
 
 def own_process(side: str, folder: Path) -> dict[str, Any]:
-    """Run a side in a process of its own."""
+    """Run a side in a separate process."""
     command = [sys.executable, "-m", "bench.isp_windows", "--side", side, "--folder", str(folder)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -138,7 +138,7 @@ def verify(results: dict[str, list[dict[str, Any]]], records: int) -> None:
 @click.option("--side", type=click.Choice(SIDES), help="One side only, in this process.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Checkpoints of that side.")
 def main(records: int, rounds: int, side: str | None, folder: Path | None) -> None:
-    """Run the rounds on a broker of their own."""
+    """Run the rounds on a separate broker."""
     if side and folder:
         run(side, folder)
         return

@@ -23,7 +23,7 @@ from tests.services.databases import KINDS, Server, database
 
 #: The servers without an option. The third kind differs from PostgreSQL only in TLS.
 DEFAULT_KINDS = ("mariadb", "postgresql")
-#: So many files, and batches, for each kill: a driver gets to the end of a few of them.
+#: Number of files, and of batches, for each kill: a driver gets to the end of a few of them.
 FILES_PER_KILL = 8
 
 
@@ -42,7 +42,7 @@ def main(kills: int, seed: int, seconds: float, only: str | None) -> None:
 
 
 def run(server: Server, folder: Path, kills: int, chance: random.Random, seconds: float) -> bool:
-    """Kill, go on, and compare; tell whether all is as it should be."""
+    """Kill, continue, and compare; return whether the tables are as expected."""
     settings_for(folder, server)
     write_hits(folder, kills * FILES_PER_KILL, seed=chance.randrange(1000))
     driver, done, started = Driver(folder), 0, time.monotonic()

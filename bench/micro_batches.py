@@ -1,6 +1,6 @@
-"""What one micro-batch of 1,000 rows costs: the article's code against Topiclake's ingest.
+"""The costs of a micro-batch of 1,000 rows: the article's code against Topiclake's ingest.
 
-Preloads a topic and drains it in batches of 1,000 rows, each side in a process of its own, in rounds. Prints
+Preloads a topic and drains it in batches of 1,000 rows, each side in a separate process, in rounds. Prints
 the median seconds of a batch (Spark's `triggerExecution`) of all batches, the first 100 and the last 100, and
 the ratio to the article with its spread. Not counted: the JVM's start, and 50 batches that warm it up.
 
@@ -58,7 +58,7 @@ def report(results: dict[str, list[dict[str, Any]]], batches: int) -> None:
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--alone", is_flag=True, help="Topiclake only: does a batch cost more the longer it runs?")
 def main(batches: int, rounds: int, alone: bool) -> None:
-    """Run the rounds on a broker and a registry of their own."""
+    """Run the rounds on a separate broker and registry."""
     with own_services("bench") as (folder, addresses):
         os.environ |= addresses.environment()
         preload(load(warm_up(TOPIC)), WARM_UP_BATCHES * ROWS)

@@ -1,4 +1,4 @@
-"""What watching costs: micro-batches of one ingest while it is watched, against its others.
+"""The costs of watching: micro-batches of one ingest while it is watched, against its others.
 
 Drains a topic with one query, and turns `topiclake.monitor_queries` on and off all the time, so that both
 sides have the same JVM, table and data. Checks the table's count, and that each watched batch was kept.
@@ -95,7 +95,7 @@ def filled(blocks: list[Block], query: StreamingQuery) -> list[Block]:
 @click.option("--batches", default=400, show_default=True)
 @click.option("--rows", default=20_000, show_default=True, help="Of a micro-batch.")
 def main(batches: int, rows: int) -> None:
-    """Run it on a broker and a registry of its own."""
+    """Run it on a separate broker and registry."""
     with own_services("bench") as (_, addresses), tempfile.TemporaryDirectory() as temporary:
         os.environ |= addresses.environment()
         folder = Path(temporary)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: services of their own, sides in rounds, and a median with its spread."""
+"""Code that the benchmarks share: separate services, sides in rounds, and a median with its spread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parent.parent
 console = Console()
 
-#: What one run of a side printed (bench/drain.py).
+#: The output of one run of a side (bench/drain.py).
 Run = dict[str, Any]
 
 
@@ -39,7 +39,7 @@ def own_services(name: str, extras: Sequence[str] = ()) -> Iterator[tuple[Path, 
 def in_rounds(
     sides: Sequence[str], rounds: int, run: Callable[[str], Run], describe: Callable[[Run], str]
 ) -> dict[str, list[Run]]:
-    """Run each side once a round, in turned order every second round; print what `describe` returns for each run."""
+    """Run each side once a round, in turned order every second round; print a description of each run."""
     results: dict[str, list[Run]] = {side: [] for side in sides}
     for number in range(rounds):
         for side in sides[:: 1 if number % 2 == 0 else -1]:

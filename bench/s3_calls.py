@@ -1,9 +1,9 @@
 """How many calls to S3 the same work costs: the article's code with Spark's defaults, and Topiclake's ingest.
 
-Preloads a topic with N GPS records, and drains it in batches of so many rows into a Delta table on the
-embedded S3 store, each side in a process of its own. Counts every call from the store's own access log: from
-the start of the query until it has caught up, its checkpoint, table and history included. Counts and sums of
-both tables must agree.
+Preloads a topic with N GPS records, and drains it in batches of `--rows` rows into a Delta table on the
+embedded S3 store, each side in a separate process. Counts every call from the store's own access log: from
+the start of the query until it has caught up, its checkpoint, table and history included. Counts and sums of both
+tables must agree.
 
     python -m bench.s3_calls --records 5000000 --rows 500000
     python -m bench.s3_calls --records 20000000 --rows 10000000 --before 1000
@@ -66,14 +66,14 @@ def run_side(side: str, rows: int) -> None:
 
 
 def calls_in(log: Path, before: int) -> list[tuple[str, ...]]:
-    """Return operation, key and request of each call that the store has logged behind a position."""
+    """Return operation, key and request of each call that the store has logged after a position."""
     with log.open(encoding="utf-8", errors="replace") as lines:
         lines.seek(before)
         return [match.groups() for line in lines if (match := CALL.search(line))]
 
 
 def calls_of(side: str, rows: int, log: Path) -> dict[str, Any]:
-    """Run one side in a process of its own; return what it cost, and the calls by operation."""
+    """Run one side in a separate process; return what it cost, and the calls by operation."""
     before = log.stat().st_size if log.exists() else 0
     command = [sys.executable, "-m", "bench.s3_calls", "--side", side, "--rows", str(rows)]
     with subprocess.Popen(
@@ -121,7 +121,7 @@ def report(results: dict[str, dict[str, Any]], records: int) -> None:
 @click.option("--only", type=click.Choice(SIDES), help="Measure this one alone.")
 @click.option("--keys", is_flag=True, help="Print the first 110 calls.")
 def main(records: int, rows: int, before: int, side: str | None, only: str | None, keys: bool) -> None:
-    """Drain the topic by both sides on services of their own, and count."""
+    """Drain the topic by both sides on separate services, and count."""
     if side:
         run_side(side, rows)
         return

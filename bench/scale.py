@@ -1,6 +1,6 @@
 """One worker against two: the same job on a cluster of Spark's and on S3, an executor of one core on each.
 
-Preloads a topic and drains it in rounds, each side in a driver of its own: taxi trips in ten partitions, made
+Preloads a topic and drains it in rounds, each side in a separate driver: taxi trips in ten partitions, made
 of the sample, or GPS records of about 51 bytes in four. Prints rows/s, seconds of a micro-batch, calls to S3
 by the store's own log, and the ratio of the rates with its spread. Not counted: the start of driver and
 executors, and a first drain that warms them up. Broker, store, master and driver run on the same machine: on
@@ -59,7 +59,7 @@ WARM_UP_RECORDS = 200_000
 
 
 def load(pipeline: str, topic: str, folder: str, rows: int | None = None) -> Settings:
-    """Return a pipeline's configuration for a folder of the bucket, and for batches of so many rows."""
+    """Return a pipeline's configuration for a folder of the bucket, and a number of rows a batch."""
     source = f"{os.environ['WORKBENCH_S3_SOURCE']}/{folder}"
     parameters = {"env": "local-s3", "topic": topic, "storage": source}
     settings = load_settings(pipeline, parameters, secrets=secret, conf=PROJECT / "conf")
@@ -79,7 +79,7 @@ def start_spark(conf: dict[str, str]) -> SparkSession:
 
 
 def preload(pipeline: str, topics: dict[str, int]) -> None:
-    """Fill topics with so many records each."""
+    """Fill topics with the given numbers of records."""
     if pipeline == "gps":
         for topic, records in topics.items():
             gps_ingest.preload(load("gps", topic, "preload"), records)
@@ -127,7 +127,7 @@ def run_side(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, 
 
 
 def measured(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, str], log: Path) -> Run:
-    """Run a side in a driver of its own; count what it calls between its warm-up and its end."""
+    """Run a side in a separate driver; count what it calls between its warm-up and its end."""
     command = [sys.executable, "-m", "bench.scale", "--pipeline", pipeline, "--topic", topic]
     command += ["--folder", folder, "--batch-rows", str(rows), "--conf", json.dumps(conf)]
     with subprocess.Popen(
@@ -196,7 +196,7 @@ def report(results: dict[str, list[Run]], records: int, pipeline: str, share: fl
 def main(
     pipeline: str, records: int, batch_rows: int, rounds: int, topic: str, folder: str | None, conf: str
 ) -> None:
-    """Run the rounds on a broker, a registry, a store and a cluster of their own."""
+    """Run the rounds on a separate broker, registry, store and cluster."""
     if folder:
         run_side(pipeline, topic, folder, batch_rows, json.loads(conf))
         return

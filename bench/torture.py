@@ -1,6 +1,6 @@
 """Kill an ingest again and again while records flow, and look at its tables after each kill.
 
-A broker and a registry of its own; one topic, one checkpoint, one table. Bad records, tombstones and records
+A separate broker and registry; one topic, one checkpoint, one table. Bad records, tombstones and records
 of a schema that must be looked up flow among good ones of three versions. The whole process group gets
 SIGKILL: at random moments, and at every step of a batch (around its three commits, and before Spark's commit
 file), in random order. After each, no record may be missing though its batch is done, be there twice, be in
@@ -23,7 +23,7 @@ from tests.programs.crash_run import STEPS, Ingest
 from tests.programs.crash_traffic import Traffic, audit_faults, committed, settings_for, wrong
 from topiclake.session import local_session
 
-#: A kill at a random moment comes in one of so many first batches; there are always as many.
+#: A kill at a random moment comes in one of the first batches, of which there is this number.
 BATCHES = 2
 
 
@@ -32,7 +32,7 @@ BATCHES = 2
 @click.option("--kills", default=25, show_default=True, help="At random moments; the steps come on top.")
 @click.option("--seed", default=1, show_default=True, help="Same seed, same order and moments.")
 def main(records: int, kills: int, seed: int) -> None:
-    """Run it on a broker and a registry of its own."""
+    """Run it on a separate broker and registry."""
     with own_services("torture") as (scratch, addresses):
         folder = scratch / "lake"
         folder.mkdir()

@@ -49,7 +49,7 @@ RECORDS = 800
 STEPS = ("before table", "after table", "before quarantine", "after quarantine", "before Spark's commit file")
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
-#: What the second version of plain Avro has more.
+#: The additional field of the second version of plain Avro.
 UNIT = {"name": "unit", "type": ["null", "string"], "default": None}
 
 #: Where a record is: the reason of its quarantine, or `ok` and its columns.
@@ -74,7 +74,7 @@ class Kind:
     Attributes:
         settings: The ingest's.
         folder: Where its tables are.
-        sent: So many records were sent; number N is offset N // 2 of partition N % 2.
+        sent: Number of sent records; record N is offset N // 2 of partition N % 2.
     """
 
     settings: Settings
@@ -207,7 +207,7 @@ class Keys(Kind):
         self.schema_ids["key"] = self.registry.register(f"{topic}-key", json.dumps(KEY))
 
     def key(self, number: int) -> bytes | None:
-        """Return a key; every tenth is bad, or there is none."""
+        """Return a key; every tenth is bad or null."""
         framed = frame(self.schema_ids["key"], avro_decoding.zigzag(number))
         return {5: framed[:3], 8: None}.get(number % 10, framed)
 
@@ -344,7 +344,7 @@ def made(name: str, addresses: Any, scratch: Path) -> Kind:  # noqa: ANN401 (of 
     return kind
 
 
-# What the tables hold
+# The contents of the tables
 
 
 def done(spark: SparkSession, kind: Kind) -> checkpoint.Offsets:
@@ -422,7 +422,7 @@ def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: rand
         kind.meddle(spark, chance)
     kind.before_end()
     for count in (RECORDS, 2):
-        # What was paused is resumed with the next records.
+        # Paused topics are resumed with the next records.
         kind.send(count)
         Ingest(kind.settings, kind.folder).drain()
     check_records(spark, kind, f"{name}, drained")
@@ -437,7 +437,7 @@ def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: rand
 @click.option("--seed", default=1, show_default=True, help="Same seed, same order and moments.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(list(KINDS)), help="Only these.")
 def main(kills: int, seed: int, kinds: tuple[str, ...]) -> None:
-    """Run it on a broker and a registry of its own."""
+    """Run it on a separate broker and registry."""
     started, wanted = time.monotonic(), kinds or tuple(KINDS)
     with own_services("torture-kinds") as (scratch, addresses):
         spark = start_spark(scratch)

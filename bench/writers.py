@@ -35,14 +35,14 @@ from workbench.services.azurite import JAVA_OPTIONS_VARIABLE
 
 SCHEMA = "writer STRING, number BIGINT, times INT"
 ROWS = 50
-#: However slow the machine is, each writer has so many commits.
+#: However slow the machine is, each writer has this number of commits.
 LEAST = 3
 STREAMS = ("stream-1", "stream-2", "stream-3", "stream-4")
 APPENDERS = ("append-1", "append-2")
 MERGE = "merge"
-#: What a table may be on, and the embedded store that serves it.
+#: Stores of a table, and the embedded store that serves it.
 STORES = {"s3": ("s3",), "wasbs": ("azure",), "abfss": ("azure",), "folder": ()}
-#: What each driver has, where there are several.
+#: The writers of each driver, if there are several.
 DRIVERS = ((*STREAMS[:2], APPENDERS[0]), (*STREAMS[2:], APPENDERS[1]), (MERGE,))
 
 
@@ -70,7 +70,7 @@ def merge(spark: SparkSession, table: str, writer: str, until: float) -> int:
         try:
             (merging.whenMatchedUpdate(set={"times": "t.times + 1"}).whenNotMatchedInsertAll().execute())
         except PySparkException as error:
-            # Delta tells that another writer was first: nothing was written.
+            # Delta reports that another writer was first: nothing was written.
             if not delta.is_conflict(error):
                 raise
             continue
@@ -108,7 +108,7 @@ def role(writer: str) -> Callable[[SparkSession, str, str, float], int]:
 
 
 def run_writers(spark: SparkSession, table: str, writers: Sequence[str], seconds: float) -> dict[str, int]:
-    """Let writers write side by side for so long; return what was acknowledged, by writer."""
+    """Let writers write side by side until the time is over; return what was acknowledged, by writer."""
     until = time.monotonic() + seconds
     with ThreadPoolExecutor(len(writers)) as pool:
         counts = [pool.submit(role(writer), spark, table, writer, until) for writer in writers]
@@ -169,7 +169,7 @@ def open_store(spark: SparkSession, on: str) -> None:
 
 
 def drivers(table: str, on: str, seconds: float) -> dict[str, int]:
-    """Run each group of writers in a driver of its own; return what was acknowledged, by writer."""
+    """Run each group of writers in a separate driver; return what was acknowledged, by writer."""
     command = [sys.executable, "-m", "bench.writers", "--seconds", str(seconds), "--on", on, "--table", table]
     running = [
         subprocess.Popen(
@@ -191,7 +191,7 @@ def drivers(table: str, on: str, seconds: float) -> dict[str, int]:
 
 
 def check(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
-    """Let all write for so long, and compare.
+    """Let all writers write for a time, and compare.
 
     Raises:
         ClickException: A row that was acknowledged is not there, or one is there twice.
@@ -216,7 +216,7 @@ def check(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
 @click.option("--table", default="", help="On services that are there already.")
 @click.option("--writer", "writers", multiple=True, help="Be these (for the bench itself).")
 def main(seconds: float, one_process: bool, on: str, table: str, writers: tuple[str, ...]) -> None:
-    """Write for so long, on services of their own where no table is given, and compare."""
+    """Write for a time, on separate services where no table is given, and compare."""
     if writers:
         spark = start_spark("writers")
         open_store(spark, on)

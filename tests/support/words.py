@@ -40,7 +40,7 @@ BANNED = {
 _BANNED = {word: re.compile(pattern, re.IGNORECASE) for word, (pattern, _) in BANNED.items()}
 
 _PAGES = re.compile(r"(README|CONTRIBUTING|SECURITY)\.md|docs/[^/]+\.md")
-_CODE = re.compile(r"(src|notebooks)/.*\.pyi?")
+_CODE = re.compile(r"(src|notebooks|bench)/.*\.pyi?")
 _CONFIGURATION = re.compile(r"conf/.*\.ya?ml")
 #: By files, the pattern of the texts that the dashboard, Grafana and the alerts display.
 _DISPLAYS = {
