@@ -2,8 +2,8 @@
 
 Preloads a topic with N GPS records, and drains it in batches of `--rows` rows into a Delta table on the
 embedded S3 store, each side in a separate process. Counts every call from the store's own access log: from
-the start of the query until it has caught up, its checkpoint, table and history included. Counts and sums of both
-tables must agree.
+the start of the query until it has caught up, its checkpoint, table and history included. Counts and sums of
+both tables must agree.
 
     python -m bench.s3_calls --records 5000000 --rows 500000
     python -m bench.s3_calls --records 20000000 --rows 10000000 --before 1000
