@@ -160,9 +160,9 @@ def test_versions_agree_everywhere() -> None:
         ("deploy/spark/Dockerfile", "-scala2.13-", "-scala2.12-"),
         ("deploy/kubernetes/Dockerfile", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
         ("deploy/kubernetes/taxi-publish.yaml", "sparkVersion: 4.1.1", "sparkVersion: 4.0.1"),
-        ("deploy/kubernetes/taxi-archive.yaml", "image: topiclake:0.1.0", "image: topiclake:0.2.0"),
+        ("deploy/kubernetes/taxi-archive.yaml", "image: topiclake:0.2.0", "image: topiclake:0.3.0"),
         ("docs/kubernetes.md", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
-        ("docs/installation.md", "/topiclake-0.1.0-py3", "/topiclake-0.2.0-py3"),
+        ("docs/installation.md", "/topiclake-0.2.0-py3", "/topiclake-0.3.0-py3"),
     ],
 )
 def test_a_version_that_is_changed_in_one_place_only_is_named(name: str, before: str, after: str) -> None:
