@@ -13,6 +13,7 @@ from workbench.notebook.source import read_notebook
 
 PROJECT = Path(__file__).resolve().parents[2]
 FRONT = "README.md"
+FOLDERS = "architecture.md#folders"
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?(?=\))")
 #: Folder of the site for the project's files that no page is.
 _SOURCE = PurePosixPath("source")
@@ -40,7 +41,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def target(match: re.Match[str]) -> str:
         path = _project_path(page.file, match[1])
-        link = f"{FRONT}#folders" if (PROJECT / path).is_dir() else _site_path(path) + (match[2] or "")
+        link = FOLDERS if (PROJECT / path).is_dir() else _site_path(path) + (match[2] or "")
         return "../" * page.file.src_uri.count("/") + link
 
     return _LINK.sub(target, markdown)
