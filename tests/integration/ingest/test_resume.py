@@ -17,6 +17,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 from topiclake.ingest import paused_topics, registered_batch, resume_table
 from topiclake.kafka import client as kafka_client
+from topiclake.streaming import batch_offsets
 
 BAD = b"\1no record"
 
@@ -133,6 +134,28 @@ def test_rows_say_where_to_continue_when_the_history_is_cleaned_up(numbers):
     clean_history(numbers.spark, numbers.table)
     DeltaTable.forPath(numbers.spark, numbers.table).delete("n = 7")
     clean_history(numbers.spark, numbers.table)
+    numbers.more(1)
+    assert numbers.refusal() == "checkpoint_gone"
+    numbers.run(resume="table")
+    numbers.check(bad=3)
+
+
+@pytest.mark.thorough("where the end is read from the rows")
+@pytest.mark.parametrize("made_by", ["a copy", "another version"])
+def test_rows_say_where_to_continue_when_no_commit_has_offsets(numbers, made_by, monkeypatch):
+    if made_by == "another version":
+        monkeypatch.setattr(batch_offsets, "OFFSETS", "spans")
+    numbers.more(6)
+    numbers.run()
+    numbers.more(4)
+    numbers.run()
+    monkeypatch.undo()
+    numbers.lose_checkpoint()
+    if made_by == "a copy":
+        old = delta.read(numbers.spark, numbers.table)
+        rows = numbers.spark.createDataFrame(old.collect(), old.schema)
+        shutil.rmtree(numbers.table)
+        rows.write.format("delta").save(numbers.table)
     numbers.more(1)
     assert numbers.refusal() == "checkpoint_gone"
     numbers.run(resume="table")
