@@ -19,7 +19,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults reference docs screenshots services-up services-down clean
+.PHONY: help setup lock jars chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults reference docs screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,9 +30,16 @@ $(VENV)/.ready: requirements.txt requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and f"Python {sys.version.split()[0]} is too old: Topiclake needs 3.10 or newer; try: make setup PYTHON=python3.12")'
 	@echo "== Python packages into $(VENV) (Spark alone is 430 MB; the first time takes a minute or two)"
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --disable-pip-version-check --progress-bar off -q -r requirements-dev.txt
+	$(PY) -m pip install --disable-pip-version-check --progress-bar off -q --require-hashes -r requirements-dev.txt
 	$(PY) -m pip install --disable-pip-version-check -q --no-deps -e .
 	@touch $@
+
+# Versions that are pinned stay where the ranges allow them; UPGRADE="--upgrade-package ruff" takes newer ones.
+LOCK := $(VENV)/bin/uv pip compile pyproject.toml --quiet --extra workbench --universal --python-version 3.10 \
+	--no-python-downloads --generate-hashes --no-strip-extras --no-annotate --custom-compile-command "make lock"
+lock:  ## pin what pyproject.toml asks for, with hashes, in requirements.txt and requirements-dev.txt
+	$(LOCK) $(UPGRADE) --output-file requirements.txt
+	$(LOCK) $(UPGRADE) --constraints requirements.txt --group dev --output-file requirements-dev.txt
 
 jars: jars/target/.ready  ## fetch the jars that jars/*/pom.xml pin
 
