@@ -26,17 +26,18 @@ help:  ## print this help
 
 setup: $(VENV)/.ready jars jars/target/.archived  ## create .venv with the pinned packages, and fetch the jars
 
+# --no-deps: the lock is complete, and with hashes pip does not match a pinned package to one with extras.
 $(VENV)/.ready: requirements.txt requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and f"Python {sys.version.split()[0]} is too old: Topiclake needs 3.10 or newer; try: make setup PYTHON=python3.12")'
 	@echo "== Python packages into $(VENV) (Spark alone is 430 MB; the first time takes a minute or two)"
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --disable-pip-version-check --progress-bar off -q --require-hashes -r requirements-dev.txt
+	$(PY) -m pip install --disable-pip-version-check --progress-bar off -q --no-deps --require-hashes -r requirements-dev.txt
 	$(PY) -m pip install --disable-pip-version-check -q --no-deps -e .
 	@touch $@
 
 # Versions that are pinned stay where the ranges allow them; UPGRADE="--upgrade-package ruff" takes newer ones.
 LOCK := $(VENV)/bin/uv pip compile pyproject.toml --quiet --extra workbench --universal --python-version 3.10 \
-	--no-python-downloads --generate-hashes --no-strip-extras --no-annotate --custom-compile-command "make lock"
+	--no-python-downloads --generate-hashes --no-annotate --custom-compile-command "make lock"
 lock:  ## pin what pyproject.toml asks for, with hashes, in requirements.txt and requirements-dev.txt
 	$(LOCK) $(UPGRADE) --output-file requirements.txt
 	$(LOCK) $(UPGRADE) --constraints requirements.txt --group dev --output-file requirements-dev.txt
