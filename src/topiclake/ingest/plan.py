@@ -284,7 +284,7 @@ def _rows_per_second(spark: SparkSession, path: str) -> float | None:
 def _registered(
     spark: SparkSession, target: Target, sample: DataFrame | None
 ) -> tuple[StructType, TableSnapshot, tuple[PlannedSchema, ...], Mapping[str, int]]:
-    schemas, layout = target.batch_schemas(), target.schemas.layout
+    schemas, layout = BatchSchemas(target), target.schemas.layout
     codecs, snapshot = schemas.planned(spark)
     counts: Mapping[str, int] = {}
     if sample is not None:

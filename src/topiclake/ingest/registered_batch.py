@@ -109,7 +109,7 @@ def _state_of(target: Target, spark: SparkSession) -> _TopicState:
     key = target.checkpoint, target.topic
     if key not in _states or _states[key].name != target.start:
         writer = writer_name(target, spark)
-        _states[key] = _TopicState(target.start, writer, target.batch_schemas(), has_written=target.is_new)
+        _states[key] = _TopicState(target.start, writer, BatchSchemas(target), has_written=target.is_new)
     return _states[key]
 
 

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
+from topiclake.errors import IngestError
 from topiclake.ingest import quarantine_rows
-from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.row_transform import Function, RowTransform
 from topiclake.sources.table_snapshot import TableSnapshot
 from topiclake.sources.topic_schemas import TopicSchemas
@@ -102,10 +102,26 @@ class Target:
         with self.transform.computed(rows, table, unit) as transformed:
             yield transformed
 
-    def batch_schemas(self) -> BatchSchemas:
-        """Return the schemas of this topic, without any that were looked up."""
-        return BatchSchemas(
-            self.schemas, self.table, self.properties, self.snapshot, self.type_widening, self.transform
+    def require_fit(self, snapshot: TableSnapshot, wanted: StructType, *, may_widen: bool = False) -> None:
+        """Check that the table can take columns that only the configuration or the transform decides.
+
+        Raises:
+            IngestError: It cannot.
+        """
+        problem = snapshot.refusal(wanted, may_widen=may_widen)
+        if problem is None:
+            return
+        if self.transform is not None:
+            raise self.transform.error(
+                f"makes columns that the table cannot take: {problem}",
+                "cast the column in the transform, or choose another table_path",
+                reason="columns",
+            )
+        raise IngestError(
+            f"the table {self.table} cannot take the columns of the configuration: {problem}",
+            "set key, key_schema and value_schema to what the table has, or choose another table_path",
+            table=self.table,
+            reason="columns",
         )
 
 
