@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
@@ -82,15 +82,7 @@ def load_settings(
     layers[of_env] = _read_yaml(of_env)
     files, merged = list(layers), reduce(_merge, layers.values())
     pipelines = merged.pop("pipelines", None) or {}
-    if name not in pipelines:
-        known = sorted({*pipelines, *own})
-        raise ConfigError(
-            f"pipeline '{name}' is not in {folder}; there are: {', '.join(known) or 'none'}",
-            f"add {folder / 'pipelines' / f'{name}.yaml'}",
-            pipeline=name,
-            reason="unknown",
-            allowed=tuple(known),
-        )
+    require_pipeline(name, {*pipelines, *own}, folder)
     named = set(given)
     origins = _origins(name, folder, layers, named)
     if "storage" in given:
@@ -132,6 +124,19 @@ def _upper(given: Mapping[str, str]) -> dict[str, Any]:
             others = {"topic": {"topic_pattern", "assign"}, "topic_pattern": {"assign"}}
             return {**dict.fromkeys(others.get(key, {"topic", "topic_pattern"})), **given}
     return dict(given)
+
+
+def require_pipeline(name: str, known: Collection[str], conf: Path) -> None:
+    """Raise a ConfigError if a pipeline is not one of the `known` pipelines of the folder `conf`."""
+    if name not in known:
+        known = sorted(known)
+        raise ConfigError(
+            f"pipeline '{name}' is not in {conf}; there are: {', '.join(known) or 'none'}",
+            f"topiclake init {name} --topic <topic>, or add {conf / 'pipelines' / f'{name}.yaml'}",
+            pipeline=name,
+            reason="unknown",
+            allowed=tuple(known),
+        )
 
 
 def first_pipeline(conf: Path) -> str:
