@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from uuid import uuid4
@@ -84,23 +84,9 @@ class Target:
         transform = {} if self.transform is None else {"transform": self.transform.name}
         return {"pipeline": self.pipeline, "run": self.run} | transform
 
-    @contextmanager
-    def table_rows(self, rows: DataFrame, table: StructType, unit: str) -> Iterator[DataFrame]:
-        """Yield the rows to write: valid rows, or transformed rows if a transform exists.
-
-        Args:
-            rows: Valid rows.
-            table: The columns that the table has.
-            unit: Name of the rows in errors: a batch or a claim.
-
-        Raises:
-            IngestError: The transform fails, or changed the number of rows or their `_kafka`.
-        """
-        if self.transform is None:
-            yield rows
-            return
-        with self.transform.computed(rows, table, unit) as transformed:
-            yield transformed
+    def table_rows(self, rows: DataFrame, table: StructType, unit: str) -> AbstractContextManager[DataFrame]:
+        """Return the rows to write: valid rows, or those that `RowTransform.computed` makes of them."""
+        return nullcontext(rows) if self.transform is None else self.transform.computed(rows, table, unit)
 
     def require_fit(self, snapshot: TableSnapshot, wanted: StructType, *, may_widen: bool = False) -> None:
         """Check that the table can take columns that only the configuration or the transform decides.
