@@ -60,20 +60,16 @@ def write_rejected(
             return
         writer = batch.writer + LATE
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
-    is_rejected = F.lit(True) if is_late_written else registered_rows.is_rejected(codecs, layout)
+    rejected = decoded.where(F.lit(True) if is_late_written else registered_rows.is_rejected(codecs, layout))
     ask_python = codecs is not known or UNDECODABLE in tally.reasons
-    rejected = quarantine_rows.with_reasons(
-        decoded.where(is_rejected), codecs, unknown, ask_python=ask_python
-    )
+    rejected = quarantine_rows.with_reasons(rejected, codecs, unknown, ask_python=ask_python)
     rejected = avro_plain.untag_plain_records(rejected, plain)
     # With the schemas of commit 1, the tally already counts `rejected`: another count would read Kafka again.
     is_same = codecs is known and plain == plain_before and not is_repeated
-    if not (is_same and tally.reasons.keys() - {OK}) and rejected.isEmpty():
-        _report(batch, tally, late, TableCount(batch.target.quarantine, 0, {}))
-        return
+    may_be_empty = not (is_same and tally.reasons.keys() - {OK})
     # If schemas became known since, or keys are wrong, the tally does not count the rejected records.
     is_counted = codecs is known and OK not in tally.reasons
-    _write_quarantine(batch, tally, late, rejected, is_counted=is_counted)
+    _write_quarantine(batch, tally, late, rejected, is_counted=is_counted, may_be_empty=may_be_empty)
 
 
 def _learn(schemas: BatchSchemas, tally: Tally) -> dict[Part, set[SchemaKey]]:
@@ -96,19 +92,28 @@ def _write_late(batch: RegisteredBatch, rows: DataFrame, pinned: Mapping[str, ob
 
 
 def _write_quarantine(
-    batch: RegisteredBatch, tally: Tally, late: TableCount, rejected: DataFrame, *, is_counted: bool
+    batch: RegisteredBatch,
+    tally: Tally,
+    late: TableCount,
+    rejected: DataFrame,
+    *,
+    is_counted: bool,
+    may_be_empty: bool,
 ) -> None:
     """Write and report commit 3; in mode FAILFAST, raise the error of its first record."""
+    path = batch.target.quarantine
+    if may_be_empty and rejected.isEmpty():
+        _report(batch, tally, late, TableCount(path, 0, {}))
+        return
     if batch.target.mode == "FAILFAST":
         raise _first_of(rejected)
     rows = quarantine_rows.quarantined(rejected, pipeline=batch.target.pipeline, batch_id=batch.number)
-    batch.append(rows, batch.target.quarantine)
+    batch.append(rows, path)
     if not batch_counts.are_wanted():
         return
     reasons = tally.reasons if is_counted else _count_reasons(batch, rejected)
     if reasons is not None:
-        path, rows_written = batch.target.quarantine, sum(reasons.values())
-        _report(batch, tally, late, TableCount(path, rows_written, reasons, batch.writer))
+        _report(batch, tally, late, TableCount(path, sum(reasons.values()), reasons, batch.writer))
 
 
 def _count_reasons(batch: RegisteredBatch, rejected: DataFrame) -> Mapping[str, int] | None:
