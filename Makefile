@@ -145,8 +145,9 @@ docs: reference  ## build the site of the pages into .cache/site, and check its 
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -f docs/site/mkdocs.yml
 	@echo "== open .cache/site/index.html"
 
-screenshots: setup chromium  ## the README's pictures of the dashboard, of real streams (about two minutes)
+screenshots: setup chromium  ## the pictures of the dashboard and the tutorials, of real streams (about ten minutes)
 	$(PY) docs/images/screenshots.py
+	$(PY) docs/images/tutorials.py
 
 services-up: setup  ## start the embedded broker and registry, and leave them running
 	@$(PY) -m workbench up

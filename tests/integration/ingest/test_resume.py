@@ -15,7 +15,7 @@ import topiclake as tl
 from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
-from topiclake.ingest import paused_topics, registered_batch, resume_table
+from topiclake.ingest import paused_topics, rejected_records, resume_table
 from topiclake.kafka import client as kafka_client
 from topiclake.streaming import batch_offsets
 
@@ -262,7 +262,7 @@ def test_two_starts_at_once_write_what_is_missing_once(numbers, monkeypatch):
     def twice(spark, settings, content, records, spans):
         # The second start finds what the first one has made of the table, and not yet of the quarantine.
         with monkeypatch.context() as patched:
-            patched.setattr(registered_batch, "_write_rejected", lambda *_, **__: 1 / 0)
+            patched.setattr(rejected_records, "write_rejected", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 written(spark, settings, content, records, spans)
         written(spark, settings, content, records, spans)
