@@ -19,20 +19,28 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup jars chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults reference docs screenshots services-up services-down clean
+.PHONY: help setup lock jars chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults reference docs screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready jars jars/target/.archived  ## create .venv with the pinned packages, and fetch the jars
 
+# --no-deps: the lock is complete, and with hashes pip does not match a pinned package to one with extras.
 $(VENV)/.ready: requirements.txt requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and f"Python {sys.version.split()[0]} is too old: Topiclake needs 3.10 or newer; try: make setup PYTHON=python3.12")'
 	@echo "== Python packages into $(VENV) (Spark alone is 430 MB; the first time takes a minute or two)"
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --disable-pip-version-check --progress-bar off -q -r requirements-dev.txt
+	$(PY) -m pip install --disable-pip-version-check --progress-bar off -q --no-deps --require-hashes -r requirements-dev.txt
 	$(PY) -m pip install --disable-pip-version-check -q --no-deps -e .
 	@touch $@
+
+# Versions that are pinned stay where the ranges allow them; UPGRADE="--upgrade-package ruff" takes newer ones.
+LOCK := $(VENV)/bin/uv pip compile pyproject.toml --quiet --extra workbench --universal --python-version 3.10 \
+	--no-python-downloads --generate-hashes --no-annotate --custom-compile-command "make lock"
+lock:  ## pin what pyproject.toml asks for, with hashes, in requirements.txt and requirements-dev.txt
+	$(LOCK) $(UPGRADE) --output-file requirements.txt
+	$(LOCK) $(UPGRADE) --constraints requirements.txt --group dev --output-file requirements-dev.txt
 
 jars: jars/target/.ready  ## fetch the jars that jars/*/pom.xml pin
 
@@ -137,8 +145,9 @@ docs: reference  ## build the site of the pages into .cache/site, and check its 
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -f docs/site/mkdocs.yml
 	@echo "== open .cache/site/index.html"
 
-screenshots: setup chromium  ## the README's pictures of the dashboard, of real streams (about two minutes)
+screenshots: setup chromium  ## the pictures of the dashboard and the tutorials, of real streams (about ten minutes)
 	$(PY) docs/images/screenshots.py
+	$(PY) docs/images/tutorials.py
 
 services-up: setup  ## start the embedded broker and registry, and leave them running
 	@$(PY) -m workbench up

@@ -7,7 +7,7 @@
 # MAGIC from the start of the checkpoint to its last committed batch. The stream may be running. Writes nothing.
 # MAGIC
 # MAGIC **Run it** after an ingest, or as a separate job. On a laptop, use `python -m workbench audit`, which exits with 1
-# MAGIC if something is wrong. `docs/reliability.md` explains each column.
+# MAGIC if something is wrong. `docs/audit.md` explains each column.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|

@@ -90,14 +90,19 @@ def _index(reference: Mapping[str, str]) -> str:
         "# Topiclake\n",
         "> Carries Kafka topics into Delta tables and other sinks from Databricks-style notebooks, and",
         "> proves that every record arrived exactly once.\n",
-        "- [The front page](../README.md)",
+        "- [The front page](../README.md): the first commands, and the page for each task",
+        "- [For agents](../AGENTS.md): the page for each task, and the rules of a change",
         "- [How to change the code](../CONTRIBUTING.md)",
+        "- [Changes of each version](../CHANGELOG.md)",
+        "- [Security](../SECURITY.md): trusted and untrusted inputs",
     ]
     for title, entries in (("Pages", others), ("Reference", reference)):
         lines.append(f"\n## {title}\n")
         for path, text in entries.items():
             (heading,) = re.findall(r"\A(?:<!--.*-->\n)?# (.*)$", text, re.MULTILINE)
-            lines.append(f"- [{heading}]({path})")
+            # Pages of the reference have a heading for each key, command or function: too many for an index.
+            parts = re.findall(r"^## (.*)$", text, re.MULTILINE) if entries is others else []
+            lines.append(f"- [{heading}]({path})" + (f": {'; '.join(parts)}" if parts else ""))
     return "\n".join(lines) + "\n"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from os.path import relpath
 from pathlib import Path, PurePosixPath
 
+from markdown.extensions.toc import slugify
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -13,6 +15,9 @@ from workbench.notebook.source import read_notebook
 
 PROJECT = Path(__file__).resolve().parents[2]
 FRONT = "README.md"
+#: Taken by `make screenshots`; a picture has the title of its cell.
+PICTURES = PROJECT / "docs" / "images" / "tutorials"
+FOLDERS = "architecture.md#folders"
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?(?=\))")
 #: Folder of the site for the project's files that no page is.
 _SOURCE = PurePosixPath("source")
@@ -40,14 +45,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def target(match: re.Match[str]) -> str:
         path = _project_path(page.file, match[1])
-        link = f"{FRONT}#folders" if (PROJECT / path).is_dir() else _site_path(path) + (match[2] or "")
+        link = FOLDERS if (PROJECT / path).is_dir() else _site_path(path) + (match[2] or "")
         return "../" * page.file.src_uri.count("/") + link
 
     return _LINK.sub(target, markdown)
 
 
 def _as_page(notebook: Path) -> str:
-    """Return the text of a notebook, with its cells as code below their titles."""
+    """Return the text of a notebook: cells as code below their titles, and the pictures of charts."""
     parts = []
     for cell in read_notebook(notebook).cells:
         if cell.language == "md":
@@ -55,6 +60,9 @@ def _as_page(notebook: Path) -> str:
         elif cell.source.strip():
             parts.append(f"**{cell.title}**\n" if cell.title else "")
             parts.append(f"```{cell.language}\n{cell.source}\n```\n")
+            picture = PICTURES / notebook.stem / f"{slugify(cell.title, '-')}.png"
+            if cell.title and picture.is_file():
+                parts.append(f"![{cell.title}]({relpath(picture, notebook.parent)})\n")
     return "\n".join(parts)
 
 

@@ -28,20 +28,12 @@ tl.mount(dbutils, settings.storage, spark)
 import json
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
+from topiclake_examples.tutorials import TutorialRun
 
 topic = f"{settings.pipeline.topic}-tutorial-{settings.run_id[:8]}"
 folder = f"{settings.storage.mount_point}/tutorials/{topic}"
 kafka = {"kafka.bootstrap.servers": settings.kafka.bootstrap_servers}
-
-def located(name):
-    """Return the address of a file below the folder of this run, as Spark reads it."""
-    return tl.resolve(settings.storage, f"{folder}/{name}")
-
-def pipeline_settings(table, **keys):
-    """Return the settings of a pipeline from the topic of this run into a table."""
-    given = {"env": settings.env, "storage": dbutils.widgets.get("storage"), "topic": topic}
-    paths = {"table_path": f"{folder}/{table}", "checkpoint_path": f"{folder}/checkpoints/{table}"}
-    return tl.load_settings("gps", given | paths | keys, secrets=dbutils.secrets.get)
+run = TutorialRun(settings, topic, folder, dbutils.secrets.get)
 
 # COMMAND ----------
 
@@ -170,7 +162,7 @@ assert dict(starts) == {"latest": 0, "earliest": published}
 # COMMAND ----------
 
 # DBTITLE 1,Library: a plan
-plan = tl.plan_ingest(spark, pipeline_settings("positions"))
+plan = tl.plan_ingest(spark, run.settings("positions"))
 print(plan.to_json(indent=2))
 assert plan.records == published
 
@@ -227,7 +219,7 @@ live.stop()
 # COMMAND ----------
 
 # DBTITLE 1,Library: records by their own schemas
-values = tl.read_values(spark, pipeline_settings("positions"))
+values = tl.read_values(spark, run.settings("positions"))
 tl.await_caught_up(tl.start_memory(values, "positions_now", output_mode="append"), "availableNow")
 assert spark.table("positions_now").count() == published
 
@@ -273,13 +265,13 @@ def with_times(rows):
 def run_article(checkpoint="gps/_checkpoints/kafka", table="gps"):
     """Run the article's stream until it has caught up; return the number of rows in the table."""
     rows = decoded(stream("earliest"), "PERMISSIVE").drop("key").writeStream.format("delta").outputMode("append")
-    rows = rows.option("checkpointLocation", located(checkpoint)).trigger(availableNow=True)
-    rows.start(located(table)).awaitTermination()
-    return spark.read.format("delta").load(located(table)).count()
+    rows = rows.option("checkpointLocation", run.located(checkpoint)).trigger(availableNow=True)
+    rows.start(run.located(table)).awaitTermination()
+    return spark.read.format("delta").load(run.located(table)).count()
 
 # The second run continues at the checkpoint, and finds nothing new.
 assert (run_article(), run_article()) == (published, published)
-display(dbutils.fs.ls(located("gps/_checkpoints/kafka")))
+display(dbutils.fs.ls(run.located("gps/_checkpoints/kafka")))
 
 # COMMAND ----------
 
@@ -334,7 +326,7 @@ assert permissive["text"].startswith("device -50, ")
 
 # DBTITLE 1,Wrong: five rows too many
 assert run_article() == published + 5
-article = spark.read.format("delta").load(located("gps"))
+article = spark.read.format("delta").load(run.located("gps"))
 assert article.where("deviceId IS NULL").count() == 2
 display(article.where("deviceId IS NULL OR deviceId < 0"))
 
@@ -362,14 +354,14 @@ newer = headings.count()
 
 # DBTITLE 1,Wrong: headings as speeds
 assert run_article() == published + 5 + newer
-wrong = spark.read.format("delta").load(located("gps")).where("deviceId = 2001")
+wrong = spark.read.format("delta").load(run.located("gps")).where("deviceId = 2001")
 assert wrong.where("speed = pmod(timestamp, 360)").count() == newer
 displayHTML(tl.draw_table(wrong.select(F.timestamp_millis("timestamp").alias("time"), "speed")))
 
 # COMMAND ----------
 
 # DBTITLE 1,Library: Kafka → decode → Delta
-ingest = pipeline_settings("positions")
+ingest = run.settings("positions")
 query = tl.start_ingest(spark, ingest, transform=with_times)
 tl.await_caught_up(query, ingest.pipeline.trigger)
 summary = tl.summarize(spark, ingest, query)
@@ -399,7 +391,7 @@ display(tl.quarantine_rows(spark, ingest))
 # DBTITLE 1,Library: the record that FAILFAST names
 from topiclake.errors import DecodeError
 
-strict = pipeline_settings("strict", mode="FAILFAST")
+strict = run.settings("strict", mode="FAILFAST")
 try:
     tl.await_caught_up(tl.start_ingest(spark, strict), strict.pipeline.trigger)
     refusal = ""
@@ -427,8 +419,8 @@ displayHTML(track_map(gps.where("timestamp > '1970-01-01'").withColumn("deviceId
 # DBTITLE 1,Wrong: a repeated batch
 def append(table, options):
     """Append the recorded positions to a table; return its number of rows."""
-    positions.write.format("delta").mode("append").options(**options).save(located(table))
-    return spark.read.format("delta").load(located(table)).count()
+    positions.write.format("delta").mode("append").options(**options).save(run.located(table))
+    return spark.read.format("delta").load(run.located(table)).count()
 
 assert (append("batch", {}), append("batch", {})) == (published, 2 * published)
 
@@ -448,7 +440,7 @@ assert (append("once", named), append("once", named)) == (published, published)
 
 # DBTITLE 1,Library: batch, then stream
 publish(headings.withColumn("deviceId", F.lit(2002).cast("bigint")), version_2, id_2)
-streamed = pipeline_settings("positions", trigger="1 second")
+streamed = run.settings("positions", trigger="1 second")
 running = tl.start_ingest(spark, streamed, transform=with_times)
 tl.await_caught_up(running, streamed.pipeline.trigger)
 rows = tl.create_view(spark, streamed).count()
@@ -488,12 +480,12 @@ assert run_article("checkpoints/instance_2", "instances") == 2 * held
 def instance(name, partitions):
     """Start an ingest of some partitions into the table of all instances."""
     keys = {"assign": json.dumps({topic: partitions}), "checkpoint_path": f"{folder}/checkpoints/{name}"}
-    return tl.start_ingest(spark, pipeline_settings("shared", **keys).model_copy(update={"name": name}))
+    return tl.start_ingest(spark, run.settings("shared", **keys).model_copy(update={"name": name}))
 
 first_half, second_half = instance("gps_1", [0, 1]), instance("gps_2", [2, 3])
 tl.await_caught_up(first_half, "availableNow")
 tl.await_caught_up(second_half, "availableNow")
-shared = spark.read.format("delta").load(located("shared"))
+shared = spark.read.format("delta").load(run.located("shared"))
 assert shared.count() == shared.select("_kafka").distinct().count() == published + 2 * newer
 display(shared.groupBy("_kafka.partition").count().orderBy("partition"))
 

@@ -30,19 +30,13 @@ tl.mount(dbutils, shared.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,A topic and folders for this run
-folder = f"{shared.pipeline.table_path}/{shared.run_id[:8]}"
-run = {
-    "env": shared.env,
-    "storage": dbutils.widgets.get("storage"),
-    "topic": f"{shared.pipeline.topic}-{shared.run_id[:8]}",
-    "table_path": f"{folder}/table",
-    "checkpoint_path": f"{folder}/checkpoint",
-}
-settings = tl.load_settings("isp", run, secrets=dbutils.secrets.get)
-small = tl.load_settings("isp", run | {"max_offsets_per_trigger": "1000"}, secrets=dbutils.secrets.get)
+from topiclake_examples.tutorials import TutorialRun
+
+topic, folder = f"{shared.pipeline.topic}-{shared.run_id[:8]}", f"{shared.pipeline.table_path}/{shared.run_id[:8]}"
+run = TutorialRun(shared, topic, folder, dbutils.secrets.get)
+settings, small = run.settings("table"), run.settings("table", max_offsets_per_trigger="1000")
 tl.set_state(spark, settings)
-topic, trigger = settings.pipeline.topic, settings.pipeline.trigger
-brokers, plain = settings.kafka.bootstrap_servers, tl.resolve(settings.storage, f"{folder}/plain")
+trigger, brokers, plain = settings.pipeline.trigger, settings.kafka.bootstrap_servers, run.located("plain")
 print(topic, folder, sep="\n")
 
 # COMMAND ----------
@@ -510,7 +504,7 @@ assert in_plain_topic.where("key IS NOT NULL").count() == 0
 # COMMAND ----------
 
 # DBTITLE 1,Topiclake: counts into topics, while hits arrive
-live = tl.load_settings("isp", run | {"trigger": "1 second"}, secrets=dbutils.secrets.get)
+live = run.settings("table", trigger="1 second")
 counts = isp.count_records(isp.hits_per_zip(tl.read_values(spark, live)))
 changed_topic, whole_topic = f"{topic}-update", f"{topic}-complete"
 tl.ensure_topic(settings.kafka, changed_topic, 1)

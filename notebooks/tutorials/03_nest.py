@@ -30,20 +30,16 @@ tl.mount(dbutils, shared.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,Topics and folders for this run
+from topiclake_examples.tutorials import TutorialRun
+
 topic, folder = f"{shared.pipeline.topic}-{shared.run_id[:8]}", f"{shared.pipeline.table_path}/{shared.run_id[:8]}"
-
-
-def pipeline_settings(name, topic):
-    """Return the settings of a pipeline with a topic and folders of this run."""
-    paths = {"table_path": f"{folder}/{name}", "checkpoint_path": f"{folder}/{name}_checkpoint"}
-    given = {"env": shared.env, "storage": dbutils.widgets.get("storage"), "topic": topic}
-    return tl.load_settings(name, given | paths, secrets=dbutils.secrets.get)
-
-
-settings = pipeline_settings("nest", topic)
-location_settings = pipeline_settings("nest_locations", f"{topic}-device-locations")
+run = TutorialRun(shared, topic, folder, dbutils.secrets.get)
+settings = run.settings("nest")
+location_settings = run.settings(
+    "nest_locations", pipeline="nest_locations", topic=f"{topic}-device-locations"
+)
 tl.set_state(spark, settings)
-trigger, plain = settings.pipeline.trigger, tl.resolve(settings.storage, f"{folder}/plain")
+trigger, plain = settings.pipeline.trigger, run.located("plain")
 kafka = {"kafka.bootstrap.servers": settings.kafka.bootstrap_servers}
 print(topic, folder, sep="\n")
 
@@ -375,7 +371,7 @@ def update_states():
 
 
 update_states()
-camera_states = spark.read.format("delta").load(tl.resolve(settings.storage, f"{folder}/states"))
+camera_states = spark.read.format("delta").load(run.located("states"))
 offline = camera_states.where("NOT is_online").orderBy("device_id")
 display(offline)
 offline_cameras = offline.count()
@@ -388,8 +384,8 @@ nest.publish_nest_logs(
     spark, settings, location_settings, logs=logs, homes=6, offline=0, seed=2, start="2026-01-02T06:00:00Z"
 )
 update_states()
-camera_states = spark.read.format("delta").load(tl.resolve(settings.storage, f"{folder}/states"))
-notices = spark.read.format("delta").load(tl.resolve(settings.storage, f"{folder}/notices"))
+camera_states = spark.read.format("delta").load(run.located("states"))
+notices = spark.read.format("delta").load(run.located("notices"))
 display(notices.select("since", "text").orderBy("since", "subject"))
 assert camera_states.where("NOT is_online").count() == 0
 assert notices.where("is_wrong").count() == notices.where("NOT is_wrong").count() == 3
@@ -465,7 +461,7 @@ tl.await_caught_up(query, trigger)
 # DBTITLE 1,The same rows in each format
 def archived(file_format):
     """Return the rows of an archive."""
-    address = tl.resolve(settings.storage, f"{folder}/{file_format}")
+    address = run.located(file_format)
     return spark.read.format(file_format).option("header", "true").load(address)
 
 

@@ -31,17 +31,11 @@ tl.mount(dbutils, shared.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,Topics and folders for this run
+from topiclake_examples.tutorials import TutorialRun
+
 topic, folder = f"{shared.pipeline.topic}-{shared.run_id[:8]}", f"{shared.pipeline.table_path}/{shared.run_id[:8]}"
-
-
-def taxi_settings(topic, name="archive", **keys):
-    """Return the settings of the pipeline with a topic and folders of this run."""
-    paths = {"table_path": f"{folder}/{name}", "checkpoint_path": f"{folder}/{name}_checkpoint"}
-    given = {"env": shared.env, "storage": dbutils.widgets.get("storage"), "topic": topic}
-    return tl.load_settings("taxi", given | paths | keys, secrets=dbutils.secrets.get)
-
-
-settings, plain = taxi_settings(topic, trigger="1 second"), tl.resolve(shared.storage, f"{folder}/plain")
+run = TutorialRun(shared, topic, folder, dbutils.secrets.get)
+settings, plain = run.settings("archive", trigger="1 second"), run.located("plain")
 kafka = {"kafka.bootstrap.servers": settings.kafka.bootstrap_servers}
 print(topic, folder, sep="\n")
 
@@ -121,7 +115,7 @@ print(f"at the rate of this run the article's 112 million trips take {112e6 * se
 # DBTITLE 1,Trips of two schema versions
 import json
 
-two_versions = taxi_settings(f"{topic}-versions", "versions", avro_form="plain")
+two_versions = run.settings("versions", topic=f"{topic}-versions", avro_form="plain")
 taxi.publish_trips(spark, two_versions, input_path, trips=1000)
 taxi.publish_trips(spark, two_versions, input_path, trips=1000, columns=18, seed=2)
 
@@ -242,7 +236,8 @@ with_manager = spark_defaults | {
 def drain(side):
     """Archive the trips of both versions in ten micro-batches, as one of the sides does."""
     if side == "topiclake":
-        of_side = taxi_settings(f"{topic}-versions", side, avro_form="plain", max_offsets_per_trigger="200")
+        keys = {"topic": f"{topic}-versions", "avro_form": "plain", "max_offsets_per_trigger": "200"}
+        of_side = run.settings(side, **keys)
         return tl.start_archive(spark, of_side).await_caught_up()
     batches = spark.readStream.format("kafka").options(**kafka).option("subscribe", f"{topic}-versions")
     batches = batches.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 200).load()

@@ -30,22 +30,13 @@ tl.mount(dbutils, settings.storage, spark)
 import json
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
+from topiclake_examples.tutorials import TutorialRun
 
 topic = f"{settings.pipeline.topic}-tutorial-{settings.run_id[:8]}"
 folder = f"{settings.storage.mount_point}/tutorials/{topic}"
 kafka = {"kafka.bootstrap.servers": settings.kafka.bootstrap_servers}
-
-def located(name):
-    """Return the address of a file below the folder of this run, as Spark reads it."""
-    return tl.resolve(settings.storage, f"{folder}/{name}")
-
-def pipeline_settings(table, **keys):
-    """Return the settings of a pipeline from the topic of this run into a table."""
-    given = {"env": settings.env, "storage": dbutils.widgets.get("storage"), "topic": topic}
-    paths = {"table_path": f"{folder}/{table}", "checkpoint_path": f"{folder}/checkpoints/{table}"}
-    return tl.load_settings("wikimedia", given | paths | keys, secrets=dbutils.secrets.get)
-
-changes = pipeline_settings("changes")
+run = TutorialRun(settings, topic, folder, dbutils.secrets.get)
+changes = run.settings("changes")
 
 # COMMAND ----------
 
@@ -130,7 +121,7 @@ assert tasks(raw) == 1
 # COMMAND ----------
 
 # DBTITLE 1,Library: more tasks than partitions
-divided = tl.read_batch(spark, pipeline_settings("divided", min_partitions="4"))
+divided = tl.read_batch(spark, run.settings("divided", min_partitions="4"))
 assert tasks(divided) > 1
 assert divided.count() == sent
 
@@ -336,7 +327,7 @@ tl.ensure_topic(settings.kafka, f"{topic}.article", 1)
 edits = wikimedia.wikimedia_edits(tl.read_values(spark, changes))
 per_window = wikimedia.edits_per_window(edits)
 counts = wikimedia.edit_counts(per_window)
-checkpoint = located("_checkpoints/processed")
+checkpoint = run.located("_checkpoints/processed")
 writer = counts.select(to_avro(F.struct(*counts.columns)).alias("value")).writeStream.format("kafka")
 writer = writer.options(**kafka, topic=f"{topic}.article", checkpointLocation=checkpoint).outputMode("append")
 writer.trigger(availableNow=True).start().awaitTermination()
@@ -360,7 +351,7 @@ to_kafka = tl.start_avro_writer(
     counts, changes, topic=processed, timestamps="string", checkpoint_path=f"{folder}/checkpoints/processed"
 )
 tl.await_caught_up(to_kafka, changes.pipeline.trigger)
-back = pipeline_settings("processed", topic=processed)
+back = run.settings("processed", topic=processed)
 read_back = tl.decode_values(tl.drop_duplicates(tl.read_batch(spark, back)), back)
 assert read_back.count() == windows
 display(read_back.orderBy("window.start", "requested_by"))
@@ -421,12 +412,12 @@ assert begin.endswith(json.dumps({topic: {"0": 0}}, separators=(",", ":")))
 # DBTITLE 1,Wrong: a doubled table
 def run_article():
     """Run the article's stream into a table until it has caught up; return the number of rows."""
-    rows = decoded(stream).writeStream.format("delta").option("checkpointLocation", located("_checkpoints/article"))
-    rows.trigger(availableNow=True).start(located("article")).awaitTermination()
-    return spark.read.format("delta").load(located("article")).count()
+    rows = decoded(stream).writeStream.format("delta").option("checkpointLocation", run.located("_checkpoints/article"))
+    rows.trigger(availableNow=True).start(run.located("article")).awaitTermination()
+    return spark.read.format("delta").load(run.located("article")).count()
 
 rows_before = run_article()
-dbutils.fs.rm(located("_checkpoints/article"), True)
+dbutils.fs.rm(run.located("_checkpoints/article"), True)
 assert (rows_before, run_article()) == (sent + 22, 2 * (sent + 22))
 
 # COMMAND ----------
@@ -434,7 +425,7 @@ assert (rows_before, run_article()) == (sent + 22, 2 * (sent + 22))
 # DBTITLE 1,Library: a refused start
 from topiclake.errors import IngestError
 
-dbutils.fs.rm(located("checkpoints/changes"), True)
+dbutils.fs.rm(run.located("checkpoints/changes"), True)
 try:
     tl.start_ingest(spark, changes)
     refusal = ""
@@ -446,7 +437,7 @@ assert refusal
 # COMMAND ----------
 
 # DBTITLE 1,Library: resume at the table's end
-resumed = pipeline_settings("changes", resume="table")
+resumed = run.settings("changes", resume="table")
 tl.await_caught_up(tl.start_ingest(spark, resumed), resumed.pipeline.trigger)
 assert tl.create_view(spark, resumed).count() == sent + 20
 audit = tl.audit_ingest(spark, resumed)

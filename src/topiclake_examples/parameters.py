@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 from topiclake.errors import ConfigError
 
@@ -27,11 +29,36 @@ def whole_number(name: str, value: int | str, allowed: Sequence[int] = ()) -> in
     return int(text)
 
 
-def moment(text: str) -> datetime | None:
-    """Return a time from ISO 8601 with its zone, or None if the text has another form."""
-    try:
+def moment(name: str, value: str) -> datetime:
+    """Return a parameter as a time from ISO 8601 with its zone.
+
+    Raises:
+        ConfigError: It has another form.
+    """
+    with suppress(ValueError):
         # Before Python 3.11 fromisoformat does not accept Z.
-        parsed = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return parsed if parsed.tzinfo else None
+        parsed = datetime.fromisoformat(value.strip().upper().replace("Z", "+00:00"))
+        if parsed.tzinfo:
+            return parsed
+    raise ConfigError(
+        f"{name} is {value!r}; allowed: ISO 8601 with its zone",
+        f"-p {name}=2026-01-02T03:00:00Z",
+        parameter=name,
+        found=value,
+    )
+
+
+def recorded_file(file: Path) -> Path:
+    """Return a file of the folder `data/`.
+
+    Raises:
+        ConfigError: The file does not exist.
+    """
+    if not file.is_file():
+        raise ConfigError(
+            f"the recorded file {file} is missing",
+            f"git checkout -- data/{file.name}",
+            file=str(file),
+            reason="missing",
+        )
+    return file

@@ -1,12 +1,16 @@
-"""The pictures of the dashboard are those that `make screenshots` takes, which is two minutes of work."""
+"""The pictures of pages are those that `make screenshots` takes."""
 
 import importlib.util
 import re
 from pathlib import Path
 
 from click.testing import CliRunner
+from markdown.extensions.toc import slugify
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+from workbench.notebook.source import read_notebook
+
+PROJECT = Path(__file__).parents[2]
+IMAGES = PROJECT / "docs" / "images"
 SCRIPT = IMAGES / "screenshots.py"
 PNG = b"\x89PNG"
 
@@ -15,10 +19,25 @@ def test_the_pictures_are_there_and_the_command_that_takes_them_too():
     named = set(re.findall(r'to / "(\w+\.png)"', SCRIPT.read_text("utf-8")))
     assert named == {"dashboard.png", "dashboard_query.png", "dashboard_reason.png"}
     assert all((IMAGES / name).read_bytes().startswith(PNG) for name in named)
-    spec = importlib.util.spec_from_file_location("screenshots", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert "Take the pictures" in CliRunner().invoke(script.main, ["--help"]).output
+    assert "Take the pictures" in CliRunner().invoke(module(SCRIPT).main, ["--help"]).output
+
+
+def module(script):
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_each_tutorial_has_the_pictures_of_its_charts():
+    charts = module(IMAGES / "tutorials.py").CHARTS
+    notebooks = {file.stem: file for file in (PROJECT / "notebooks" / "tutorials").glob("*.py")}
+    assert set(charts) == set(notebooks)
+    for tutorial, titles in charts.items():
+        assert set(titles) <= {cell.title for cell in read_notebook(notebooks[tutorial]).cells}
+        pictures = list((IMAGES / "tutorials" / tutorial).iterdir())
+        assert {file.name for file in pictures} == {f"{slugify(title, '-')}.png" for title in titles}
+        assert all(file.read_bytes().startswith(PNG) for file in pictures)
 
 
 def test_the_notebook_that_is_pictured_uses_what_there_is():

@@ -3,64 +3,24 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-import fastavro
 import pytest
-from confluent_kafka import Producer
 
 from tests.support.environment import without_workbench
-from topiclake.config.load import load_settings
-from topiclake.kafka.admin import ensure_topic
-from topiclake.kafka.client import client_settings
-from topiclake.schema_registry.registry import SchemaRegistry
-from topiclake.schema_registry.wire_format import frame
+from tests.support.orders_topic import ORDERS, POISON, PROJECT, TOPIC, page_commands, send_by_confluent_kafka
 from workbench.host.installation import cache_folder
 from workbench.host.program_cache import node, npm_program
 from workbench.services.service import Addresses
 
-PROJECT = Path(__file__).parents[2]
 KAFKAJS = PROJECT / "tests" / "programs" / "kafkajs"
-PAGE = (PROJECT / "docs" / "your-topic.md").read_text("utf-8")
-TOPIC = "shop.orders"
-ORDERS = [
-    {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]},
-    {
-        "type": "record",
-        "name": "Order",
-        "fields": [
-            {"name": "id", "type": "long"},
-            {"name": "note", "type": ["null", "string"], "default": None},
-        ],
-    },
-]
-POISON = (b"", b"no Avro", None, frame(2**30, b"x"), b"\0\0")
 
 
-def send_by_confluent_kafka(addresses: Addresses, topic: str) -> None:
-    """Send 20 orders of two versions, and five records that are none."""
-    settings = load_settings("gps", {}, conf=PROJECT / "conf")
-    ensure_topic(settings.kafka, topic, 3)
-    registry = SchemaRegistry.from_settings(settings.schema_registry)
-    ids = [registry.register(f"{topic}-value", json.dumps(schema)) for schema in ORDERS]
-    producer = Producer(client_settings(settings.kafka))
-    for number in range(20):
-        written = io.BytesIO()
-        fastavro.schemaless_writer(written, ORDERS[number % 2], {"id": number, "note": f"n{number}"})
-        producer.produce(topic, frame(ids[number % 2], written.getvalue()), partition=number % 3)
-    for value in POISON:
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(120) == 0
-
-
-def send_by_kafkajs(addresses: Addresses, topic: str) -> None:
+def send_by_kafkajs(topic: str, addresses: Addresses) -> None:
     """Send the same by KafkaJS, with the encoder of its registry client."""
     script = npm_program(cache_folder(), KAFKAJS, "index.js", print)
     records = [(number % 2, {"id": number, "note": f"n{number}"}) for number in range(20)]
@@ -85,14 +45,15 @@ def send_by_kafkajs(addresses: Addresses, topic: str) -> None:
 @pytest.mark.thorough("init, plan and the notebook ingest have tests in make test")
 @pytest.mark.slow("five notebooks")
 @pytest.mark.parametrize(
-    ("send_orders", "topic"), [(send_by_confluent_kafka, TOPIC), (send_by_kafkajs, f"{TOPIC}.js")]
+    ("send_orders", "topic"),
+    [(lambda topic, _: send_by_confluent_kafka(topic), TOPIC), (send_by_kafkajs, f"{TOPIC}.js")],
 )
 def test_the_commands_of_the_page_carry_a_topic_into_a_table(
     send_orders, topic, embedded, warm_jvm, tmp_path, monkeypatch
 ):
     for name, value in embedded[1].environment().items():
         monkeypatch.setenv(name, value)
-    send_orders(embedded[1], topic)
+    send_orders(topic, embedded[1])
     for folder in ("conf", "notebooks"):
         shutil.copytree(PROJECT / folder, tmp_path / folder)
     (tmp_path / "jars").symlink_to(PROJECT / "jars")
@@ -104,9 +65,7 @@ def test_the_commands_of_the_page_carry_a_topic_into_a_table(
             words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=240, check=False
         )
 
-    (block,) = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    commands = block.replace(TOPIC, topic).splitlines()
-    init, plan, ingest, audit, quarantine, show = (run(command) for command in commands)
+    init, plan, ingest, audit, quarantine, show = map(run, page_commands(topic))
     codes = [done.returncode for done in (init, plan, ingest, audit, quarantine, show)]
     assert codes == [0, 2, 0, 0, 0, 0], "\n".join(done.stderr for done in (init, plan, ingest, audit, show))
     assert f"{topic}: 25 records in 3 partitions" in init.stderr

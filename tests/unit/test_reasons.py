@@ -27,7 +27,7 @@ def in_table(page):
 def test_each_reason_has_a_meaning_and_those_that_stay_no_replay():
     meanings = [reason.meaning for reason in (*REASONS.values(), OTHER)]
     assert len(set(meanings)) == len(meanings)
-    # docs/reliability.md
+    # docs/replay.md
     stay = {name for name, reason in REASONS.items() if not reason.may_replay}
     assert stay == {"tombstone", "too_short", "bad_magic"}
 

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -34,18 +35,30 @@ POMS = {path.parent.name: path.read_text("utf-8") for path in sorted(ROOT.glob("
 BUILT_IN = ("project.",)
 
 
-def pins(requirements: str) -> dict[str, str]:
-    """Package → version, for the lines that pin one."""
-    found = re.findall(r"^([\w.-]+)(?:\[[\w,]+\])?==([\w.]+)$", requirements, re.MULTILINE)
-    return {name.lower(): version for name, version in found}
+def locked(requirements: str) -> dict[str, list[str]]:
+    """Requirement → its options; the lines of one requirement end in a backslash, but the last."""
+    joined = re.sub(r" *\\\n *", " ", requirements).splitlines()
+    lines = [re.split(r" (?=--)", line) for line in joined if line and not line.startswith("#")]
+    return {line[0]: line[1:] for line in lines}
 
 
-def unpinned(requirements: str) -> list[str]:
-    lines = [line.strip() for line in requirements.splitlines()]
-    packages = [line for line in lines if line and not line.startswith(("#", "-r "))]
-    machine = r"( and platform_machine != \"\w+\")?"
-    pinned = rf"[\w.-]+(\[[\w,]+\])?==[\w.]+( ; python_version (>=|<) \"3\.\d+\"{machine})?"
-    return [line for line in packages if not re.fullmatch(pinned, line)]
+def pins(requirements: str) -> dict[str, list[str]]:
+    """Package → its versions, of which each Python gets one."""
+    found: dict[str, list[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", requirements, re.MULTILINE):
+        found.setdefault(canonicalize_name(name), []).append(version)
+    return found
+
+
+def unlocked(requirements: str) -> list[str]:
+    """Requirements without an exact version or without hashes."""
+    return [
+        requirement
+        for requirement, options in locked(requirements).items()
+        if not re.fullmatch(r"[\w.-]+==[\w.]+( ; .+)?", requirement)
+        or not options
+        or not all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", option) for option in options)
+    ]
 
 
 def elements(pom: str) -> ElementTree.Element:
@@ -66,13 +79,16 @@ def disagreements(files: dict[str, str]) -> list[str]:
     assert version
     application = [f"sparkVersion: {jvm['spark.version']}\n", f"image: topiclake:{version[1]}\n"]
     expected = {
-        "requirements.txt": [f"pyspark=={jvm['spark.version']}\n", f"delta-spark=={jvm['delta.version']}\n"],
+        "requirements.txt": [
+            f"pyspark=={jvm['spark.version']} \\\n",
+            f"delta-spark=={jvm['delta.version']} \\\n",
+        ],
         "jars/spark/pom.xml": [
             f"<artifactId>delta-spark_{spark_series}_${{scala.binary.version}}</artifactId>"
         ],
         "docker-compose.yaml": [f"image: apache/kafka:{jvm['kafka.version']}\n"],
         "deploy/spark/Dockerfile": [
-            f"FROM apache/spark:{python['pyspark']}-scala{scala}-java17-python3-ubuntu\n"
+            f"FROM apache/spark:{python['pyspark'][0]}-scala{scala}-java17-python3-ubuntu\n"
         ],
         "deploy/kubernetes/Dockerfile": [f"FROM topiclake-spark:{jvm['spark.version']}\n"],
         "deploy/kubernetes/taxi-publish.yaml": application,
@@ -160,9 +176,9 @@ def test_versions_agree_everywhere() -> None:
         ("deploy/spark/Dockerfile", "-scala2.13-", "-scala2.12-"),
         ("deploy/kubernetes/Dockerfile", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
         ("deploy/kubernetes/taxi-publish.yaml", "sparkVersion: 4.1.1", "sparkVersion: 4.0.1"),
-        ("deploy/kubernetes/taxi-archive.yaml", "image: topiclake:0.1.0", "image: topiclake:0.2.0"),
+        ("deploy/kubernetes/taxi-archive.yaml", "image: topiclake:0.2.0", "image: topiclake:0.3.0"),
         ("docs/kubernetes.md", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
-        ("docs/installation.md", "/topiclake-0.1.0-py3", "/topiclake-0.2.0-py3"),
+        ("docs/installation.md", "/topiclake-0.2.0-py3", "/topiclake-0.3.0-py3"),
     ],
 )
 def test_a_version_that_is_changed_in_one_place_only_is_named(name: str, before: str, after: str) -> None:
@@ -171,25 +187,48 @@ def test_a_version_that_is_changed_in_one_place_only_is_named(name: str, before:
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
-def test_every_python_package_is_pinned(name: str) -> None:
-    assert len(pins(FILES[name])) > 10
-    assert unpinned(FILES[name]) == []
+def test_every_python_package_is_pinned_with_its_hashes(name: str) -> None:
+    assert len(pins(FILES[name])) > 100
+    assert unlocked(FILES[name]) == []
+
+
+LOCKED = f"pyspark==4.1.1 \\\n    --hash=sha256:{'0' * 64}\n"
 
 
 @pytest.mark.parametrize(
-    "line",
+    "requirement",
     [
         "requests",
         "requests>=2",
         "requests~=2.34",
         "requests==2.*",
         'requests ; python_version >= "3.11"',
-        'requests ; python_version < "3.13" and platform_machine != "aarch64"',
         "-e ../other",
     ],
 )
-def test_a_python_package_that_is_not_pinned_is_named(line: str) -> None:
-    assert unpinned(f"pyspark==4.1.1\n{line}\n") == [line]
+def test_a_python_package_that_is_not_pinned_is_named(requirement: str) -> None:
+    assert unlocked(f"{LOCKED}{requirement} \\\n    --hash=sha256:{'0' * 64}\n") == [requirement]
+
+
+@pytest.mark.parametrize("options", ["", " \\\n    --hash=md5:00", " \\\n    --hash=sha256:00"])
+def test_a_python_package_without_hashes_is_named(options: str) -> None:
+    assert unlocked(f"{LOCKED}requests==2.34.2{options}\n") == ["requests==2.34.2"]
+
+
+def test_the_lock_of_the_tests_has_that_of_the_project() -> None:
+    project, tests = (
+        {requirement.partition(" ; ")[0]: options for requirement, options in locked(FILES[name]).items()}
+        for name in ("requirements.txt", "requirements-dev.txt")
+    )
+    assert {pin: options for pin, options in tests.items() if pin in project} == project
+
+
+def test_a_python_gets_one_version_of_each_package() -> None:
+    requirements = [Requirement(text) for text in locked(FILES["requirements-dev.txt"])]
+    for python in ("3.10", "3.11", "3.12", "3.13", "3.14"):
+        here = {"python_version": python, "python_full_version": f"{python}.1"}
+        names = [one.name for one in requirements if one.marker is None or one.marker.evaluate(here)]
+        assert len(names) == len(set(names))
 
 
 def ranges(pyproject: str) -> list[Requirement]:
@@ -200,29 +239,25 @@ def ranges(pyproject: str) -> list[Requirement]:
 
 
 def range_problems(pyproject: str, requirements: str) -> list[str]:
-    """Ranges that do not begin with the release that the tests run on, or are open at their end."""
+    """Ranges that do not begin with a release of the lock, or that a version of the lock does not fit."""
     pinned, found = pins(requirements), []
     for package in ranges(pyproject):
         lower = [bound.version for bound in package.specifier if bound.operator == ">="]
-        version = pinned.get(package.name.lower(), "")
-        if not (lower and version.startswith(lower[0]) and package.specifier.contains(version)):
-            found.append(f"{package} does not begin with {version}")
+        versions = pinned.get(canonicalize_name(package.name), [])
+        begins = any(version.startswith(bound) for version in versions for bound in lower)
+        if not begins or not all(package.specifier.contains(version) for version in versions):
+            found.append(f"{package} does not begin with {versions}")
     return found
 
 
 def test_the_ranges_of_the_package_begin_with_the_releases_of_the_lock() -> None:
-    names = {package.name.lower() for package in ranges(FILES["pyproject.toml"])}
+    names = {canonicalize_name(package.name) for package in ranges(FILES["pyproject.toml"])}
     assert {"pydantic", "pyspark", "delta-spark", "sqlalchemy", "protobuf", "openlineage-python"} <= names
     assert range_problems(FILES["pyproject.toml"], FILES["requirements.txt"]) == []
 
 
-def test_what_is_pinned_for_the_packages_of_src_has_a_range() -> None:
-    first = FILES["requirements.txt"].partition("\n# What those need")[0]
-    assert set(pins(first)) == {package.name.lower() for package in ranges(FILES["pyproject.toml"])}
-
-
 @pytest.mark.parametrize(
-    ("before", "after"), [("pydantic>=2.14", "pydantic>=2.15"), ("SQLAlchemy>=2.1,<3", "SQLAlchemy<3")]
+    ("before", "after"), [("pydantic>=2.14", "pydantic>=2.15"), ("SQLAlchemy>=2.0,<3", "SQLAlchemy<3")]
 )
 def test_a_range_that_the_tests_do_not_run_on_is_named(before: str, after: str) -> None:
     assert before in FILES["pyproject.toml"]

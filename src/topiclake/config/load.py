@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
@@ -62,6 +62,22 @@ def load_settings(
         ... )
     """
     given = {key: value for key, value in parameters.items() if value not in UNSET}
+    _refuse_code(name, given)
+    folder = conf or find_conf()
+    env, layers = _read_layers(name, folder, given.pop("env", None))
+    files, merged = list(layers), reduce(_merge, layers.values())
+    pipelines = merged.pop("pipelines", None) or {}
+    require_pipeline(name, {*pipelines, *_pipeline_files(folder)}, folder)
+    named = set(given)
+    origins = _origins(name, folder, layers, named)
+    if "storage" in given:
+        merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
+    merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: _upper(given)})[name]}
+    merged["origins"] = origins
+    return _validate(_expand(merged, files), files, named, secrets)
+
+
+def _refuse_code(name: str, given: Mapping[str, str]) -> None:
     for key in CODE_KEYS:
         if key in given:
             raise ConfigError(
@@ -70,34 +86,20 @@ def load_settings(
                 parameter=key,
                 reason="code",
             )
-    folder = conf or find_conf()
-    own = _pipeline_files(folder)
-    of_pipeline = _read_yaml(own[name]) if name in own else {}
+
+
+def _read_layers(name: str, folder: Path, env: str | None) -> tuple[str, dict[Path, dict[str, Any]]]:
+    """Return the name of the environment, and the content of each file, the lowest layer first."""
+    own = _pipeline_files(folder).get(name)
+    of_pipeline = {} if own is None else _read_yaml(own)
     usual_env = of_pipeline.pop("env", "local")
-    env = given.pop("env", usual_env)
+    env = env or usual_env
     base, of_env = folder / "base.yaml", folder / f"{env}.yaml"
     layers = {base: _read_yaml(base)}
-    if name in own:
-        layers[own[name]] = {"pipelines": {name: of_pipeline}}
+    if own is not None:
+        layers[own] = {"pipelines": {name: of_pipeline}}
     layers[of_env] = _read_yaml(of_env)
-    files, merged = list(layers), reduce(_merge, layers.values())
-    pipelines = merged.pop("pipelines", None) or {}
-    if name not in pipelines:
-        known = sorted({*pipelines, *own})
-        raise ConfigError(
-            f"pipeline '{name}' is not in {folder}; there are: {', '.join(known) or 'none'}",
-            f"add {folder / 'pipelines' / f'{name}.yaml'}",
-            pipeline=name,
-            reason="unknown",
-            allowed=tuple(known),
-        )
-    named = set(given)
-    origins = _origins(name, folder, layers, named)
-    if "storage" in given:
-        merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
-    merged |= {"env": env, "name": name, "pipeline": _merge(pipelines, {name: _upper(given)})[name]}
-    merged["origins"] = origins
-    return _validate(_expand(merged, files), files, named, secrets)
+    return env, layers
 
 
 def _origins(
@@ -132,6 +134,19 @@ def _upper(given: Mapping[str, str]) -> dict[str, Any]:
             others = {"topic": {"topic_pattern", "assign"}, "topic_pattern": {"assign"}}
             return {**dict.fromkeys(others.get(key, {"topic", "topic_pattern"})), **given}
     return dict(given)
+
+
+def require_pipeline(name: str, known: Collection[str], conf: Path) -> None:
+    """Raise a ConfigError if a pipeline is not one of the `known` pipelines of the folder `conf`."""
+    if name not in known:
+        known = sorted(known)
+        raise ConfigError(
+            f"pipeline '{name}' is not in {conf}; there are: {', '.join(known) or 'none'}",
+            f"topiclake init {name} --topic <topic>, or add {conf / 'pipelines' / f'{name}.yaml'}",
+            pipeline=name,
+            reason="unknown",
+            allowed=tuple(known),
+        )
 
 
 def first_pipeline(conf: Path) -> str:

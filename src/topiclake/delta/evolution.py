@@ -37,7 +37,7 @@ def refusal(table: StructType, wanted: StructType) -> str | None:
 
     A column may be missing on either side: new columns are added, and missing ones are null.
     """
-    for path, old, new in _differing(table, wanted, ""):
+    for path, old, new in _differing(table, wanted):
         if not (_widens(old, new) or _widens(new, old)):
             return _change(path, old, new)
     return None
@@ -48,31 +48,16 @@ def widened(table: StructType, wanted: StructType) -> dict[str, str]:
     return {
         field.name: _change(path, old, new)
         for field in table
-        for path, old, new in _differing(StructType([field]), wanted, "")
+        for path, old, new in _differing(StructType([field]), wanted)
         if _widens(old, new)
     }
 
 
 def changes(table: StructType, wanted: StructType) -> list[str]:
     """Return in words the column changes that rows with columns `wanted` need, new columns first."""
-    added = [f"new: {path} {kind.simpleString()}" for path, kind in _added(table, wanted, "")]
+    compared = _compared(table, wanted, "")
+    added = [f"new: {path} {kind.simpleString()}" for path, old, kind in compared if old is None]
     return added + list(widened(table, wanted).values())
-
-
-def _added(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, DataType]]:
-    """Yield path and type of the fields that only `new` has."""
-    if isinstance(old, StructType) and isinstance(new, StructType):
-        old_fields = {field.name.lower(): field for field in old}
-        for field in new:
-            inner = f"{path}.{field.name}" if path else field.name
-            if field.name.lower() in old_fields:
-                yield from _added(old_fields[field.name.lower()].dataType, field.dataType, inner)
-            else:
-                yield inner, field.dataType
-    elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        yield from _added(old.elementType, new.elementType, f"{path}.element")
-    elif isinstance(old, MapType) and isinstance(new, MapType):
-        yield from _added(old.valueType, new.valueType, f"{path}.value")
 
 
 def _change(path: str, old: DataType, new: DataType) -> str:
@@ -84,7 +69,7 @@ def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
 
     Readers of Parquet files add missing columns, but widen no type.
     """
-    for path, old, new in _differing(files, wanted, ""):
+    for path, old, new in _differing(files, wanted):
         return (
             f"{path} is {old.simpleString()} in the Parquet files and would become {new.simpleString()}, "
             "which no reader of both unites"
@@ -104,15 +89,10 @@ def properties(table: StructType, wanted: StructType) -> dict[str, str]:
 
 def cast_to_table(rows: DataFrame, table: StructType) -> DataFrame:
     """Cast columns of `rows` to the types of the table where those are wider."""
-    types = {field.name.lower(): field.dataType for field in table}
-    merged = {
-        field.name: _merged(types.get(field.name.lower(), field.dataType), field.dataType)
-        for field in rows.schema
-    }
     wider = {
-        field.name: F.col(f"`{field.name}`").cast(merged[field.name])
-        for field in rows.schema
-        if merged[field.name] != field.dataType
+        field.name: F.col(f"`{field.name}`").cast(merged.dataType)
+        for field, merged in zip(rows.schema, _merged_structs(table, rows.schema), strict=True)
+        if merged.dataType != field.dataType
     }
     return rows.withColumns(wider) if wider else rows
 
@@ -123,19 +103,28 @@ def _widens(old: DataType, new: DataType) -> bool:
     return new.simpleString() in _WIDER.get(old.simpleString(), ())
 
 
-def _differing(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, DataType, DataType]]:
+def _differing(old: DataType, new: DataType) -> Iterator[tuple[str, DataType, DataType]]:
     """Yield path and types of the leaf fields whose types differ between `old` and `new`."""
+    for path, before, after in _compared(old, new, ""):
+        if before is not None:
+            yield path, before, after
+
+
+def _compared(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, DataType | None, DataType]]:
+    """Yield path and types of the fields in which `new` differs; an added field has None as its old type."""
     if isinstance(old, StructType) and isinstance(new, StructType):
-        old_fields = {field.name.lower(): field for field in old}
+        old_types = {field.name.lower(): field.dataType for field in old}
         for field in new:
-            if field.name.lower() in old_fields:
-                inner = f"{path}.{field.name}" if path else field.name
-                yield from _differing(old_fields[field.name.lower()].dataType, field.dataType, inner)
+            inner = f"{path}.{field.name}" if path else field.name
+            if field.name.lower() in old_types:
+                yield from _compared(old_types[field.name.lower()], field.dataType, inner)
+            else:
+                yield inner, None, field.dataType
     elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        yield from _differing(old.elementType, new.elementType, f"{path}.element")
+        yield from _compared(old.elementType, new.elementType, f"{path}.element")
     elif isinstance(old, MapType) and isinstance(new, MapType):
-        yield from _differing(old.keyType, new.keyType, f"{path}.key")
-        yield from _differing(old.valueType, new.valueType, f"{path}.value")
+        yield from _compared(old.keyType, new.keyType, f"{path}.key")
+        yield from _compared(old.valueType, new.valueType, f"{path}.value")
     elif old != new:
         yield path, old, new
 
@@ -143,21 +132,22 @@ def _differing(old: DataType, new: DataType, path: str) -> Iterator[tuple[str, D
 def _merged(table: DataType, row: DataType) -> DataType:
     """Return the type of `row`, with leaf fields at least as wide as those of `table`."""
     if isinstance(table, StructType) and isinstance(row, StructType):
-        types = {field.name.lower(): field.dataType for field in table}
-        merged = StructType()
-        for field in row:
-            merged.add(
-                field.name,
-                _merged(types.get(field.name.lower(), field.dataType), field.dataType),
-                field.nullable,
-            )
-        return merged
+        return _merged_structs(table, row)
     if isinstance(table, ArrayType) and isinstance(row, ArrayType):
         return ArrayType(_merged(table.elementType, row.elementType), row.containsNull)
     if isinstance(table, MapType) and isinstance(row, MapType):
         value = _merged(table.valueType, row.valueType)
         return MapType(_merged(table.keyType, row.keyType), value, row.valueContainsNull)
     return table if _widens(row, table) else row
+
+
+def _merged_structs(table: StructType, row: StructType) -> StructType:
+    types = {field.name.lower(): field.dataType for field in table}
+    merged = StructType()
+    for field in row:
+        kind = _merged(types.get(field.name.lower(), field.dataType), field.dataType)
+        merged.add(field.name, kind, field.nullable)
+    return merged
 
 
 def _holds_ntz(kind: DataType) -> bool:

@@ -15,7 +15,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.formats.avro.stored_reader import StoredReaderError
 from topiclake.formats.codec import Codec, Codecs, SchemaVersion
-from topiclake.ingest.row_transform import RowTransform
+from topiclake.ingest.targets import Target
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import RegisteredSchema
 from topiclake.schema_registry.wire_format import Part, SchemaKey
@@ -37,21 +37,11 @@ class BatchSchemas:
     """The schemas of one topic that one start of a query knows.
 
     Attributes:
-        of: Source of the schemas.
-        table: Location of the table that the rows go to.
-        properties: Table properties, set when the table is created.
-        snapshot: Recent state of the table, or None if it must be read.
-        type_widening: Whether columns of the table may become wider.
-        transform: The transform of rows before they are written.
+        target: The tables of the topic.
         before_table: Last action before the table is created; it may raise an error.
     """
 
-    of: TopicSchemas
-    table: str
-    properties: Mapping[str, str]
-    snapshot: TableSnapshot | None = None
-    type_widening: bool = False
-    transform: RowTransform | None = None
+    target: Target
     before_table: BeforeTable | None = None
     #: The table's columns when it was last read.
     table_columns: StructType = field(default_factory=StructType)
@@ -59,6 +49,11 @@ class BatchSchemas:
     _codecs: Codecs | None = None
     _keys: object = None
     _named: set[tuple[Part, SchemaKey]] = field(default_factory=set)
+
+    @property
+    def of(self) -> TopicSchemas:
+        """Source of the schemas."""
+        return self.target.schemas
 
     def current(self, spark: SparkSession) -> Codecs:
         """Return the current codecs; create the table, or prepare it for new columns, if needed.
@@ -70,7 +65,8 @@ class BatchSchemas:
         known = {part: self._known(part) for part in self.of.subjects}
         keys = {part: list(schemas) for part, schemas in known.items()}
         if self._codecs is None or keys != self._keys:
-            snapshot, self.snapshot = self.snapshot, None
+            # Later, the table is no longer the one of the snapshot.
+            snapshot, self.target = self.target.snapshot, replace(self.target, snapshot=None)
             snapshot = snapshot if snapshot is not None and snapshot.is_fresh else None
             self._codecs, self._keys = self._prepared(spark, known, snapshot), keys
         return self._codecs
@@ -81,7 +77,7 @@ class BatchSchemas:
         Raises:
             SchemaRegistryError: The registry cannot be used.
         """
-        snapshot = read_snapshot(spark, self.table) or NO_TABLE
+        snapshot = read_snapshot(spark, self.target.table) or NO_TABLE
         return self._united(spark, {part: self._known(part) for part in self.of.subjects}, snapshot), snapshot
 
     def plain(self, codecs: Codecs) -> list[SchemaKey]:
@@ -144,7 +140,7 @@ class BatchSchemas:
         known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
         snapshot: TableSnapshot | None = None,
     ) -> Codecs:
-        snapshot = snapshot or read_snapshot(spark, self.table) or NO_TABLE
+        snapshot = snapshot or read_snapshot(spark, self.target.table) or NO_TABLE
         codecs, self.table_columns = self._united(spark, known, snapshot), snapshot.columns
         self._warn(codecs)
         self._prepare_table(spark, codecs, snapshot)
@@ -156,8 +152,8 @@ class BatchSchemas:
         known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
         snapshot: TableSnapshot,
     ) -> Codecs:
-        accepts = partial(snapshot.refusal, may_widen=self.type_widening)
-        if self.transform is None:
+        accepts = partial(snapshot.refusal, may_widen=self.target.type_widening)
+        if self.target.transform is None:
             parts = {
                 part: self._codec(spark, snapshot, part, schemas, accepts) for part, schemas in known.items()
             }
@@ -169,7 +165,7 @@ class BatchSchemas:
         no_value = self.of.format.codec({}, lambda _: None, None)
         without_value = Codecs(no_value, key, declared_key=self.of.declared_key)
         others = registered_rows.columns(spark, without_value, self.of.layout, kafka_source.RECORD_SCHEMA)
-        transformed = partial(self.transform.refusal, spark, others, accepts)
+        transformed = partial(self.target.transform.refusal, spark, others, accepts)
         value = self._codec(spark, snapshot, "value", known["value"], transformed)
         return replace(without_value, value=value, comments=value.comments)
 
@@ -180,7 +176,7 @@ class BatchSchemas:
             IngestError: The transform cannot be applied to decoded rows.
         """
         decoded = registered_rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
-        return decoded if self.transform is None else self.transform.columns(spark, decoded)
+        return decoded if self.target.transform is None else self.target.transform.columns(spark, decoded)
 
     def _warn(self, codecs: Codecs) -> None:
         """Log each unusable version once, as soon as the registry lists it, before records have it."""
@@ -206,11 +202,11 @@ class BatchSchemas:
             return self.of.format_of(part).codec(schemas, accepts, snapshot.properties.get(name))
         except StoredReaderError as error:
             raise IngestError(
-                f"the table property {name} of {self.table} is not what this version of Topiclake writes "
-                f"({error}), and without it columns could change their meaning",
+                f"the table property {name} of {self.target.table} is not what this version of Topiclake "
+                f"writes ({error}), and without it columns could change their meaning",
                 f"the version that wrote it, or, if columns may get other names, ALTER TABLE "
-                f"delta.{delta.quoted(self.table)} UNSET TBLPROPERTIES ('{name}')",
-                table=self.table,
+                f"delta.{delta.quoted(self.target.table)} UNSET TBLPROPERTIES ('{name}')",
+                table=self.target.table,
                 property=name,
                 reason="kept_reader",
             ) from None
@@ -230,21 +226,21 @@ class BatchSchemas:
             if self.before_table is not None:
                 self.before_table()
             # Some properties name columns, and without a schema no columns are known yet.
-            properties = dict(self.properties) if codecs.value.reader else {}
+            properties = dict(self.target.properties) if codecs.value.reader else {}
             properties |= _reader_properties(codecs)
-            delta.ensure_table(spark, self.table, wanted, properties, codecs.value.comment)
+            delta.ensure_table(spark, self.target.table, wanted, properties, codecs.value.comment)
             return
-        if self.transform is not None:
-            self.transform.require_fit(snapshot.refusal(wanted, may_widen=self.type_widening))
+        if self.target.transform is not None:
+            self.target.require_fit(snapshot, wanted, may_widen=self.target.type_widening)
         elif codecs.key is None and KEY_COLUMN in wanted.names:
-            snapshot.require_fit(StructType([wanted[KEY_COLUMN]]), self.table)
+            self.target.require_fit(snapshot, StructType([wanted[KEY_COLUMN]]))
         changed = {
             name: text
             for name, text in _reader_properties(codecs).items()
             if snapshot.properties.get(name) != text
         }
         if needed := evolution.properties(snapshot.columns, wanted) | changed:
-            delta.set_properties(spark, self.table, needed)
+            delta.set_properties(spark, self.target.table, needed)
 
 
 def _reader_properties(codecs: Codecs) -> dict[str, str]:

@@ -126,7 +126,7 @@ class DeclaredDecoder:
             self.snapshot = read_snapshot(self.spark, self.target.table) or NO_TABLE
             if self.target.transform is None:
                 columns = declared_rows.columns(self.spark, self.values, self.target.schemas.layout)
-                self.snapshot.require_fit(columns, self.target.table)
+                self.target.require_fit(self.snapshot, columns)
         return self.snapshot
 
 
@@ -136,5 +136,5 @@ RowDecoder = RegisteredDecoder | DeclaredDecoder
 def decoder_for(spark: SparkSession, target: Target, pipeline: PipelineSettings) -> RowDecoder:
     """Return the decoder of a pipeline's values."""
     if pipeline.is_registered:
-        return RegisteredDecoder(spark, target, target.batch_schemas())
+        return RegisteredDecoder(spark, target, BatchSchemas(target))
     return DeclaredDecoder(spark, target, DeclaredFormat.from_settings(pipeline))

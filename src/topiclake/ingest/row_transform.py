@@ -75,15 +75,6 @@ class RowTransform:
             return None
         return of_columns(columns)
 
-    def require_fit(self, refusal: str | None) -> None:
-        """Raise an IngestError if a table cannot take the transformed columns; `refusal` is the cause."""
-        if refusal is not None:
-            raise self._error(
-                f"makes columns that the table cannot take: {refusal}",
-                "cast the column in the transform, or choose another table_path",
-                reason="columns",
-            )
-
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the transformed rows, without executing anything.
 
@@ -93,21 +84,21 @@ class RowTransform:
         try:
             made = self.function(rows)
         except Exception as error:
-            raise self._error(
+            raise self.error(
                 f"cannot be applied to the columns {', '.join(rows.columns)}: "
                 f"{type(error).__name__}: {failure.last_cause(str(error))}",
                 "columns that the rows have",
                 reason="not_applicable",
             ) from error
         if not isinstance(made, DataFrame):
-            raise self._error(
+            raise self.error(
                 f"returned {type(made).__name__}, where a DataFrame is expected",
                 "return the transformed rows",
                 reason="no_dataframe",
             )
         expected, actual = _kafka_type(rows), _kafka_type(made)
         if expected != actual:
-            raise self._error(
+            raise self.error(
                 f"returned {actual} as {KAFKA_COLUMN}, where {expected} is expected",
                 f"keep the column {KAFKA_COLUMN} as it is, since an audit finds each record by it",
                 reason="kafka_column",
@@ -136,7 +127,7 @@ class RowTransform:
                 change = f"made {after['rows']} rows of {before['rows']}"
                 if before["rows"] == after["rows"]:
                     change = f"changed {KAFKA_COLUMN} of rows"
-                raise self._error(
+                raise self.error(
                     f"{change} in {unit}, of which nothing is written",
                     f"return one row for each row, with its {KAFKA_COLUMN}; filter in a view of the table",
                     unit=unit,
@@ -154,14 +145,15 @@ class RowTransform:
         except (PySparkException, Py4JError) as error:
             # An error of Kafka, or of a refused record, is raised without the transform, too.
             _first(rows)
-            raise self._error(
+            raise self.error(
                 f"failed in {unit}, of which nothing is written: {failure.last_cause(str(error))}",
                 "change the transform, and start again: the same rows come again",
                 unit=unit,
                 reason="failed",
             ) from error
 
-    def _error(self, problem: str, remedy: str, **fields: object) -> IngestError:
+    def error(self, problem: str, remedy: str, **fields: object) -> IngestError:
+        """Return an error that names the transform."""
         cause = f"transform {self.name} of pipeline {self.pipeline} {problem}"
         return IngestError(cause, remedy, pipeline=self.pipeline, transform=self.name, **fields)
 

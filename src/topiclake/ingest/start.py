@@ -17,7 +17,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import require_extra
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import declared_batch, multi_topic, registered_batch, targets
-from topiclake.ingest.batch_schemas import BeforeTable
+from topiclake.ingest.batch_schemas import BatchSchemas, BeforeTable
 from topiclake.ingest.consumer_group import GroupCommit
 from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.quarantine import automatic_replay
@@ -188,10 +188,8 @@ def _writer(
                 columns = to.transform.columns(spark, columns)
             delta.ensure_table(spark, to.table, columns, to.properties)
             snapshot = read_snapshot(spark, to.table)
-            if snapshot is not None and to.transform is not None:
-                to.transform.require_fit(snapshot.refusal(columns, may_widen=False))
-            elif snapshot is not None:
-                snapshot.require_fit(columns, to.table)
+            if snapshot is not None:
+                to.require_fit(snapshot, columns)
             to = replace(to, snapshot=snapshot)
         return partial(declared_batch.write, to, values)
     # A micro-batch waits for an unavailable registry. The start of a query does not, since a person waits.
@@ -214,7 +212,7 @@ def _prepared(
         snapshot = read_snapshot(spark, to.table)
         is_new = snapshot is None and not delta.is_table(spark, to.table)
         seen = replace(to, is_new=is_new, snapshot=snapshot or TableSnapshot(StructType()))
-        schemas = replace(seen.batch_schemas(), before_table=before_table)
+        schemas = BatchSchemas(seen, before_table)
         schemas.of.require_usable(schemas.current(spark))
         if to.schemas.plain_versions:
             to.schemas.plain_keys()

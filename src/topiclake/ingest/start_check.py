@@ -19,6 +19,7 @@ from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST
 from topiclake.delta import table as delta
 from topiclake.delta import table_commits
+from topiclake.delta.table_commits import Commits
 from topiclake.errors import ConfigError, IngestError
 from topiclake.ingest import resume_table, targets
 from topiclake.ingest.multi_topic import Topics
@@ -215,8 +216,7 @@ class StartCheck:
         if self.settings.pipeline.resume == "restart":
             # A topic that was migrated may have another name.
             return content
-        # A history that was cleaned up does not show which topic the rows are from.
-        if commits.is_complete or not _is_traced(spark, content) or content.rows(spark).isEmpty():
+        if _explains_rows(commits) or not _is_traced(spark, content) or content.rows(spark).isEmpty():
             return None
         return content
 
@@ -275,6 +275,15 @@ class StartCheck:
         starts = resume_table.starting_offsets(by_topic, in_kafka, EARLIEST)
         pipeline = self.settings.pipeline.model_copy(update={"starting_offsets": starts})
         return self.settings.model_copy(update={"pipeline": pipeline})
+
+
+def _explains_rows(commits: Commits) -> bool:
+    """Return whether the history shows which topics the rows are from.
+
+    It does not if Delta has deleted commits, the table is a copy, or another version of Topiclake wrote it.
+    """
+    has_offsets = [batch_offsets.OFFSETS in commit.metadata for commit in commits.valid]
+    return commits.is_complete and bool(has_offsets) and all(has_offsets)
 
 
 def _in_threads(function: Callable[[_In], _Out], values: Iterable[_In]) -> list[_Out]:

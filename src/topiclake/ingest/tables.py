@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +19,7 @@ from topiclake.ingest.paused_topics import LEDGER_SCHEMA, waiting
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
+from topiclake.streaming import checkpoint
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,9 @@ class RunSummary:
         query_id: Id of the streaming query, which is the same in each run with this checkpoint.
         rows_written: Rows that this run appended to the table.
         quarantined: Records that this run put into quarantine, by reason.
-        table: The table.
-        quarantine: The quarantine table; its version is -1 if it does not exist.
+        table: The table. For several topics, its path contains `{topic}`, its version is -1, and its rows are
+            those of all topics.
+        quarantine: The quarantine table, likewise; its version is -1 if it does not exist.
         preview: The first rows of the view; times in ISO 8601 with their zone.
     """
 
@@ -58,7 +62,8 @@ class RunSummary:
         rows = [("written by this run", self.rows_written, table.path)]
         for reason, records in self.quarantined.items():
             rows.append((f"quarantined by this run: {reason}", records, quarantine.path))
-        rows.append((f"in the table, version {table.version}", table.rows, table.path))
+        version = f", version {table.version}" if table.version >= 0 else ""
+        rows.append((f"in the table{version}", table.rows, table.path))
         rows.append(("in the quarantine", quarantine.rows, quarantine.path))
         return spark.createDataFrame(rows, "result STRING, records BIGINT, path STRING")
 
@@ -83,6 +88,9 @@ def create_view(
 ) -> DataFrame:
     """Create a temporary view of a Delta table, without `_kafka`, and return its rows.
 
+    A pipeline of several topics has a table for each, so its view lists them: `topic STRING, rows BIGINT,
+    quarantined BIGINT, table STRING`. `settings.for_topic` gives the view of one of them.
+
     Args:
         spark: The session.
         settings: The store and the pipeline.
@@ -99,8 +107,13 @@ def create_view(
         >>> spark.sql("SELECT sensor FROM readings WHERE celsius > 80").collect()
         [Row(sensor='boiler')]
     """
+    view = name or settings.pipeline.view
+    if path is None and settings.pipeline.has_several_topics:
+        rows = _tables_of_topics(spark, settings)
+        rows.createOrReplaceTempView(view)
+        return rows
     shown = path or settings.only_topic().pipeline.table_path
-    table, view = mount.resolve(settings.storage, shown), name or settings.pipeline.view
+    table = mount.resolve(settings.storage, shown)
     with storage_errors(settings.storage, table):
         is_table = delta.is_table(spark, table)
     if is_table:
@@ -148,7 +161,7 @@ def summarize(
     settings: Settings,
     query: Any,  # noqa: ANN401 (StreamingQuery, classic or Connect)
 ) -> RunSummary:
-    """Count the rows that this run appended and quarantined, from the tables.
+    """Count the rows that this run appended and quarantined, from the tables; of several topics, their sums.
 
     Example:
         >>> query = tl.start_ingest(spark, settings)
@@ -156,17 +169,53 @@ def summarize(
         >>> tl.summarize(spark, settings, query).rows_written
         4
     """
-    table = table_path(settings)
-    quarantine = mount.resolve(settings.storage, settings.only_topic().pipeline.quarantine_path)
-    view = delta.read(spark, table).drop(KAFKA_COLUMN)
+    of_topics = [_summary(spark, of_topic, query) for of_topic in _each_topic(spark, settings)]
+    if not settings.pipeline.has_several_topics:
+        return of_topics[0]
+    quarantined: Counter[str] = Counter()
+    for summary in of_topics:
+        quarantined.update(summary.quarantined)
     return RunSummary(
         query_id=str(query.id),
-        rows_written=_rows_of_run(spark, table, settings.run_id),
+        rows_written=sum(summary.rows_written for summary in of_topics),
+        quarantined=dict(sorted(quarantined.items())),
+        table=_sum(settings.pipeline.table_path, [summary.table for summary in of_topics]),
+        quarantine=_sum(settings.pipeline.quarantine_path, [summary.quarantine for summary in of_topics]),
+        preview=delta.as_json(_tables_of_topics(spark, settings).limit(5)),
+    )
+
+
+def _summary(spark: SparkSession, settings: Settings, query: Any) -> RunSummary:  # noqa: ANN401 (as above)
+    """Count the rows of one topic."""
+    table = table_path(settings)
+    quarantine = mount.resolve(settings.storage, settings.pipeline.quarantine_path)
+    # The first record of one of several topics creates its table.
+    is_table = delta.is_table(spark, table)
+    return RunSummary(
+        query_id=str(query.id),
+        rows_written=_rows_of_run(spark, table, settings.run_id) if is_table else 0,
         quarantined=_reasons_of_run(spark, quarantine, settings),
         table=_state(spark, table),
         quarantine=_state(spark, quarantine),
-        preview=delta.as_json(view.limit(5)),
+        preview=delta.as_json(delta.read(spark, table).drop(KAFKA_COLUMN).limit(5)) if is_table else [],
     )
+
+
+def _each_topic(spark: SparkSession, settings: Settings) -> list[Settings]:
+    """Return the configuration of each topic; of several, of those that the query has read."""
+    if not settings.pipeline.has_several_topics:
+        return [settings.only_topic()]
+    path = mount.resolve(settings.storage, settings.pipeline.checkpoint_path)
+    return [settings.for_topic(topic) for topic in sorted(checkpoint.position(spark, path) or {})]
+
+
+def _tables_of_topics(spark: SparkSession, settings: Settings) -> DataFrame:
+    rows = []
+    for of_topic in _each_topic(spark, settings):
+        table = _state(spark, table_path(of_topic))
+        quarantine = _state(spark, mount.resolve(settings.storage, of_topic.pipeline.quarantine_path))
+        rows.append((of_topic.pipeline.topic, table.rows, quarantine.rows, table.path))
+    return spark.createDataFrame(rows, "topic STRING, rows BIGINT, quarantined BIGINT, table STRING")
 
 
 def _rows_of_run(spark: SparkSession, path: str, run_id: str) -> int:
@@ -190,3 +239,7 @@ def _state(spark: SparkSession, path: str) -> TableState:
     if not delta.is_table(spark, path):
         return TableState(path, -1, 0)
     return TableState(path, delta.latest_version(spark, path), delta.read(spark, path).count())
+
+
+def _sum(path: str, states: Iterable[TableState]) -> TableState:
+    return TableState(path, -1, sum(state.rows for state in states))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from uuid import uuid4
@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
+from topiclake.errors import IngestError
 from topiclake.ingest import quarantine_rows
-from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.row_transform import Function, RowTransform
 from topiclake.sources.table_snapshot import TableSnapshot
 from topiclake.sources.topic_schemas import TopicSchemas
@@ -84,28 +84,30 @@ class Target:
         transform = {} if self.transform is None else {"transform": self.transform.name}
         return {"pipeline": self.pipeline, "run": self.run} | transform
 
-    @contextmanager
-    def table_rows(self, rows: DataFrame, table: StructType, unit: str) -> Iterator[DataFrame]:
-        """Yield the rows to write: valid rows, or transformed rows if a transform exists.
+    def table_rows(self, rows: DataFrame, table: StructType, unit: str) -> AbstractContextManager[DataFrame]:
+        """Return the rows to write: valid rows, or those that `RowTransform.computed` makes of them."""
+        return nullcontext(rows) if self.transform is None else self.transform.computed(rows, table, unit)
 
-        Args:
-            rows: Valid rows.
-            table: The columns that the table has.
-            unit: Name of the rows in errors: a batch or a claim.
+    def require_fit(self, snapshot: TableSnapshot, wanted: StructType, *, may_widen: bool = False) -> None:
+        """Check that the table can take columns that only the configuration or the transform decides.
 
         Raises:
-            IngestError: The transform fails, or changed the number of rows or their `_kafka`.
+            IngestError: It cannot.
         """
-        if self.transform is None:
-            yield rows
+        problem = snapshot.refusal(wanted, may_widen=may_widen)
+        if problem is None:
             return
-        with self.transform.computed(rows, table, unit) as transformed:
-            yield transformed
-
-    def batch_schemas(self) -> BatchSchemas:
-        """Return the schemas of this topic, without any that were looked up."""
-        return BatchSchemas(
-            self.schemas, self.table, self.properties, self.snapshot, self.type_widening, self.transform
+        if self.transform is not None:
+            raise self.transform.error(
+                f"makes columns that the table cannot take: {problem}",
+                "cast the column in the transform, or choose another table_path",
+                reason="columns",
+            )
+        raise IngestError(
+            f"the table {self.table} cannot take the columns of the configuration: {problem}",
+            "set key, key_schema and value_schema to what the table has, or choose another table_path",
+            table=self.table,
+            reason="columns",
         )
 
 

@@ -119,12 +119,7 @@ def ensure_topic(kafka: KafkaSettings, topic: str, partitions: int, *, compacted
             client.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(TIMEOUT_SECONDS)
         except KafkaException as error:
             if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
-                raise KafkaError(
-                    f"topic {topic} cannot be created: {error.args[0].str()}",
-                    topic=topic,
-                    reason="refused",
-                    detail=error.args[0].str(),
-                ) from None
+                raise _error(topic, "cannot be created", "refused", error) from None
     elif compacted:
         _require_compacted(client, topic)
     return topics.get(topic, partitions)
@@ -135,12 +130,7 @@ def _require_compacted(client: AdminClient, topic: str) -> None:
     try:
         policy = client.describe_configs([resource])[resource].result(TIMEOUT_SECONDS)[_CLEANUP].value
     except KafkaException as error:
-        raise KafkaError(
-            f"topic {topic} does not show its settings: {error.args[0].str()}",
-            topic=topic,
-            reason="hidden",
-            detail=error.args[0].str(),
-        ) from None
+        raise _error(topic, "does not show its settings", "hidden", error) from None
     if policy != _COMPACT:
         raise KafkaError(
             f"topic {topic} has {_CLEANUP}={policy}: records that are old would be deleted, {_COMPACT} keeps "
@@ -150,6 +140,11 @@ def _require_compacted(client: AdminClient, topic: str) -> None:
             reason="not_compacted",
             found=policy,
         )
+
+
+def _error(topic: str, problem: str, reason: str, error: KafkaException) -> KafkaError:
+    detail = error.args[0].str()
+    return KafkaError(f"topic {topic} {problem}: {detail}", topic=topic, reason=reason, detail=detail)
 
 
 def _topics(kafka: KafkaSettings) -> dict[str, int]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import html
 import logging
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, NumericType, StringType, StructField, TimestampType
+from pyspark.sql.types import DateType, NumericType, StringType, TimestampType
 
 from topiclake.delta import table as delta
 
@@ -59,7 +60,7 @@ def _figure(table: DataFrame) -> Figure | None:
     times = [field.name for field in fields if isinstance(field.dataType, TimestampType | DateType)]
     if times and numbers:
         return _lines(table, times[0], numbers[:3])
-    return _bars(table, [field for field in fields if isinstance(field.dataType, StringType)])
+    return _bars(table, [field.name for field in fields if isinstance(field.dataType, StringType)], numbers)
 
 
 def _first(names: list[str], wanted: tuple[str, ...]) -> str | None:
@@ -90,21 +91,25 @@ def _lines(table: DataFrame, time: str, numbers: list[str]) -> Figure:
     return _titled(figure, f"the newest {len(rows):,} rows")
 
 
-def _bars(table: DataFrame, texts: list[StructField]) -> Figure | None:
+def _bars(table: DataFrame, texts: list[str], numbers: list[str]) -> Figure | None:
+    """Draw the rows by the text with the fewest values; the first number, if each row has another text."""
     import plotly.graph_objects as go
 
     if not texts:
         return None
-    distinct = [F.approx_count_distinct(_column(field.name)).alias(field.name) for field in texts]
-    counts = table.agg(*distinct).collect()[0].asDict()
-    few = [(count, name) for name, count in counts.items() if 1 < count <= CATEGORIES]
+    distinct = [F.approx_count_distinct(_column(name)).alias(name) for name in texts]
+    *counts, rows = table.agg(*distinct, F.count("*")).collect()[0]
+    few = [(count, name) for count, name in zip(counts, texts, strict=True) if 1 < count <= CATEGORIES]
     if not few:
         return None
-    category = min(few)[1]
-    rows = table.groupBy(_column(category)).count().orderBy(F.desc("count")).limit(20).collect()
-    figure = go.Figure(go.Bar(x=[html.escape(str(row[0])) for row in rows], y=[row[1] for row in rows]))
+    count, category = min(few, key=itemgetter(0))
+    number = numbers[0] if numbers and count == rows else None
+    length = F.count("*") if number is None else F.max(_column(number))
+    bars = table.groupBy(_column(category)).agg(length.alias("length"))
+    longest = bars.orderBy(F.desc("length")).limit(20).collect()
+    figure = go.Figure(go.Bar(x=[html.escape(str(bar[0])) for bar in longest], y=[bar[1] for bar in longest]))
     figure.update_xaxes(title_text=html.escape(category), type="category")
-    return _titled(figure, f"rows by {html.escape(category)}")
+    return _titled(figure, f"{html.escape(number or 'rows')} by {html.escape(category)}")
 
 
 def _column(name: str) -> Any:  # noqa: ANN401 (Column, classic or Connect)

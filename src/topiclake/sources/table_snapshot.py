@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
-from topiclake.errors import IngestError
 from topiclake.sources import constraints
 
 #: Seconds for which a snapshot of a table's columns is used.
@@ -50,20 +49,6 @@ class TableSnapshot:
             change = next(iter(changes.values()))
             return f"{change}; type_widening: true allows it, where each reader of the table can read that"
         return constraints.refusal(self.constraints, changes)
-
-    def require_fit(self, wanted: StructType, table: str) -> None:
-        """Check that the table at `table` can take columns that only the configuration decides.
-
-        Raises:
-            IngestError: It cannot.
-        """
-        if problem := self.refusal(wanted, may_widen=False):
-            raise IngestError(
-                f"the table {table} cannot take the columns of the configuration: {problem}",
-                "set key, key_schema and value_schema to what the table has, or choose another table_path",
-                table=table,
-                reason="columns",
-            )
 
     @property
     def is_fresh(self) -> bool:

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from topiclake.errors import IngestError
+from topiclake.streaming.checkpoint_notes import if_found
 
 #: Number of the newest batch if no batch exists yet.
 NONE = -1
@@ -253,13 +254,8 @@ def _required(spark: SparkSession, path: str, file: str) -> list[str]:
 
 
 def _lines(spark: SparkSession, file: str) -> list[str] | None:
-    try:
-        (row,) = spark.read.text(file, wholetext=True).collect()
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return None
-    return str(row[0]).splitlines()
+    texts = if_found(lambda: spark.read.text(file, wholetext=True).collect())
+    return None if texts is None else str(texts[0][0]).splitlines()
 
 
 def _files(spark: SparkSession, *folders: str) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
+
+_Content = TypeVar("_Content")
 
 #: Option for `jars/store` on S3: a single file needs no rename.
 _AT_ONCE = "topiclake.committed.at.once"
@@ -17,16 +19,21 @@ def path(checkpoint: str, name: str) -> str:
     return f"{checkpoint}/topiclake/{name}"
 
 
-def read(spark: SparkSession, checkpoint: str, name: str, schema: str) -> list[Row]:
-    """Return the notes called `name`, with the columns of the DDL `schema`; empty without notes."""
+def if_found(read: Callable[[], _Content]) -> _Content | None:
+    """Return what `read` reads with Spark, or None if the path does not exist."""
     try:
-        # A line that a full disk truncated belongs to a start that failed.
-        lines = spark.read.schema(schema).option("mode", "DROPMALFORMED")
-        return lines.json(path(checkpoint, name)).collect()
+        return read()
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        return []
+        return None
+
+
+def read(spark: SparkSession, checkpoint: str, name: str, schema: str) -> list[Row]:
+    """Return the notes called `name`, with the columns of the DDL `schema`; empty without notes."""
+    # A line that a full disk truncated belongs to a start that failed.
+    lines = spark.read.schema(schema).option("mode", "DROPMALFORMED")
+    return if_found(lambda: lines.json(path(checkpoint, name)).collect()) or []
 
 
 def append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from pyspark.errors import StreamingQueryException
@@ -41,15 +42,7 @@ def await_caught_up(query: StreamingQuery, trigger: str) -> None:
     # cause.
     draw = _drawings.get(str(query.runId)) if _drawings else None
     try:
-        if trigger == "availableNow":
-            query.awaitTermination()
-        else:
-            query.processAllAvailable()
-    except StreamingQueryException as error:
-        raise _failure(query, error) from None
-    except KeyboardInterrupt:
-        query.stop()
-        raise
+        _wait(query, query.awaitTermination if trigger == "availableNow" else query.processAllAvailable)
     finally:
         if draw is not None:
             draw()
@@ -84,10 +77,14 @@ def keep_running(query: StreamingQuery, seconds: float | str) -> None:
             parameter="seconds",
             found=seconds,
         )
-    if not float(seconds):
-        return
+    if float(seconds):
+        _wait(query, partial(query.awaitTermination, math.ceil(float(seconds))))
+
+
+def _wait(query: StreamingQuery, wait: Callable[[], object]) -> None:
+    """Call `wait`; raise the cause of the query's failure, and stop the query after Ctrl-C."""
     try:
-        query.awaitTermination(math.ceil(float(seconds)))
+        wait()
     except StreamingQueryException as error:
         raise _failure(query, error) from None
     except KeyboardInterrupt:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.streaming import checkpoint_notes
@@ -59,9 +58,5 @@ def note_rows(rows: DataFrame, checkpoint: str) -> None:
 
 def read_rows(spark: SparkSession, checkpoint: str) -> DataFrame | None:
     """Return the rows that `note_rows` has noted, or None without a note."""
-    try:
-        return spark.read.parquet(checkpoint_notes.path(checkpoint, _ROWS))
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return None
+    path = checkpoint_notes.path(checkpoint, _ROWS)
+    return checkpoint_notes.if_found(lambda: spark.read.parquet(path))

@@ -17,6 +17,8 @@ from pyspark.sql.window import Window
 import topiclake as tl
 from topiclake.errors import ConfigError, require_choice
 from topiclake_examples.avro_producer import AvroRecord, at_least, produce, rate_limited
+from topiclake_examples.exit_value import ExitValue
+from topiclake_examples.parameters import recorded_file
 
 GPS_SCHEMA = {
     "type": "record",
@@ -45,17 +47,13 @@ GpsEvent = dict[str, str | int | float]
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(ExitValue):
     """The result of a publishing run, whose records the broker acknowledged."""
 
     topic: str
     records: int
     devices: int
     schema_id: int
-
-    def to_json(self) -> str:
-        """Return it as the exit value of a notebook."""
-        return json.dumps(self.__dict__)
 
 
 def read_tracks(file: Path) -> list[list[GpsEvent]]:
@@ -68,15 +66,8 @@ def read_tracks(file: Path) -> list[list[GpsEvent]]:
     Raises:
         ConfigError: The file is missing, or a line is not of that form; names the line.
     """
-    if not file.is_file():
-        raise ConfigError(
-            f"the tracks {file} are missing",
-            "git checkout -- data/gps_tracks.csv",
-            file=str(file),
-            reason="missing",
-        )
     tracks: dict[str, list[GpsEvent]] = {}
-    with file.open(encoding="utf-8", newline="") as lines:
+    with recorded_file(file).open(encoding="utf-8", newline="") as lines:
         rows = csv.DictReader(lines)
         for row in rows:
             try:

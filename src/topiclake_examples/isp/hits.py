@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -10,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from topiclake.errors import ConfigError
+from topiclake_examples.exit_value import ExitValue
 from topiclake_examples.parameters import moment, whole_number
 from topiclake_examples.sample_rows import hash_random
 
@@ -33,7 +32,7 @@ _ERRORS = 50
 
 
 @dataclass(frozen=True)
-class PublishedHits:
+class PublishedHits(ExitValue):
     """The result of a publishing run, whose records the broker acknowledged.
 
     Attributes:
@@ -47,10 +46,6 @@ class PublishedHits:
     partitions: int
     records: int
     damaged: int
-
-    def to_json(self) -> str:
-        """Return it as the exit value of a notebook."""
-        return json.dumps(self.__dict__)
 
 
 def make_hits(spark: SparkSession, hits: int, *, seed: int = 1, start: str, minutes: int = 60) -> DataFrame:
@@ -122,13 +117,7 @@ def publish_hits(
         whole_number(name, value)
         for name, value in (("hits", hits), ("seed", seed), ("minutes", minutes), ("damaged", damaged))
     )
-    if moment(start) is None:
-        raise ConfigError(
-            f"start is {start!r}, no time with its zone",
-            "-p start=2026-01-02T03:00:00Z",
-            parameter="start",
-            found=start,
-        )
+    moment("start", start)
     topic = settings.pipeline.topic
     partition_count = tl.ensure_topic(settings.kafka, topic, partitions)
     made = _numbered(spark, amount, seeded, start, max(spread, 1))

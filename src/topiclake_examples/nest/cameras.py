@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -11,6 +10,7 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 from topiclake.errors import ConfigError
+from topiclake_examples.exit_value import ExitValue
 from topiclake_examples.nest.logs import NestLogs, location_lines
 from topiclake_examples.parameters import moment, whole_number
 
@@ -19,7 +19,7 @@ _MAX_CHARACTERS = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class PublishedLogs:
+class PublishedLogs(ExitValue):
     """The result of a publishing run, whose records the broker acknowledged.
 
     Attributes:
@@ -35,10 +35,6 @@ class PublishedLogs:
     records: int
     damaged: int
     cameras: int
-
-    def to_json(self) -> str:
-        """Return it as the exit value of a notebook."""
-        return json.dumps(self.__dict__)
 
 
 def publish_nest_logs(
@@ -74,14 +70,7 @@ def publish_nest_logs(
     """
     given = {"logs": logs, "homes": homes, "seed": seed, "minutes": minutes, "offline": offline}
     numbers = {name: whole_number(name, value) for name, value in given.items()}
-    cut, began = whole_number("damaged", damaged), moment(start)
-    if began is None:
-        raise ConfigError(
-            f"start is {start!r}, no time with its zone",
-            "-p start=2026-01-02T03:00:00Z",
-            parameter="start",
-            found=start,
-        )
+    cut, began = whole_number("damaged", damaged), moment("start", start)
     for name in ("homes", "minutes"):
         if not numbers[name]:
             raise ConfigError(f"{name} is 0", f"-p {name}=50", parameter=name, found=0)

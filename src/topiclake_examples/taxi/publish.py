@@ -14,6 +14,7 @@ from pyspark.sql.avro.functions import to_avro
 
 import topiclake as tl
 from topiclake.errors import KafkaError, StorageError
+from topiclake_examples.exit_value import ExitValue
 from topiclake_examples.parameters import whole_number
 from topiclake_examples.taxi.trips import SAMPLE, TRIP_SCHEMAS, generate_trips, read_trips
 
@@ -22,7 +23,7 @@ _READING = re.compile(r"FAILED_READ_FILE|org\.apache\.hadoop\.fs\.")
 
 
 @dataclass(frozen=True)
-class PublishedTrips:
+class PublishedTrips(ExitValue):
     """The result of a publishing run.
 
     Attributes:
@@ -40,10 +41,6 @@ class PublishedTrips:
     columns: int
     schema_id: int
     avro_form: str
-
-    def to_json(self) -> str:
-        """Return it as the exit value of a notebook."""
-        return json.dumps(self.__dict__)
 
 
 def publish_trips(

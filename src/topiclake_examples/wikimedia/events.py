@@ -20,6 +20,7 @@ from fastavro import parse_schema
 from fastavro.validation import ValidationError, validate
 
 from topiclake.errors import ConfigError
+from topiclake_examples.parameters import recorded_file
 
 #: An event as Wikimedia sends it, JSON.
 Event = dict[str, Any]
@@ -115,15 +116,8 @@ def read_events(file: Path) -> list[Event]:
     Raises:
         ConfigError: The file is missing or empty, or a line is not an event; names the line.
     """
-    if not file.is_file():
-        raise ConfigError(
-            f"the events {file} are missing",
-            f"git checkout -- data/{file.name}",
-            file=str(file),
-            reason="missing",
-        )
     events = []
-    with file.open(encoding="utf-8") as lines:
+    with recorded_file(file).open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 event = json.loads(line)

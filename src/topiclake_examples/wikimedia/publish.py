@@ -14,6 +14,7 @@ from typing import Literal
 import topiclake as tl
 from topiclake.errors import ConfigError, require_choice
 from topiclake_examples.avro_producer import AvroRecord, at_least, produce
+from topiclake_examples.exit_value import ExitValue
 from topiclake_examples.parameters import moment, whole_number
 from topiclake_examples.wikimedia import event_stream
 from topiclake_examples.wikimedia.events import (
@@ -36,7 +37,7 @@ _CANARY = "canary"
 
 
 @dataclass
-class PublishedEdits:
+class PublishedEdits(ExitValue):
     """The result of a publishing run.
 
     Attributes:
@@ -54,10 +55,6 @@ class PublishedEdits:
     canaries: int = 0
     refused: int = 0
     last_event_id: str = ""
-
-    def to_json(self) -> str:
-        """Return it as the exit value of a notebook."""
-        return json.dumps(self.__dict__)
 
 
 def publish_recorded_edits(
@@ -132,13 +129,8 @@ def publish_live_edits(
             parameter="user_agent",
             found=user_agent,
         )
-    if since and moment(since) is None:
-        raise ConfigError(
-            f"since is {since!r}; allowed: ISO 8601 with its zone",
-            "-p since=2026-01-02T03:00:00Z",
-            parameter="since",
-            found=since,
-        )
+    if since:
+        moment("since", since)
     published = _prepared(settings)
     sent = event_stream.follow(
         url, user_agent=user_agent, params={"since": since} if since else None, after=after or None

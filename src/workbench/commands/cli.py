@@ -18,7 +18,7 @@ from topiclake.config.load import pipeline_names
 from topiclake.errors import TopiclakeError
 from workbench.commands import logs as log_files
 from workbench.commands.activity import Activity
-from workbench.commands.job import job
+from workbench.commands.job import given_option, job
 from workbench.commands.topic_options import Request, make_request, topic_options
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
@@ -103,7 +103,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@given_option
 @click.option(
     "--cell-timeout",
     "cell_seconds",
@@ -128,7 +128,7 @@ def run(notebook: Path, given: tuple[str, ...], cell_seconds: int) -> None:
 
 
 @cli.command()
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@given_option
 @click.option("--port", type=click.IntRange(1, 65535), help="8888 by default, or a free one.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def lab(given: tuple[str, ...], port: int | None, no_browser: bool) -> None:
@@ -145,7 +145,7 @@ def lab(given: tuple[str, ...], port: int | None, no_browser: bool) -> None:
 @click.argument("action", type=click.Choice(("list", "show", "replay")))
 @click.argument("pipeline", default="")
 @click.option("--reason", default="", help="Only records with this reason, such as unknown_schema_id.")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@given_option
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the notebook's exit value: {path, reasons, rows, replay}."
 )
@@ -164,7 +164,7 @@ def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], 
 
 @cli.command()
 @click.argument("pipeline", default="")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@given_option
 @click.option(
     "--notebook",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -232,7 +232,7 @@ def new(package: str, pipeline: str) -> None:
 
 @cli.command()
 @click.argument("pipeline", default="")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@given_option
 @click.option("--json", "as_json", is_flag=True, help="Print the counts and the audit as JSON.")
 @topic_options
 def ingest(pipeline: str, given: tuple[str, ...], as_json: bool, **options: str) -> None:
@@ -258,7 +258,7 @@ def ingest(pipeline: str, given: tuple[str, ...], as_json: bool, **options: str)
 
 @cli.command()
 @click.argument("pipeline")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@given_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
 def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json: bool) -> None:
@@ -275,7 +275,7 @@ def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json:
 @click.argument("pipeline")
 @click.option("--sql", default="", help="A query of the pipeline's view, in place of all columns.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=0), help="Number of rows.")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@given_option
 @click.option("--json", "as_json", is_flag=True, help="Print {table, records, rows}.")
 def show(pipeline: str, sql: str, limit: int, given: tuple[str, ...], as_json: bool) -> None:
     """Show rows of the table of PIPELINE."""

@@ -31,6 +31,9 @@ from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
 from workbench.jobs.store import Store
 
+given_option = click.option(
+    "-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated."
+)
 _target = click.option("--target", help="One of the targets in databricks.yml, in place of the default one.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -59,7 +62,7 @@ def list_jobs(target: str | None, as_json: bool) -> None:
 
 @job.command("run")
 @click.argument("key", metavar="JOB")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@given_option
 @_target
 @click.pass_context
 def run_job(context: click.Context, key: str, given: tuple[str, ...], target: str | None) -> None:

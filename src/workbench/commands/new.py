@@ -7,7 +7,7 @@ from importlib import resources, util
 from pathlib import Path
 from string import Template
 
-from topiclake.config.load import pipeline_names
+from topiclake.config.load import pipeline_names, require_pipeline
 from topiclake.errors import ConfigError
 from workbench.host.files import write_all
 from workbench.host.home import Home
@@ -36,15 +36,8 @@ def create_package(home: Home, package: str, pipeline: str) -> list[Path]:
             package=package,
             reason="name",
         )
-    names = pipeline_names(home.project / "conf")
-    if pipeline not in names:
-        raise ConfigError(
-            f"pipeline {pipeline} does not exist; there are: {', '.join(names) or 'none'}",
-            f"topiclake init {pipeline} --topic <topic>",
-            pipeline=pipeline,
-            reason="missing",
-            allowed=tuple(names),
-        )
+    conf = home.project / "conf"
+    require_pipeline(pipeline, pipeline_names(conf), conf)
     files = {name: home.project / path.format(package=package) for name, path in _FILES.items()}
     existing = [file for file in files.values() if file.exists()]
     if existing or util.find_spec(package) is not None:

@@ -6,7 +6,8 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from topiclake.errors import StorageError
@@ -59,6 +60,17 @@ def write_all(texts: Mapping[Path, str], private: Collection[Path] = ()) -> None
         raise StorageError(
             f"{file} cannot be written ({error.strerror})", "free space, or another folder", file=str(file)
         ) from None
+
+
+@contextmanager
+def write_errors(problem: str, folder: Path, remedy: str) -> Iterator[None]:
+    """Turn an OSError of the block into a StorageError, whose cause is the `problem`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{problem} ({error.strerror})", remedy, folder=str(folder), reason="not_writable"
+        ) from error
 
 
 def _replace(file: Path, content: bytes, mode: int, mode_before: int | None = None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from topiclake.errors import ConfigError, StorageError
-from workbench.host.files import replace_json
+from workbench.host.files import replace_json, write_errors
 from workbench.host.installation import find_project
 
 HOME_VARIABLE = "WORKBENCH_HOME"
@@ -148,18 +148,12 @@ class Home:
                 folder=str(self.folder),
                 reason="character",
             )
-        try:
+        problem = f"the state folder {self.folder} cannot be written"
+        with write_errors(problem, self.folder, f"{HOME_VARIABLE}=<a folder of your own>"):
             for folder in (self.folder, self.logs, self.data, self.datalake, self.runs, self.tmp):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.folder / MARKER).touch()
             tempfile.TemporaryFile(dir=self.folder).close()
-        except OSError as error:
-            raise StorageError(
-                f"the state folder {self.folder} cannot be written ({error.strerror})",
-                f"{HOME_VARIABLE}=<a folder of your own>",
-                folder=str(self.folder),
-                reason="not_writable",
-            ) from error
 
     def _require_own(self) -> None:
         if self.folder in (Path(self.folder.anchor), Path.home().resolve()):

@@ -7,8 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from topiclake.errors import StorageError
-from workbench.host.files import replace_bytes, replace_json
+from workbench.host.files import replace_bytes, replace_json, write_errors
 
 #: The project's files in a wheel (setup.py). A clone has no such folder.
 PACKAGED = Path(__file__).parents[1] / "project"
@@ -63,7 +62,8 @@ def _copied_project() -> Path:
     # The checksums of the copied files: another wheel renews the copy, and an interrupted copy continues.
     record = folder.with_name("project.json")
     packaged = {name: _sum(PACKAGED / name) for name in _packaged_files()}
-    try:
+    problem = f"the project's files cannot be copied to {folder}"
+    with write_errors(problem, folder, "XDG_DATA_HOME=<a folder of your own>"):
         copied = json.loads(record.read_bytes()) if record.is_file() else {}
         if copied != packaged:
             for name in packaged:
@@ -72,13 +72,6 @@ def _copied_project() -> Path:
                     file.parent.mkdir(parents=True, exist_ok=True)
                     replace_bytes(file, (PACKAGED / name).read_bytes())
             replace_json(record, packaged)
-    except OSError as error:
-        raise StorageError(
-            f"the project's files cannot be copied to {folder} ({error.strerror})",
-            "XDG_DATA_HOME=<a folder of your own>",
-            folder=str(folder),
-            reason="not_writable",
-        ) from error
     return folder
 
 

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from topiclake.errors import PlatformError, StorageError
+from topiclake.errors import PlatformError
+from workbench.host.files import write_errors
 from workbench.host.home import folder_bytes
 from workbench.host.installation import PACKAGED, cache_folder, clone, jars_folder
 from workbench.host.jar_lock import Artifact, read_artifacts, read_sums, wrong_jars
@@ -65,18 +66,12 @@ def fetch_jars(on_progress: OnProgress) -> Path:
     if clone() or folder.is_dir():
         return folder
     cache = cache_folder()
-    try:
+    problem = f"the jars cannot be written to {cache}"
+    with write_errors(problem, cache, "XDG_CACHE_HOME=<a folder with 500 MB of room>"):
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _sole(cache / "jars.lock", on_progress):
             if not folder.is_dir():
                 _fetch(folder, cache / "ivy", on_progress)
-    except OSError as error:
-        raise StorageError(
-            f"the jars cannot be written to {cache} ({error.strerror})",
-            "XDG_CACHE_HOME=<a folder with 500 MB of room>",
-            folder=str(cache),
-            reason="not_writable",
-        ) from error
     return folder
 
 

@@ -190,7 +190,7 @@ class Magics:
             )
         if command == "install":
             sys.stdout.write(
-                f"Installed into {sys.prefix}, for every notebook; a line in requirements.txt keeps it.\n"
+                f"Installed into {sys.prefix}, for every notebook; a line in pyproject.toml keeps it.\n"
             )
 
     def _execute(self, cell: Cell, notebook: Path) -> None:

@@ -11,7 +11,8 @@ import topiclake as tl
 from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, TopicNotFoundError
-from topiclake.ingest.plan import PlannedRange, PlannedSchema
+from topiclake.ingest.planned_ranges import PlannedRange
+from topiclake.ingest.planned_tables import PlannedSchema
 
 BAD = b"\1no record"
 NOTED = json.dumps(

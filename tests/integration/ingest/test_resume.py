@@ -15,8 +15,9 @@ import topiclake as tl
 from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
-from topiclake.ingest import paused_topics, registered_batch, resume_table
+from topiclake.ingest import paused_topics, rejected_records, resume_table
 from topiclake.kafka import client as kafka_client
+from topiclake.streaming import batch_offsets
 
 BAD = b"\1no record"
 
@@ -139,6 +140,28 @@ def test_rows_say_where_to_continue_when_the_history_is_cleaned_up(numbers):
     numbers.check(bad=3)
 
 
+@pytest.mark.thorough("where the end is read from the rows")
+@pytest.mark.parametrize("made_by", ["a copy", "another version"])
+def test_rows_say_where_to_continue_when_no_commit_has_offsets(numbers, made_by, monkeypatch):
+    if made_by == "another version":
+        monkeypatch.setattr(batch_offsets, "OFFSETS", "spans")
+    numbers.more(6)
+    numbers.run()
+    numbers.more(4)
+    numbers.run()
+    monkeypatch.undo()
+    numbers.lose_checkpoint()
+    if made_by == "a copy":
+        old = delta.read(numbers.spark, numbers.table)
+        rows = numbers.spark.createDataFrame(old.collect(), old.schema)
+        shutil.rmtree(numbers.table)
+        rows.write.format("delta").save(numbers.table)
+    numbers.more(1)
+    assert numbers.refusal() == "checkpoint_gone"
+    numbers.run(resume="table")
+    numbers.check(bad=3)
+
+
 def clean_history(spark, table):
     """Remove the history before now, as Delta does after `delta.logRetentionDuration`."""
     delta.set_properties(spark, table, {"delta.checkpointInterval": "1"})
@@ -239,7 +262,7 @@ def test_two_starts_at_once_write_what_is_missing_once(numbers, monkeypatch):
     def twice(spark, settings, content, records, spans):
         # The second start finds what the first one has made of the table, and not yet of the quarantine.
         with monkeypatch.context() as patched:
-            patched.setattr(registered_batch, "_write_rejected", lambda *_, **__: 1 / 0)
+            patched.setattr(rejected_records, "write_rejected", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 written(spark, settings, content, records, spans)
         written(spark, settings, content, records, spans)

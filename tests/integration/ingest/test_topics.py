@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import topiclake as tl
 from tests.services.fault_proxy import FaultProxy
 from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
@@ -78,7 +79,7 @@ class World:
     def publish(self, name, schema_id, values, schema=V1):
         producer = Producer(kafka_client.client_settings(self.settings().kafka))
         for number, value in enumerate(values):
-            whole = frame(schema_id, encoded(schema, value))
+            whole = value if isinstance(value, bytes) else frame(schema_id, encoded(schema, value))
             producer.produce(f"{self.prefix}-{name}", value=whole, partition=number % 2)
         producer.flush()
 
@@ -100,8 +101,11 @@ class World:
         wait_until(lambda: topic not in self.admin.list_topics(timeout=30).topics)
 
     def run(self, **more):
-        query = ingest.start_ingest(self.spark, self.settings(**more))
+        """Ingest what is new; return the configuration and the query."""
+        settings = self.settings(**more)
+        query = ingest.start_ingest(self.spark, settings)
         progress.await_caught_up(query, "availableNow")
+        return settings, query
 
     def pause_b(self):
         """Have two records of `b` wait for a subject of their own; return the id of the schema of `a`."""
@@ -239,10 +243,16 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     assert world.writes("b") == 2, "what it has missed is written at once"
 
     world.publish("a", of_a, ids(4))
-    world.publish("b", of_a, ids(15))
-    world.run()
+    world.publish("b", of_a, [*ids(15), b"no record"])
+    settings, query = world.run()
     assert world.rows("a") == [1, 2, 3, 4]
     assert world.rows("b") == [10, 11, 12, 13, 14, 15]
+    summary = tl.summarize(world.spark, settings, query)
+    assert (summary.rows_written, summary.quarantined) == (2, {"bad_magic": 1})
+    assert (summary.table.rows, summary.quarantine.rows) == (10, 1)
+    assert summary.table.path == settings.pipeline.table_path
+    listed = tl.create_view(world.spark, settings).drop("table").collect()
+    assert sorted(map(tuple, listed)) == [(f"{world.prefix}-a", 4, 0), (f"{world.prefix}-b", 6, 1)]
 
 
 @pytest.mark.slow("four ingests of three topics")

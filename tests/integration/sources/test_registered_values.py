@@ -25,7 +25,7 @@ from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
 from topiclake.formats.protobuf import schema as protobuf_schema
-from topiclake.ingest import registered_batch, targets
+from topiclake.ingest import registered_batch, rejected_records, targets
 from topiclake.ingest.quarantine import stream as quarantine_stream
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
@@ -290,7 +290,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
         quarantine_stream.write_registered(to, fixed, to.checkpoint, records, 0)
     with monkeypatch.context() as patched:
-        patched.setattr(registered_batch, "_write_rejected", lambda *_: 1 / 0)
+        patched.setattr(rejected_records, "write_rejected", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             registered_batch.write(to, records, 0)
     assert topic.quarantined() == Counter()

@@ -6,13 +6,18 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from zipfile import ZipFile
 
 import pytest
 
 from tests.support.environment import without_workbench
+from tests.support.orders_topic import page_commands, send_by_confluent_kafka
 from workbench.commands.doctor import locked_packages
+from workbench.host.home import Home
+from workbench.services.service import Addresses
 
 PROJECT = Path(__file__).parents[3]
 
@@ -32,9 +37,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def ran(command: list[str], user: Path, code: int = 0) -> str:
-    """Run a command as a user whose home folder is empty; return what it printed."""
-    variables = without_workbench() | {"HOME": str(user), "PYTHONPATH": ""}
+def ran(command: list[str], user: Path, code: int = 0, **more: str) -> str:
+    """Run a command as a user whose home folder is empty, with `more` variables; return its output."""
+    variables = without_workbench() | {"HOME": str(user), "PYTHONPATH": ""} | more
     for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "VIRTUAL_ENV"):
         variables.pop(name, None)
     done = subprocess.run(
@@ -83,7 +88,13 @@ def test_the_wheel_has_the_projects_files_and_no_secret(wheel: Path) -> None:
     assert len([name for name in names if name.endswith(".jar")]) == 3
 
 
-def test_doctor_and_demo_run_outside_of_a_clone(wheel: Path, tmp_path: Path) -> None:
+def test_doctor_demo_and_the_commands_for_a_topic_run_outside_of_a_clone(
+    wheel: Path,
+    embedded: tuple[Home, Addresses],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
     programs = installed(wheel, "[workbench]", tmp_path)
     topiclake = str(programs / "topiclake")
     assert ran([topiclake, "--help"], tmp_path).startswith("Usage: topiclake ")
@@ -100,6 +111,22 @@ def test_doctor_and_demo_run_outside_of_a_clone(wheel: Path, tmp_path: Path) -> 
     )
 
     assert "✗" not in ran([topiclake, "doctor"], tmp_path)
+
+    # The commands of docs/your-topic.md, with a broker and a registry of somebody else.
+    addresses = embedded[1].environment()
+    services = {name: addresses[name] for name in ("WORKBENCH_KAFKA", "WORKBENCH_SCHEMA_REGISTRY")}
+    for name, value in addresses.items():
+        monkeypatch.setenv(name, value)
+    send_by_confluent_kafka("shop.wheel")
+    began = perf_counter()
+    outputs = [
+        ran([topiclake, *command.split()[1:]], tmp_path, 2 * (" plan " in command), **services)
+        for command in page_commands("shop.wheel")
+    ]
+    record_property("your_topic_seconds", f"{perf_counter() - began:.1f}")
+    assert "each of the 25 records that Kafka holds is in exactly one place" in outputs[2]
+    assert "5 rows; the table has 20 records" in outputs[-1]
+    assert (tmp_path / "lake" / "orders" / "_delta_log").is_dir()
 
 
 def test_without_extras_there_is_neither_spark_nor_jupyter(wheel: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.support.target_schemas import with_schemas
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
 from topiclake.ingest import registered_batch
+from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
@@ -638,7 +639,7 @@ def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
     spark, target, known, mixed, whole, kafka_records
 ):
     """Delta forgets a commit after `delta.logRetentionDuration`, the transaction's number never."""
-    target.batch_schemas().current(spark)
+    BatchSchemas(target).current(spark)
     rows = spark.sql("SELECT 0 AS id, struct(3 AS partition, 0L AS offset) AS _kafka")
     rows = rows.union(spark.sql("SELECT 6, struct(3, 6L)"))
     writer = {"txnAppId": "11111111-aaaa", "txnVersion": "0"}

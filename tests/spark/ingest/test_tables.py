@@ -17,6 +17,7 @@ from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, StorageError
 from topiclake.ingest import registered_batch, tables
+from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
@@ -127,7 +128,7 @@ def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summa
     spark, target, settings, registry, subject, v1, kafka_records, mixed, whole, avro_bytes
 ):
     v2 = registry.register(subject, V2)
-    target.batch_schemas().current(spark)
+    BatchSchemas(target).current(spark)
     plain = avro_bytes(V1, {"id": 2**30})
     registered_batch.write(replace(target, is_new=True), kafka_records([*mixed, plain]), 42)
     check_records(spark, target, plain_of=v1)
@@ -199,13 +200,13 @@ def check_summary(summary):
 
 def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(spark, target, settings, kafka_records):
     target = replace(target, properties={"delta.appendOnly": "true"})
-    target.batch_schemas().current(spark)
+    BatchSchemas(target).current(spark)
     assert delta.read(spark, target.table).schema.simpleString() == (
         "struct<id:int,_kafka:struct<partition:int,offset:bigint>>"
     )
     properties = spark.sql(f"DESCRIBE DETAIL delta.`{target.table}`").collect()[0]["properties"]
     assert properties["delta.appendOnly"] == "true"
-    target.batch_schemas().current(spark)
+    BatchSchemas(target).current(spark)
     assert delta.latest_version(spark, target.table) == 0
     summary = tables.summarize(spark, settings, SimpleNamespace(id="q"))
     assert (summary.rows_written, summary.quarantined, summary.preview) == (0, {}, [])
@@ -262,7 +263,7 @@ def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_reco
 
 @pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
 def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
-    target.batch_schemas().current(spark)
+    BatchSchemas(target).current(spark)
     other = StructType.fromDDL("id MAP<STRING, INT>")
     pickled = pickle.loads(pickle.dumps(replace(target, snapshot=TableSnapshot(other, at=time.time() - 60))))
     registered_batch.write(pickled, kafka_records(mixed), 0)

@@ -16,6 +16,8 @@ import topiclake as tl
         ([(1.5, "2026-01-01")], "celsius DOUBLE, day STRING", "No picture: no coordinates"),
         ([("a",), ("a",), ("b",)], "kind STRING", "rows by kind"),
         ([("<b>a",), ("b",)], "`<i>k` STRING", "rows by &lt;i&gt;k"),
+        ([("a", 3), ("b", 9)], "kind STRING, n INT", "n by kind"),
+        ([("a", 3), ("a", 9), ("b", 1)], "kind STRING, n INT", "rows by kind"),
         ([], "kind STRING", "No picture: no coordinates"),
     ],
 )

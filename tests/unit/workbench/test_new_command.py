@@ -55,7 +55,7 @@ def test_a_package_has_a_transform_a_notebook_a_job_and_a_test(home):
     [
         ("my-orders", "orders", "'my-orders' cannot be a package's name"),
         ("class", "orders", "'class' cannot be a package's name"),
-        ("my_orders", "gps", "pipeline gps does not exist; there are: orders"),
+        ("my_orders", "gps", "pipeline 'gps' is not in .*conf; there are: orders"),
         ("pyspark", "orders", "the name pyspark is taken: a package of this Python has it"),
     ],
 )

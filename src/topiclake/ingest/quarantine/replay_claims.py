@@ -49,7 +49,7 @@ def read(spark: SparkSession, quarantine: str, version: int | None = None) -> Da
         raise IngestError(
             f"the quarantine at {quarantine} keeps claims of replays in its own rows, as another version of "
             "Topiclake does",
-            "replay it with that version, then another quarantine_path",
+            "replay it with that version, then move its folder to another place",
             quarantine=quarantine,
             reason="other_version",
         )

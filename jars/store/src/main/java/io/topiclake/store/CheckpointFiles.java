@@ -189,11 +189,10 @@ public class CheckpointFiles implements CheckpointFileManager {
   }
 
   private FileStatus[] listed() throws IOException {
-    CachingS3A caching = CachingS3A.of(fs);
-    if (caching != null) {
-      return caching.numbered(folder);
-    }
-    return S3LogStoreUtil.s3ListFromArray(fs, new Path(folder, "0"), folder);
+    CachingS3A caching = CachingS3A.of(fs).orElse(null);
+    return caching != null
+        ? caching.numbered(folder)
+        : S3LogStoreUtil.s3ListFromArray(fs, new Path(folder, "0"), folder);
   }
 
   @Override
@@ -247,10 +246,7 @@ public class CheckpointFiles implements CheckpointFileManager {
     }
 
     private void written() {
-      CachingS3A caching = CachingS3A.of(fs);
-      if (caching != null) {
-        caching.written(path);
-      }
+      CachingS3A.of(fs).ifPresent(caching -> caching.written(path));
     }
 
     /** The answer to the first try may have been lost, and the second have met what the first one wrote. */

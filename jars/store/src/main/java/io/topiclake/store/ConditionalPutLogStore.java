@@ -12,6 +12,7 @@ import java.nio.file.FileAlreadyExistsException;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.Iterator;
+import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -35,14 +36,12 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
     // Read to its end first: an action that cannot be made must not leave half a commit.
     byte[] content = bytesOf(actions);
     FileSystem fs = path.getFileSystem(conf);
-    CachingS3A caching = CachingS3A.of(fs);
+    Optional<CachingS3A> caching = CachingS3A.of(fs);
     FSDataOutputStream stream = S3Files.create(fs, path, overwrite);
     try {
       stream.write(content);
       stream.close();
-      if (caching != null) {
-        caching.wrote(path, content);
-      }
+      caching.ifPresent(files -> files.wrote(path, content));
     } catch (IOException error) {
       stream.abort();
       // The answer to the first try may have been lost, and the second have met what the first one wrote.
@@ -50,9 +49,7 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
         throw error;
       }
       if (!Arrays.equals(content, read(fs, path))) {
-        if (caching != null) {
-          caching.written(path);
-        }
+        caching.ifPresent(files -> files.written(path));
         throw (IOException) new FileAlreadyExistsException(path.toString()).initCause(error);
       }
     }
@@ -66,10 +63,7 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
     if (found.length == 0 && !fs.exists(path.getParent())) {
       throw new FileNotFoundException("there is no folder " + path.getParent());
     }
-    CachingS3A caching = CachingS3A.of(fs);
-    if (caching != null) {
-      Arrays.stream(found).forEach(caching::listed);
-    }
+    CachingS3A.of(fs).ifPresent(caching -> Arrays.stream(found).forEach(caching::listed));
     Arrays.sort(found, Comparator.comparing(status -> status.getPath().getName()));
     return Arrays.asList(found).iterator();
   }

@@ -9,6 +9,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -75,10 +76,10 @@ public class CachingS3A extends S3AFileSystem {
   private final CheckpointListings checkpoints = new CheckpointListings();
   private final Map<Path, Answer> folders = new ConcurrentHashMap<>();
 
-  /** Return the file system of this class that `fs` passes calls on to; null if there is none. */
-  public static CachingS3A of(FileSystem fs) {
+  /** Return the file system of this class that `fs` passes calls on to. */
+  public static Optional<CachingS3A> of(FileSystem fs) {
     FileSystem real = fs instanceof FilterFileSystem front ? front.getRawFileSystem() : fs;
-    return real instanceof CachingS3A caching ? caching : null;
+    return real instanceof CachingS3A caching ? Optional.of(caching) : Optional.empty();
   }
 
   @Override
@@ -176,9 +177,7 @@ public class CachingS3A extends S3AFileSystem {
     Path whole = makeQualified(path);
     CheckpointListings.Listing checkpoint = checkpoint(whole);
     if (checkpoint != null && checkpoint.entries().containsKey(whole)) {
-      return checkpoint.isFolder(whole)
-          ? checkpoint.in(whole)
-          : new FileStatus[] {checkpoint.entries().get(whole)};
+      return checkpoint.in(whole);
     }
     FileStatus[] listing = super.listStatus(path);
     for (FileStatus status : listing) {
@@ -194,12 +193,8 @@ public class CachingS3A extends S3AFileSystem {
     if (checkpoint == null || !checkpoint.entries().containsKey(whole)) {
       return super.listFiles(path, recursive);
     }
-    FileStatus[] files =
-        checkpoint.isFolder(whole)
-            ? checkpoint.filesBelow(whole)
-            : new FileStatus[] {checkpoint.entries().get(whole)};
     return RemoteIterators.mappingRemoteIterator(
-        RemoteIterators.remoteIteratorFromArray(files), this::located);
+        RemoteIterators.remoteIteratorFromArray(checkpoint.filesBelow(whole)), this::located);
   }
 
   private LocatedFileStatus located(FileStatus file) throws IOException {

@@ -66,13 +66,15 @@ final class CheckpointListings {
       return status != null && status.isDirectory();
     }
 
-    FileStatus[] in(Path folder) {
-      return matching(path -> folder.equals(path.getParent()));
+    /** Return the entries of a folder; of a file, the file. */
+    FileStatus[] in(Path path) {
+      return matching(
+          entry -> path.equals(entry.getParent()) || path.equals(entry) && !isFolder(entry));
     }
 
-    FileStatus[] filesBelow(Path folder) {
-      String start = folder + "/";
-      return Stream.of(matching(path -> path.toString().startsWith(start)))
+    /** Return the files below a folder; of a file, the file. */
+    FileStatus[] filesBelow(Path path) {
+      return Stream.of(matching(entry -> (entry + "/").startsWith(path + "/")))
           .filter(FileStatus::isFile)
           .toArray(FileStatus[]::new);
     }

@@ -1,0 +1,147 @@
+"""The table of a topic, and its changes by the next start of an ingest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from topiclake.config.pipeline import PipelineSettings
+from topiclake.config.settings import Settings
+from topiclake.delta import evolution
+from topiclake.delta import table as delta
+from topiclake.errors import SubjectNotFoundError
+from topiclake.formats.avro import plain as avro_plain
+from topiclake.formats.codec import Codecs
+from topiclake.formats.declared import DeclaredFormat
+from topiclake.ingest.batch_schemas import BatchSchemas
+from topiclake.ingest.targets import Target
+from topiclake.schema_registry.wire_format import Part
+from topiclake.sources import declared_rows, registered_rows
+from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
+
+
+@dataclass(frozen=True)
+class PlannedSchema:
+    """A version of a subject. `refusal` is why its records would be quarantined, or "" if they would not."""
+
+    subject: str
+    version: int
+    schema_id: int
+    refusal: str
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """The table of a topic, and its changes by the next start.
+
+    Attributes:
+        topic: The topic.
+        path: Resolved location of the table.
+        quarantine_path: Resolved location of its quarantine.
+        exists: Whether the table exists.
+        columns: The columns of its rows, as DDL.
+        changes: How the columns of an existing table would change, in words.
+        schemas: The versions of the topic's subjects; none for values of a declared format.
+        sample: Number of sampled records by reason: `ok`, or the reason for quarantine.
+        rows_per_second: Rate of the fastest micro-batch of the last run; None if no run has two commits.
+    """
+
+    topic: str
+    path: str
+    quarantine_path: str
+    exists: bool
+    columns: str
+    changes: tuple[str, ...]
+    schemas: tuple[PlannedSchema, ...]
+    sample: Mapping[str, int]
+    rows_per_second: float | None = None
+
+
+def planned_table(
+    spark: SparkSession, settings: Settings, topic: str, target: Target, sample: DataFrame | None
+) -> PlannedTable:
+    """Return the table of a topic, with its changes, and the reasons of sampled records."""
+    if settings.pipeline.is_registered:
+        columns, snapshot, schemas, counts = _registered(spark, target, sample)
+    else:
+        columns, snapshot, counts = _declared(spark, settings.pipeline, target, sample)
+        schemas = ()
+    exists = snapshot is not NO_TABLE
+    return PlannedTable(
+        topic,
+        target.table,
+        target.quarantine,
+        exists,
+        columns.toDDL(),
+        tuple(evolution.changes(snapshot.columns, columns)) if exists else (),
+        schemas,
+        counts,
+        _rows_per_second(spark, target.table) if exists else None,
+    )
+
+
+def _rows_per_second(spark: SparkSession, path: str) -> float | None:
+    """Return the rate of the fastest commit of the last run, without its first commit; None if unknown."""
+    commits = delta.history(spark, path).withColumn("run", F.get_json_object("batch", "$.run"))
+    by_run = Window.partitionBy("run").orderBy("version")
+    seconds = F.col("timestamp").cast("double") - F.lag("timestamp").over(by_run).cast("double")
+    rates = commits.where("run IS NOT NULL").select(
+        "version", "run", F.try_divide("rows", seconds).alias("rate")
+    )
+    newest = rates.groupBy("run").agg(F.max("rate").alias("rate"), F.max("version").alias("version"))
+    known = newest.where("rate > 0").orderBy(F.desc("version")).limit(1).collect()
+    return known[0]["rate"] if known else None
+
+
+def _registered(
+    spark: SparkSession, target: Target, sample: DataFrame | None
+) -> tuple[StructType, TableSnapshot, tuple[PlannedSchema, ...], Mapping[str, int]]:
+    schemas, layout = BatchSchemas(target), target.schemas.layout
+    codecs, snapshot = schemas.planned(spark)
+    counts: Mapping[str, int] = {}
+    if sample is not None:
+        tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
+        if any(tally.late.values()):
+            # Schemas that no subject lists are asked for by id, as a micro-batch asks for them.
+            schemas.look_up(tally.late)
+            codecs, snapshot = schemas.planned(spark)
+            tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
+        counts = dict(tally.reasons)
+    target.schemas.require_usable(codecs)
+    return schemas.columns(spark, codecs), snapshot, tuple(_versions(target, codecs)), counts
+
+
+def _tagged(sample: DataFrame, schemas: BatchSchemas, codecs: Codecs) -> DataFrame:
+    return avro_plain.tag_plain_records(sample, codecs.value, schemas.plain(codecs))
+
+
+def _versions(target: Target, codecs: Codecs) -> Iterable[PlannedSchema]:
+    part: Part
+    for part, codec in codecs.parts.items():
+        for subject in target.schemas.subjects[part]:
+            try:
+                versions = target.schemas.registry.versions(subject)
+            except SubjectNotFoundError:
+                # One of several subjects is enough, and `planned` has found another one.
+                continue
+            for version in versions:
+                refusal = ": ".join(codec.refused.get(version.schema_id, ()))
+                yield PlannedSchema(subject, version.version, version.schema_id, refusal)
+
+
+def _declared(
+    spark: SparkSession, pipeline: PipelineSettings, target: Target, sample: DataFrame | None
+) -> tuple[StructType, TableSnapshot, Mapping[str, int]]:
+    values, layout = DeclaredFormat.from_settings(pipeline), target.schemas.layout
+    snapshot = read_snapshot(spark, target.table) or NO_TABLE
+    columns, enforced = declared_rows.columns(spark, values, layout), snapshot
+    if target.transform is not None:
+        columns, enforced = target.transform.columns(spark, columns), NO_TABLE
+    if sample is None:
+        return columns, snapshot, {}
+    counted = declared_rows.decode(values, sample, layout, enforced).groupBy("reason").count().collect()
+    return columns, snapshot, {row["reason"]: row["count"] for row in counted}

@@ -1,0 +1,182 @@
+"""The examples of the pages are right: their configuration loads, their commands and names exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import click
+import pytest
+import yaml
+
+import topiclake as tl
+from topiclake.config.load import load_settings
+from topiclake.config.notebook import KEYS
+from topiclake.config.settings import Settings
+from topiclake.errors import ConfigError
+from workbench.commands.cli import cli
+from workbench.commands.job import check_parameters
+from workbench.dbutils.secrets import Secrets
+from workbench.host.parameters import parse_parameters
+from workbench.host.redaction import Redactor
+from workbench.jobs.bundle import load_bundle
+from workbench.notebook.parameters import check_parameters
+from workbench.notebook.source import read_notebook
+
+PROJECT = Path(__file__).parents[2]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+NAMES = ("topiclake ", "python -m workbench ")
+#: Commands that run a notebook of a pipeline; each key of the pipeline is a parameter.
+OF_PIPELINE = {"audit", "consume", "ingest", "plan", "quarantine", "show"}
+PIPELINE = {"topic": "t", "view": "t", "table_path": "/mnt/datalake/t", "checkpoint_path": "/mnt/datalake/c"}
+BASE = {
+    "kafka": {"bootstrap_servers": "broker:9092"},
+    "schema_registry": {"url": "https://registry"},
+    "storage": {"source": "file:///lake", "mount_point": "/mnt/datalake"},
+}
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """Yield the page and the text of each fenced block; a list item indents its blocks."""
+    for page in PAGES:
+        fence = rf"^( *)```{language}\n(.*?)^\1```$"
+        for match in re.finditer(fence, page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+            yield page.name, dedent(match[2])
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yield the page and each command of Topiclake in fenced blocks, and in indented ones."""
+    indented = [
+        (page.name, line)
+        for page in PAGES
+        for line in re.findall(r"^    (\w(?:.*\\\n)*.*)$", page.read_text("utf-8"), re.MULTILINE)
+    ]
+    for page, block in [*blocks("bash"), *indented]:
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith(NAMES):
+                yield page, line
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with the notebooks of this one and of the pages, as the working directory."""
+    shutil.copytree(PROJECT / "notebooks", tmp_path / "notebooks")
+    for _, block in blocks("python"):
+        if block.startswith("# Databricks notebook source\n"):
+            (name,) = re.findall(r'pipeline="(\w+)"', block)
+            (tmp_path / "notebooks" / f"{name}.py").write_text(block)
+    (tmp_path / "conf" / "pipelines").mkdir(parents=True)
+    (tmp_path / "conf" / "jobs").mkdir()
+    shutil.copy(PROJECT / "databricks.yml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(project: Path, text: str) -> None:
+    """Load the text of a page as the file that its keys belong to."""
+    content, conf = yaml.safe_load(text), project / "conf"
+    if "targets" in content:
+        shutil.copy(PROJECT / "conf" / "jobs" / "ingest.job.yml", conf / "jobs")
+        root = yaml.safe_load((project / "databricks.yml").read_text())
+        root["targets"] |= content["targets"]
+        (project / "databricks.yml").write_text(yaml.safe_dump(root))
+        (target,) = content["targets"]
+        load_bundle(project, target)
+    elif "resources" in content:
+        (conf / "jobs" / "page.job.yml").write_text(text)
+        load_bundle(project)
+    else:
+        is_pipeline = not content.keys() & Settings.model_fields.keys()
+        (name,) = content.get("pipelines", ["page"])
+        pipeline = PIPELINE | content if is_pipeline else PIPELINE
+        (conf / "base.yaml").write_text(yaml.safe_dump(BASE))
+        (conf / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
+        (conf / "page.yaml").write_text("" if is_pipeline else text)
+        load_settings(name, {"env": "page"}, conf=conf)
+
+
+def parse(line: str) -> None:
+    """Read a command as the command line does, and check its parameters; do not run it."""
+    words = shlex.split(line, comments=True)
+    words = words[1:] if words[0] == "topiclake" else words[3:]
+    command: click.Command = cli
+    name = None
+    while isinstance(command, click.Group):
+        name, found, words = command.resolve_command(click.Context(command), words)
+        assert found is not None
+        command = found
+    given = command.make_context(name, list(words)).params
+    parameters = parse_parameters(given.get("given", ()))
+    if name in OF_PIPELINE and not parameters.keys() <= KEYS | {"env"}:
+        raise click.UsageError(f"{line}: no key of a pipeline")
+    if isinstance(given.get("notebook"), Path):
+        check_parameters(read_notebook(given["notebook"]), parameters)
+    if command is cli.commands["job"].commands["run"] and given["key"] in (jobs := load_bundle(PROJECT).jobs):
+        check_parameters(given["key"], jobs[given["key"]], parameters)
+
+
+@pytest.mark.parametrize(("page", "text"), [*blocks("yaml")])
+def test_the_configuration_of_a_page_loads(project, monkeypatch, page, text):
+    for name in re.findall(r"\$\{([A-Z_]+)\}", text):
+        monkeypatch.setenv(name, "value")
+    load(project, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kafka: {bootstrap_server: b}",
+        "topic: orders\nmod: FAILFAST",
+        "topic: a,b",
+        "targets: {prod: {variables: {environment: prod}}}",
+        "resources: {jobs: {a: {task: []}}}",
+    ],
+)
+def test_a_wrong_configuration_is_found(project, text):
+    with pytest.raises(ConfigError):
+        load(project, text)
+
+
+@pytest.mark.parametrize(("page", "line"), [*commands()])
+def test_a_command_of_a_page_exists_with_its_options_and_parameters(project, page, line):
+    parse(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topiclake ingets orders",
+        "topiclake plan orders --jsno",
+        "topiclake plan",
+        "topiclake plan orders -p tombstone=skip",
+        "python -m workbench job runs ingest",
+        "python -m workbench job run ingest -p topic=orders",
+        "python -m workbench run notebooks/none.py",
+        "python -m workbench run notebooks/gps_query.py -p versoin=1",
+    ],
+)
+def test_a_wrong_command_is_found(project, line):
+    with pytest.raises((click.UsageError, ConfigError)):
+        parse(line)
+
+
+def test_each_kind_of_example_is_read():
+    assert {"jobs.md", "environments.md", "several-topics.md"} <= {page for page, _ in blocks("yaml")}
+    assert {"README.md", "resume.md", "your-topic.md"} <= {page for page, _ in commands()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_name_of_the_library_in_a_page_is_public(page):
+    used = re.findall(r"\btl\.(\w+)", page.read_text("utf-8"))
+    assert sorted(set(used) - set(tl.__all__)) == []
+
+
+def test_a_secret_is_stored_as_the_page_says(tmp_path):
+    (block,) = (text for page, text in blocks("bash") if page == "secrets.md" and "password" in text)
+    subprocess.run(["bash", "-eu", "-c", block], cwd=tmp_path, input="a b\\c\n", text=True, check=True)
+    assert Secrets(tmp_path / "conf", Redactor()).get("shop", "kafka-password") == "a b\\c"
