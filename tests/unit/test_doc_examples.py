@@ -20,7 +20,7 @@ from topiclake.config.notebook import KEYS
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from workbench.commands.cli import cli
-from workbench.commands.job import check_parameters
+from workbench.commands.job import check_job_parameters
 from workbench.dbutils.secrets import Secrets
 from workbench.host.parameters import parse_parameters
 from workbench.host.redaction import Redactor
@@ -117,7 +117,7 @@ def parse(line: str) -> None:
     if isinstance(given.get("notebook"), Path):
         check_parameters(read_notebook(given["notebook"]), parameters)
     if command is cli.commands["job"].commands["run"] and given["key"] in (jobs := load_bundle(PROJECT).jobs):
-        check_parameters(given["key"], jobs[given["key"]], parameters)
+        check_job_parameters(given["key"], jobs[given["key"]], parameters)
 
 
 @pytest.mark.parametrize(("page", "text"), [*blocks("yaml")])

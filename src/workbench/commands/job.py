@@ -70,7 +70,7 @@ def run_job(context: click.Context, key: str, given: tuple[str, ...], target: st
     home = Home.find()
     chosen = load_bundle(home.project, target).job(key)
     parameters = parse_parameters(given)
-    check_parameters(key, chosen, parameters)
+    check_job_parameters(key, chosen, parameters)
     store = open_store(home)
     _mark_interrupted(home, store)
     _begin_pending(home, store)
@@ -176,7 +176,7 @@ def logs(run: int, task: str | None) -> None:
             click.echo(line if task else f"{key} | {line}")
 
 
-def check_parameters(key: str, job: Job, parameters: Mapping[str, str]) -> None:
+def check_job_parameters(key: str, job: Job, parameters: Mapping[str, str]) -> None:
     """Refuse a parameter that the job does not have, and a value with a reference that has none.
 
     Raises:
