@@ -105,12 +105,14 @@ def parse(line: str) -> None:
     words = shlex.split(line, comments=True)
     words = words[1:] if words[0] == "topiclake" else words[3:]
     command: click.Command = cli
-    name = None
+    name, above = None, None
     while isinstance(command, click.Group):
-        name, found, words = command.resolve_command(click.Context(command), words)
+        # click remembers the help option of a command, whose names are the outermost group's.
+        above = click.Context(command, above, **command.context_settings)
+        name, found, words = command.resolve_command(above, words)
         assert found is not None
         command = found
-    given = command.make_context(name, list(words)).params
+    given = command.make_context(name, list(words), above).params
     parameters = parse_parameters(given.get("given", ()))
     if name in OF_PIPELINE and not parameters.keys() <= KEYS | {"env"}:
         raise click.UsageError(f"{line}: no key of a pipeline")
