@@ -143,13 +143,13 @@ def test_rows_say_where_to_continue_when_the_history_is_cleaned_up(numbers):
 @pytest.mark.thorough("where the end is read from the rows")
 @pytest.mark.parametrize("made_by", ["a copy", "another version"])
 def test_rows_say_where_to_continue_when_no_commit_has_offsets(numbers, made_by, monkeypatch):
-    if made_by == "another version":
-        monkeypatch.setattr(batch_offsets, "OFFSETS", "spans")
-    numbers.more(6)
-    numbers.run()
-    numbers.more(4)
-    numbers.run()
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        if made_by == "another version":
+            patched.setattr(batch_offsets, "OFFSETS", "spans")
+        numbers.more(6)
+        numbers.run()
+        numbers.more(4)
+        numbers.run()
     numbers.lose_checkpoint()
     if made_by == "a copy":
         old = delta.read(numbers.spark, numbers.table)
