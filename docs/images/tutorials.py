@@ -26,6 +26,8 @@ CHARTS = {
     "04_taxi": ("Trips by month",),
     "05_wikimedia": ("Edits of bots and of people", "Edits per window"),
 }
+#: A million trips, the tutorial's default, take minutes.
+PARAMETERS = {"04_taxi": ("-p", "trips=20000")}
 
 
 @click.command()
@@ -48,7 +50,10 @@ def main(to: Path, tutorials: tuple[str, ...]) -> None:
 def saved_page(home: Home, tutorial: str) -> Path:
     """Run a tutorial, and return the page of the run."""
     done = subprocess.run(
-        [sys.executable, "-m", "workbench", "run", f"notebooks/tutorials/{tutorial}.py"],
+        [
+            *(sys.executable, "-m", "workbench", "run", f"notebooks/tutorials/{tutorial}.py"),
+            *PARAMETERS.get(tutorial, ()),
+        ],
         cwd=PROJECT,
         env=environ | {"WORKBENCH_HOME": str(home.folder)},
         stdout=subprocess.PIPE,
