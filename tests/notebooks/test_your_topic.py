@@ -5,14 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
-import sys
 
 import pytest
 
-from tests.support.environment import without_workbench
-from tests.support.orders_topic import ORDERS, POISON, PROJECT, TOPIC, page_commands, send_by_confluent_kafka
+from tests.support.orders_topic import (
+    ORDERS,
+    POISON,
+    PROJECT,
+    TOPIC,
+    UserProject,
+    page_commands,
+    send_by_confluent_kafka,
+)
 from workbench.host.installation import cache_folder
 from workbench.host.program_cache import node, npm_program
 from workbench.services.service import Addresses
@@ -54,17 +59,8 @@ def test_the_commands_of_the_page_carry_a_topic_into_a_table(
     for name, value in embedded[1].environment().items():
         monkeypatch.setenv(name, value)
     send_orders(topic, embedded[1])
-    for folder in ("conf", "notebooks"):
-        shutil.copytree(PROJECT / folder, tmp_path / folder)
-    (tmp_path / "jars").symlink_to(PROJECT / "jars")
-    variables = without_workbench() | embedded[1].environment() | warm_jvm.environment() | {"COLUMNS": "160"}
-
-    def run(command: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "workbench", *command.split()[1:]]
-        return subprocess.run(
-            words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=240, check=False
-        )
-
+    project = UserProject(tmp_path, embedded[1].environment() | warm_jvm.environment())
+    run = project.run
     init, plan, ingest, audit, quarantine, show = map(run, page_commands(topic))
     codes = [done.returncode for done in (init, plan, ingest, audit, quarantine, show)]
     assert codes == [0, 2, 0, 0, 0, 0], "\n".join(done.stderr for done in (init, plan, ingest, audit, show))

@@ -5,11 +5,17 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import fastavro
 from confluent_kafka import Producer
 
+from tests.support.environment import without_workbench
 from topiclake.config.load import load_settings
 from topiclake.kafka.admin import ensure_topic
 from topiclake.kafka.client import client_settings
@@ -48,8 +54,41 @@ def send_by_confluent_kafka(topic: str) -> None:
     assert producer.flush(120) == 0
 
 
-def page_commands(topic: str) -> list[str]:
-    """Return the commands of the page, for a topic."""
-    page = (PROJECT / "docs" / "your-topic.md").read_text("utf-8")
-    (block,) = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return block.replace(TOPIC, topic).splitlines()
+def page_commands(topic: str, page: str = "your-topic.md") -> list[str]:
+    """Return the commands of a page's blocks, for a topic."""
+    text = (PROJECT / "docs" / page).read_text("utf-8")
+    blocks = re.findall(r"^ *```bash\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    # The last block of your-topic.md has a broker of somebody else.
+    lines = blocks[0].splitlines() if page == "your-topic.md" else "".join(blocks).splitlines()
+    return [line.strip().replace(TOPIC, topic) for line in lines]
+
+
+class UserProject:
+    """A folder with the configuration and notebooks of a user, in which commands run.
+
+    Args:
+        folder: The new folder.
+        variables: Those of the services and of the JVM.
+    """
+
+    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
+        self.folder = folder
+        for name in ("conf", "notebooks"):
+            shutil.copytree(PROJECT / name, folder / name)
+        shutil.copy(PROJECT / "databricks.yml", folder)
+        (folder / "jars").symlink_to(PROJECT / "jars")
+        self._variables = without_workbench() | dict(variables) | {"COLUMNS": "160"}
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that a page writes as `topiclake …` or `python -m workbench …`."""
+        words = shlex.split(command)
+        words = words[1:] if words[0] == "topiclake" else words[3:]
+        return subprocess.run(
+            [sys.executable, "-m", "workbench", *words],
+            cwd=self.folder,
+            env=self._variables,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )

@@ -1,0 +1,74 @@
+"""The commands of the guides in docs/ run as they are written."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+
+import pytest
+
+from tests.support.orders_topic import PROJECT, UserProject, page_commands, send_by_confluent_kafka
+
+pytestmark = [
+    pytest.mark.thorough("plan, ingest, audit, show and quarantine have tests in make test"),
+    pytest.mark.slow("twenty runs of notebooks"),
+    pytest.mark.timeout(1800),
+]
+
+
+@pytest.fixture
+def project(embedded, warm_jvm, tmp_path, monkeypatch):
+    for name, value in embedded[1].environment().items():
+        monkeypatch.setenv(name, value)
+    project = UserProject(tmp_path, embedded[1].environment() | warm_jvm.environment())
+    # The environments of the pages are the local one here.
+    for name in ("prod", "shop"):
+        shutil.copy(tmp_path / "conf" / "local.yaml", tmp_path / "conf" / f"{name}.yaml")
+    return project
+
+
+def succeed(project: UserProject, commands: Iterable[str]) -> str:
+    """Run commands, and return the output of the last one; 2 is the code of a plan that finds changes."""
+    output = ""
+    for command in commands:
+        done = project.run(command)
+        assert done.returncode in ((0, 2) if " plan " in command else (0,)), f"{command}\n{done.stderr}"
+        output = done.stdout
+    return output
+
+
+def yaml_block(page: str, first_line: str) -> str:
+    """Return the first YAML block of a page that begins with a line."""
+    text = (PROJECT / "docs" / page).read_text("utf-8")
+    return re.findall(rf"^```yaml\n({re.escape(first_line)}\n.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+
+
+def test_audit_replay_environment_and_resume(project):
+    topic = "guides.orders"
+    send_by_confluent_kafka(topic)
+    succeed(project, [f"topiclake init orders --topic {topic} --into ./lake", "topiclake ingest orders"])
+    succeed(project, page_commands(topic, "audit.md"))
+    assert "unknown_schema_id" in succeed(project, page_commands(topic, "replay.md")[:2])
+    succeed(project, page_commands(topic, "replay.md")[2:])
+    succeed(project, [line for line in page_commands(topic, "environments.md") if " job " not in line])
+    succeed(project, [line for line in page_commands(topic, "secrets.md") if line.startswith("topiclake ")])
+
+    plan, resume, audit, _ = page_commands(topic, "resume.md")
+    (checkpoint,) = (project.folder / "lake").glob("_checkpoints/orders*")
+    checkpoint.rename(checkpoint.with_name("before"))
+    refused = project.run("topiclake ingest orders")
+    assert refused.returncode == 1
+    assert "resume=table" in refused.stderr
+    succeed(project, [resume, audit, plan])
+
+
+def test_several_topics(project):
+    for topic in ("shop.orders", "shop.returns"):
+        send_by_confluent_kafka(topic)
+    text = yaml_block("several-topics.md", "# conf/pipelines/shop.yaml")
+    (project.folder / "conf" / "pipelines" / "shop.yaml").write_text(text)
+    plan, ingest, *others = page_commands("shop.orders", "several-topics.md")
+    succeed(project, [plan])
+    assert "40 in this run" in succeed(project, [ingest])
+    assert "unknown_schema_id" in succeed(project, others)
