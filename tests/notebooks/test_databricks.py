@@ -49,6 +49,7 @@ def test_the_stand_in_has_only_documented_names(stub) -> None:
 
 
 @pytest.mark.slow("nineteen notebooks")
+@pytest.mark.timeout(1200)
 def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_path) -> None:
     _, addresses = embedded
     ingest = {

@@ -14,7 +14,7 @@ RECORDS_A_KILL = 1_300
 SEED = 20261121
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.slow("each kill ends a cold driver")
 @pytest.mark.parametrize(
     ("moments", "is_transformed"),
