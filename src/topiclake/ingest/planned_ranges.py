@@ -41,7 +41,7 @@ def planned_ranges(settings: Settings, position: Offsets | None, held: BrokerOff
         position: The next offsets of the checkpoint; None before the first start.
         held: The offsets that the broker has.
     """
-    starts = _starts(settings, held) if position is None else {}
+    known = _starts(settings, held) if position is None else position
     ranges = []
     for topic, spans in held.offsets.items():
         assigned = (settings.pipeline.assign or {}).get(topic)
@@ -49,7 +49,6 @@ def planned_ranges(settings: Settings, position: Offsets | None, held: BrokerOff
             if assigned is not None and partition not in assigned:
                 continue
             # A partition that the checkpoint does not know yet is read from its oldest record on.
-            known = starts if position is None else position
             first = min(max(known.get(topic, {}).get(partition, oldest), oldest), after)
             ranges.append(PlannedRange(topic, partition, first, after, after - first))
     return ranges

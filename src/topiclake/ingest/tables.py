@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
@@ -20,6 +20,15 @@ from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint
+
+#: Columns of the list of several topics.
+_LIST = (
+    StructType()
+    .add("topic", StringType())
+    .add("rows", LongType())
+    .add("quarantined", LongType())
+    .add("table", StringType())
+)
 
 
 @dataclass(frozen=True)
@@ -169,35 +178,37 @@ def summarize(
         >>> tl.summarize(spark, settings, query).rows_written
         4
     """
-    of_topics = [_summary(spark, of_topic, query) for of_topic in _each_topic(spark, settings)]
+    of_topics = _each_topic(spark, settings)
+    summaries = [_summary(spark, of_topic, query) for of_topic in of_topics]
     if not settings.pipeline.has_several_topics:
-        return of_topics[0]
+        rows = delta.read(spark, table_path(settings)).drop(KAFKA_COLUMN)
+        return replace(summaries[0], preview=delta.as_json(rows.limit(5)))
     quarantined: Counter[str] = Counter()
-    for summary in of_topics:
+    for summary in summaries:
         quarantined.update(summary.quarantined)
+    tables, quarantines = [each.table for each in summaries], [each.quarantine for each in summaries]
+    listed = map(_listed, of_topics[:5], tables, quarantines)
     return RunSummary(
         query_id=str(query.id),
-        rows_written=sum(summary.rows_written for summary in of_topics),
+        rows_written=sum(summary.rows_written for summary in summaries),
         quarantined=dict(sorted(quarantined.items())),
-        table=_sum(settings.pipeline.table_path, [summary.table for summary in of_topics]),
-        quarantine=_sum(settings.pipeline.quarantine_path, [summary.quarantine for summary in of_topics]),
-        preview=delta.as_json(_tables_of_topics(spark, settings).limit(5)),
+        table=_sum(settings.pipeline.table_path, tables),
+        quarantine=_sum(settings.pipeline.quarantine_path, quarantines),
+        preview=[dict(zip(_LIST.names, row, strict=True)) for row in listed],
     )
 
 
 def _summary(spark: SparkSession, settings: Settings, query: Any) -> RunSummary:  # noqa: ANN401 (as above)
-    """Count the rows of one topic."""
-    table = table_path(settings)
-    quarantine = mount.resolve(settings.storage, settings.pipeline.quarantine_path)
+    """Count the rows of one topic; without a preview."""
+    table, quarantine = _states(spark, settings)
     # The first record of one of several topics creates its table.
-    is_table = delta.is_table(spark, table)
     return RunSummary(
         query_id=str(query.id),
-        rows_written=_rows_of_run(spark, table, settings.run_id) if is_table else 0,
-        quarantined=_reasons_of_run(spark, quarantine, settings),
-        table=_state(spark, table),
-        quarantine=_state(spark, quarantine),
-        preview=delta.as_json(delta.read(spark, table).drop(KAFKA_COLUMN).limit(5)) if is_table else [],
+        rows_written=_rows_of_run(spark, table.path, settings.run_id) if table.version >= 0 else 0,
+        quarantined=_reasons_of_run(spark, quarantine.path, settings) if quarantine.version >= 0 else {},
+        table=table,
+        quarantine=quarantine,
+        preview=[],
     )
 
 
@@ -210,12 +221,12 @@ def _each_topic(spark: SparkSession, settings: Settings) -> list[Settings]:
 
 
 def _tables_of_topics(spark: SparkSession, settings: Settings) -> DataFrame:
-    rows = []
-    for of_topic in _each_topic(spark, settings):
-        table = _state(spark, table_path(of_topic))
-        quarantine = _state(spark, mount.resolve(settings.storage, of_topic.pipeline.quarantine_path))
-        rows.append((of_topic.pipeline.topic, table.rows, quarantine.rows, table.path))
-    return spark.createDataFrame(rows, "topic STRING, rows BIGINT, quarantined BIGINT, table STRING")
+    of_topics = _each_topic(spark, settings)
+    return spark.createDataFrame([_listed(each, *_states(spark, each)) for each in of_topics], _LIST)
+
+
+def _listed(settings: Settings, table: TableState, quarantine: TableState) -> tuple[str, int, int, str]:
+    return settings.pipeline.topic, table.rows, quarantine.rows, table.path
 
 
 def _rows_of_run(spark: SparkSession, path: str, run_id: str) -> int:
@@ -226,13 +237,17 @@ def _rows_of_run(spark: SparkSession, path: str, run_id: str) -> int:
 
 
 def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[str, int]:
-    if not delta.is_table(spark, path):
-        return {}
     since = F.lit(settings.loaded_at).cast("timestamp")
     rows = delta.read(spark, path).where(
         (F.col("pipeline") == settings.name) & (F.col("quarantined_at") >= since)
     )
     return {row["reason"]: row["count"] for row in rows.groupBy("reason").count().orderBy("reason").collect()}
+
+
+def _states(spark: SparkSession, settings: Settings) -> tuple[TableState, TableState]:
+    """Return the table of one topic, and its quarantine."""
+    quarantine = mount.resolve(settings.storage, settings.pipeline.quarantine_path)
+    return _state(spark, table_path(settings)), _state(spark, quarantine)
 
 
 def _state(spark: SparkSession, path: str) -> TableState:
