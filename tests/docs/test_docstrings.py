@@ -3,8 +3,6 @@
 import doctest
 import inspect
 import json
-import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +10,7 @@ from confluent_kafka import Producer
 
 import topiclake as tl
 from tests.services import databases
+from tests.support.pages import page_blocks
 from topiclake.schema_registry.wire_format import frame
 from workbench.dbutils import DBUtils
 
@@ -22,7 +21,6 @@ READINGS = [
     {"sensor": "cellar", "celsius": 11.0, "at": "2026-03-01T10:05:00Z"},
     {"sensor": "boiler", "celsius": 79.0, "at": "2026-03-01T10:20:00Z"},
 ]
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: Pages whose blocks of Python are one example.
 PAGES = ["transforms.md", "own_sinks.md"]
 TRIP = {"type": "record", "name": "Trip", "fields": [{"name": "miles", "type": "long"}]}
@@ -126,8 +124,7 @@ def test_the_example_of_a_public_name_runs(world, name):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_example_of_a_page_runs(world, page):
-    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    run_example(world, "tl.", "".join(blocks))
+    run_example(world, "tl.", "".join(page_blocks(page, "python")))
 
 
 def run_example(world, name, text):

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.environment import without_workbench
+from tests.support.pages import page_blocks
 
 PROJECT = Path(__file__).resolve().parents[2]
-README = (PROJECT / "README.md").read_text("utf-8")
+README_PAGE = PROJECT / "README.md"
+README = README_PAGE.read_text("utf-8")
 PAGES = [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("data/*.md")]
-
-
-def blocks(language: str, page: str = "README.md") -> list[str]:
-    text = (PROJECT / page).read_text("utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def shell(tmp_path: Path):
 
 
 def test_the_two_commands_come_first() -> None:
-    assert blocks("bash")[0].splitlines() == ["make demo", "make test"]
+    assert page_blocks(README_PAGE, "bash")[0].splitlines() == ["make demo", "make test"]
 
 
 @pytest.mark.slow("services and two notebooks, for each run of the demo")
@@ -66,16 +63,16 @@ def test_make_test_is_a_target_that_sets_itself_up(shell) -> None:
 @pytest.mark.thorough("the demo and the job commands are in make test")
 @pytest.mark.slow("services, a job of three notebooks and a query")
 def test_the_further_five_minutes_run_as_they_are_written(shell) -> None:
-    printed = shell(blocks("bash")[2])
+    printed = shell(page_blocks(README_PAGE, "bash")[2])
     assert "✗" not in printed
     assert re.search(r"^exit value +3163$", printed, re.MULTILINE)
 
 
 def test_the_commands_for_a_topic_stand_in_the_pages_whose_commands_are_tested() -> None:
     # test_your_topic.py runs those of your-topic.md. test_versions.py compares the version of the wheel.
-    install, *commands = blocks("bash")[1].splitlines()
-    assert install in blocks("bash", "docs/installation.md")[0].splitlines()
-    (tested,) = blocks("bash", "docs/your-topic.md")
+    install, *commands = page_blocks(README_PAGE, "bash")[1].splitlines()
+    assert install in page_blocks("installation.md", "bash")[0].splitlines()
+    (tested,) = page_blocks("your-topic.md", "bash")
     assert commands == [line for line in tested.splitlines() if line in commands]
     assert [line.split()[1] for line in commands] == ["init", "plan", "ingest", "audit", "show"]
 
@@ -86,7 +83,7 @@ def test_the_readme_is_short() -> None:
 
 def test_the_python_of_the_readme_stands_in_the_notebook() -> None:
     notebook = (PROJECT / "notebooks" / "gps_ingest.py").read_text("utf-8").splitlines()
-    (shown,) = blocks("python")
+    (shown,) = page_blocks(README_PAGE, "python")
     assert [line for line in shown.splitlines() if line not in notebook] == []
 
 
@@ -99,8 +96,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_a_command_is_never_only_shown() -> None:
     # Whatever the README tells to type stands in a block that the tests above execute.
-    assert len(blocks("bash")) == 3
+    assert len(page_blocks(README_PAGE, "bash")) == 3
     assert not re.search(r"^```(sh|shell|console)?$\n\w+ ", README, re.MULTILINE)
-    make, _, services = blocks("bash")
+    make, _, services = page_blocks(README_PAGE, "bash")
     executed = f"{make}{services}".splitlines()
     assert all(command.startswith(("make ", "python -m workbench ", "source ")) for command in executed)

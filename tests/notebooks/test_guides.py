@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable
 
 import pytest
 
-from tests.support.orders_topic import PROJECT, UserProject, page_commands, send_by_confluent_kafka
+from tests.support.orders_topic import UserProject, page_commands, send_by_confluent_kafka
+from tests.support.pages import page_blocks
 
 pytestmark = [
     pytest.mark.thorough("plan, ingest, audit, show and quarantine have tests in make test"),
@@ -38,12 +38,6 @@ def succeed(project: UserProject, commands: Iterable[str]) -> str:
     return output
 
 
-def yaml_block(page: str, first_line: str) -> str:
-    """Return the first YAML block of a page that begins with a line."""
-    text = (PROJECT / "docs" / page).read_text("utf-8")
-    return re.findall(rf"^```yaml\n({re.escape(first_line)}\n.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
-
-
 def test_audit_replay_environment_and_resume(project):
     topic = "guides.orders"
     send_by_confluent_kafka(topic)
@@ -66,7 +60,8 @@ def test_audit_replay_environment_and_resume(project):
 def test_several_topics(project):
     for topic in ("shop.orders", "shop.returns"):
         send_by_confluent_kafka(topic)
-    text = yaml_block("several-topics.md", "# conf/pipelines/shop.yaml")
+    text, *_ = page_blocks("several-topics.md", "yaml")
+    assert text.startswith("# conf/pipelines/shop.yaml\n")
     (project.folder / "conf" / "pipelines" / "shop.yaml").write_text(text)
     plan, ingest, *others = page_commands("shop.orders", "several-topics.md")
     succeed(project, [plan])

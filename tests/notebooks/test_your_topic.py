@@ -61,7 +61,7 @@ def test_the_commands_of_the_page_carry_a_topic_into_a_table(
     send_orders(topic, embedded[1])
     project = UserProject(tmp_path, embedded[1].environment() | warm_jvm.environment())
     run = project.run
-    init, plan, ingest, audit, quarantine, show = map(run, page_commands(topic))
+    init, plan, ingest, audit, quarantine, show = map(run, page_commands(topic, "your-topic.md"))
     codes = [done.returncode for done in (init, plan, ingest, audit, quarantine, show)]
     assert codes == [0, 2, 0, 0, 0, 0], "\n".join(done.stderr for done in (init, plan, ingest, audit, show))
     assert f"{topic}: 25 records in 3 partitions" in init.stderr

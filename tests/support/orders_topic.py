@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shlex
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ import fastavro
 from confluent_kafka import Producer
 
 from tests.support.environment import without_workbench
+from tests.support.pages import page_blocks
 from topiclake.config.load import load_settings
 from topiclake.kafka.admin import ensure_topic
 from topiclake.kafka.client import client_settings
@@ -54,13 +54,9 @@ def send_by_confluent_kafka(topic: str) -> None:
     assert producer.flush(120) == 0
 
 
-def page_commands(topic: str, page: str = "your-topic.md") -> list[str]:
+def page_commands(topic: str, page: str) -> list[str]:
     """Return the commands of a page's blocks, for a topic."""
-    text = (PROJECT / "docs" / page).read_text("utf-8")
-    blocks = re.findall(r"^ *```bash\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
-    # The last block of your-topic.md has a broker of somebody else.
-    lines = blocks[0].splitlines() if page == "your-topic.md" else "".join(blocks).splitlines()
-    return [line.strip().replace(TOPIC, topic) for line in lines]
+    return [line.replace(TOPIC, topic) for block in page_blocks(page, "bash") for line in block.splitlines()]
 
 
 class UserProject:

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import dedent
 
 import click
 import pytest
 import yaml
 
 import topiclake as tl
+from tests.support.pages import PAGES, page_blocks
 from topiclake.config.load import load_settings
 from topiclake.config.notebook import KEYS
 from topiclake.config.settings import Settings
@@ -29,7 +29,6 @@ from workbench.notebook.parameters import check_parameters
 from workbench.notebook.source import read_notebook
 
 PROJECT = Path(__file__).parents[2]
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 NAMES = ("topiclake ", "python -m workbench ")
 #: Commands that run a notebook of a pipeline; each key of the pipeline is a parameter.
 OF_PIPELINE = {"audit", "consume", "ingest", "plan", "quarantine", "show"}
@@ -42,11 +41,10 @@ BASE = {
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
-    """Yield the page and the text of each fenced block; a list item indents its blocks."""
+    """Yield the page and the text of each fenced block."""
     for page in PAGES:
-        fence = rf"^( *)```{language}\n(.*?)^\1```$"
-        for match in re.finditer(fence, page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
-            yield page.name, dedent(match[2])
+        for block in page_blocks(page, language):
+            yield page.name, block
 
 
 def commands() -> Iterator[tuple[str, str]]:

@@ -121,7 +121,7 @@ def test_doctor_demo_and_the_commands_for_a_topic_run_outside_of_a_clone(
     began = perf_counter()
     outputs = [
         ran([topiclake, *command.split()[1:]], tmp_path, 2 * (" plan " in command), **services)
-        for command in page_commands("shop.wheel")
+        for command in page_commands("shop.wheel", "your-topic.md")
     ]
     record_property("your_topic_seconds", f"{perf_counter() - began:.1f}")
     assert "each of the 25 records that Kafka holds is in exactly one place" in outputs[2]
