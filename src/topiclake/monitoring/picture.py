@@ -88,6 +88,9 @@ def _lines(table: DataFrame, time: str, numbers: list[str]) -> Figure:
         values: list[Any] = [row[position] for row in rows]
         figure.add_trace(go.Scatter(x=times, y=values, mode="markers", name=html.escape(number)))
     figure.update_xaxes(title_text=html.escape(time))
+    if len(numbers) == 1:
+        # A figure with one trace has no legend.
+        figure.update_yaxes(title_text=html.escape(numbers[0]))
     return _titled(figure, f"the newest {len(rows):,} rows")
 
 

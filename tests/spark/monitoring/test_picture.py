@@ -33,6 +33,11 @@ def test_numbers_are_drawn_over_time(spark):
     assert '"name":"m.x"' in drawn
 
 
+def test_an_axis_has_the_name_of_a_single_number(spark):
+    drawn = tl.draw_table(spark.sql("SELECT timestamp'2026-01-01 00:00:00' AS at, 1 AS celsius"))
+    assert '"yaxis":{"title":{"text":"celsius"}}' in drawn
+
+
 def test_a_picture_that_fails_is_a_warning(spark, caplog):
     with caplog.at_level(logging.WARNING):
         drawn = tl.draw_table(spark.sql("SELECT string(raise_error('no')) AS kind"))
