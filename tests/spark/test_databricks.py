@@ -74,6 +74,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
     monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: {})
     monkeypatch.setattr(ingest, "require_avro_limits", lambda _: None)
+    monkeypatch.setattr(ingest, "require_redaction", lambda _: None)
     monkeypatch.setattr(ingest, "read_snapshot", lambda *_: TableSnapshot(StructType()))
     monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))
     with pytest.raises(StartedError):
