@@ -44,7 +44,9 @@ def settings(tmp_path, monkeypatch):
     monkeypatch.setattr(mount, "_dbutils", NoDbutils())
     (tmp_path / "base.yaml").write_text(CONF)
     (tmp_path / "local.yaml").write_text("")
-    return load_settings("gps", {}, secrets=lambda scope, key: f"{key} of {scope}", conf=tmp_path)
+    return load_settings(
+        "gps", {"env": "local"}, secrets=lambda scope, key: f"{key} of {scope}", conf=tmp_path
+    )
 
 
 def test_the_target_keeps_the_paths_of_the_configuration(settings):
