@@ -1,6 +1,7 @@
 """The library with Databricks' switch on. No Databricks is here: these are the decisions, not a run there."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.notebooks import databricks_stand_in
 from topiclake import session
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
@@ -17,6 +19,7 @@ from topiclake.errors import PlatformError
 from topiclake.kafka import source as kafka_source
 from topiclake.session import REDACTION_CONF, SECRET_NAMES, is_databricks, jvm_options
 from topiclake.storage import mount
+from workbench.jobs.bundle import load_bundle
 
 PROJECT = Path(__file__).parents[2]
 LAKE = StorageSettings(source="file:///lake", mount_point="/mnt/datalake")
@@ -168,6 +171,54 @@ def test_the_documented_lines_of_the_clusters_configuration_are_those_that_are_c
         assert f"spark.{part}.extraJavaOptions {jvm_options()}\n" in page
     for setting, pattern in REDACTION_CONF.items():
         assert f"{setting} {pattern}\n" in page
+
+
+TASKS = [(job, task) for job in load_bundle(PROJECT).jobs.values() for task in job.tasks]
+
+
+@pytest.mark.parametrize(("job", "task"), TASKS, ids=[f"{job.name}.{task.task_key}" for job, task in TASKS])
+def test_a_task_gets_all_parameters_of_its_job_and_takes_its_own(job, task, laptop, monkeypatch):
+    for variable, value in {
+        "WORKBENCH_KAFKA": "localhost:1",
+        "WORKBENCH_SCHEMA_REGISTRY": "http://localhost:2",
+        "WORKBENCH_DATALAKE": "file:///tmp/lake",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    notebook = Path(task.notebook_task.notebook_path)
+    pushed = task.notebook_task.base_parameters | job.defaults | {"of_another_task": "3"}
+    dbutils = databricks_stand_in.DBUtils(pushed)
+    assert dbutils.widgets.getAll() == pushed
+    (cell,) = (one for one in databricks_stand_in.python_cells(notebook) if "notebook_settings(" in one)
+    statements = ast.parse(cell).body
+    last = next(at for at, one in enumerate(statements) if "notebook_settings(" in ast.unparse(one))
+    monkeypatch.chdir(notebook.parent)
+    names = {"dbutils": dbutils}
+    exec(ast.unparse(statements[: last + 1]), names)
+    settings = names["settings"]
+    assert settings.env == "local"
+    if pushed.get("topic"):
+        assert settings.pipeline.topic == pushed["topic"]
+
+
+def test_the_stand_in_runs_a_jupyter_notebook(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["# Text"]},
+        {"cell_type": "code", "metadata": {}, "outputs": [], "source": ["%pip install topiclake"]},
+        {
+            "cell_type": "code",
+            "metadata": {},
+            "outputs": [],
+            "source": [
+                "dbutils.widgets.text('topic', '')\n",
+                "dbutils.notebook.exit(dbutils.widgets.get('topic'))",
+            ],
+        },
+    ]
+    notebook = tmp_path / "small.ipynb"
+    notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}))
+    result = databricks_stand_in.run(notebook, {"topic": "gps", "devices": "3"}, None)
+    assert result == {"exit": "gps", "displayed": 0}
 
 
 def session_with(settings):

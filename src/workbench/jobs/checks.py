@@ -9,8 +9,8 @@ from workbench.jobs.bundle_model import Job, NotebookTask, Task
 from workbench.jobs.quartz import QuartzCron
 from workbench.jobs.references import problem, references
 from workbench.jobs.yaml_lines import KeyPath, YamlFile
+from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import widget_names
-from workbench.notebook.source import read_notebook
 
 
 def check_job(file: YamlFile, key: str, job: Job) -> Job:

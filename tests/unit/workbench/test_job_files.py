@@ -7,12 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 import yaml
 
 from topiclake.errors import ConfigError
 from workbench.jobs.bundle import load_bundle
 from workbench.jobs.checks import upstream_of
+from workbench.notebook.conversion import to_notebook
+from workbench.notebook.files import read_notebook
 
 PROJECT = Path(__file__).parents[3]
 TYPES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "bundle_keys.json").read_text())[
@@ -133,6 +136,18 @@ def test_a_right_bundle_is_read(project: Path) -> None:
     bundle = load_bundle(project)
     assert (bundle.name, bundle.target, list(bundle.jobs)) == ("b", "laptop", ["j"])
     assert bundle.job("j").tasks[0].notebook_task.notebook_path == str(project / "n.py")
+
+
+def test_a_job_runs_a_jupyter_notebook(project: Path) -> None:
+    job = project / "conf" / "jobs" / "j.job.yml"
+    job.write_text(JOB.replace("n.py", "n.ipynb"))
+    notebook = to_notebook(read_notebook(project / "n.py"))
+    (project / "n.ipynb").write_text(nbformat.writes(notebook))
+    task = load_bundle(project).job("j").tasks[0]
+    assert task.notebook_task.notebook_path == str(project / "n.ipynb")
+    job.write_text(JOB.replace("n.py", "n.ipynb").replace("topic:", "topics:"))
+    with pytest.raises(ConfigError, match=r"n\.ipynb has no widget 'topics'; it has env, topic"):
+        load_bundle(project)
 
 
 SCHEDULE = 'schedule: {quartz_cron_expression: "0 0 12 * * ?", timezone_id: UTC}'
