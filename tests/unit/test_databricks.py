@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -171,6 +172,19 @@ def test_the_documented_lines_of_the_clusters_configuration_are_those_that_are_c
         assert f"spark.{part}.extraJavaOptions {jvm_options()}\n" in page
     for setting, pattern in REDACTION_CONF.items():
         assert f"{setting} {pattern}\n" in page
+
+
+def test_the_quickstart_begins_with_an_installation_and_a_restart():
+    page = (PROJECT / "docs" / "databricks.md").read_text()
+    quickstart = page.partition("## Databricks in ten minutes")[2].partition("\n## ")[0]
+    first, *others = re.findall(r"```python\n(.*?)```", quickstart, re.DOTALL)
+    install, restart = (line.strip() for line in first.strip().splitlines())
+    assert install.startswith("%pip install /Volumes/")
+    assert install.endswith(".whl")
+    assert restart == "dbutils.library.restartPython()"
+    assert len(others) == 2
+    for cell in others:
+        ast.parse(textwrap.dedent(cell))
 
 
 TASKS = [(job, task) for job in load_bundle(PROJECT).jobs.values() for task in job.tasks]

@@ -24,6 +24,7 @@ FILES = {
         "deploy/kubernetes/Dockerfile",
         "deploy/kubernetes/taxi-publish.yaml",
         "deploy/kubernetes/taxi-archive.yaml",
+        "docs/databricks.md",
         "docs/installation.md",
         "docs/kubernetes.md",
         "Makefile",
@@ -94,6 +95,10 @@ def disagreements(files: dict[str, str]) -> list[str]:
         "deploy/kubernetes/Dockerfile": [f"FROM topiclake-spark:{jvm['spark.version']}\n"],
         "deploy/kubernetes/taxi-publish.yaml": application,
         "deploy/kubernetes/taxi-archive.yaml": application,
+        "docs/databricks.md": [
+            f"cp dist/topiclake-{version[1]}-py3-none-any.whl ",
+            f"lake/topiclake-{version[1]}-py3-none-any.whl\n",
+        ],
         "docs/installation.md": [f"pip install './topiclake-{version[1]}-py3-none-any.whl[workbench]'\n"],
         "docs/kubernetes.md": [
             f"--tag topiclake-spark:{jvm['spark.version']} .\n",
@@ -179,6 +184,7 @@ def test_versions_agree_everywhere() -> None:
         ("deploy/kubernetes/taxi-publish.yaml", "sparkVersion: 4.1.1", "sparkVersion: 4.0.1"),
         ("deploy/kubernetes/taxi-archive.yaml", "image: topiclake:0.2.0", "image: topiclake:0.3.0"),
         ("docs/kubernetes.md", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
+        ("docs/databricks.md", "lake/topiclake-0.2.0-py3", "lake/topiclake-0.3.0-py3"),
         ("docs/installation.md", "/topiclake-0.2.0-py3", "/topiclake-0.3.0-py3"),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_target_names_environments_that_fit_its_compute(target: str) -> None:
     if TARGETS[target].get("mode"):
         text = (PROJECT / "conf" / f"{variables['serverless_env']}.yaml").read_text()
         assert "${" not in text, "serverless has no environment variables"
-        assert yaml.safe_load(text)["storage"]["source"].startswith("/Volumes/"), "serverless has no mounts"
+        assert yaml.safe_load(text)["storage"]["source"].startswith("/Volumes/"), "volumes need no mount"
 
 
 def test_each_target_has_what_its_mode_asks_for() -> None:
