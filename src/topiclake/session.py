@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -13,6 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from topiclake.errors import PlatformError
+
+_LOG = logging.getLogger(__name__)
 
 #: A hostile record may claim a string of 2 GiB. Avro allocates it before it reads it, and the JVM dies. This
 #: limit is above Kafka's own limit of a message (1 MiB by default), and small enough for any heap.
@@ -40,6 +43,23 @@ REDACTION = r"(?i)secret|password|token|access[.]?key|account\.key|fs\.azure\.sa
 
 #: The login within a text: the plan of a stream prints the options of its source as they are.
 LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
+#: Settings that hide secrets in Spark's UI, logs and plans.
+REDACTION_CONF = {
+    "spark.redaction.regex": REDACTION,
+    "spark.sql.redaction.options.regex": REDACTION,
+    "spark.sql.redaction.string.regex": LOGIN_TEXT,
+}
+#: Settings and options with secrets, which the first two patterns must match.
+SECRET_NAMES = (
+    "fs.azure.account.key.account.dfs.core.windows.net",
+    "fs.azure.sas.container.account.blob.core.windows.net",
+    "fs.azure.account.oauth2.client.secret",
+    "fs.s3a.access.key",
+    "fs.s3a.session.token",
+    "kafka.sasl.jaas.config",
+    "kafka.ssl.keystore.password",
+    "basic.auth.user.info",
+)
 
 #: Number of tables over files whose lists of files Spark caches. With 0 each query lists the files again, and
 #: sees the rows that a stream has written since.
@@ -56,6 +76,11 @@ _CONF = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 def is_databricks() -> bool:
     """Return whether this is Databricks (clusters and serverless set DATABRICKS_RUNTIME_VERSION)."""
     return "DATABRICKS_RUNTIME_VERSION" in os.environ
+
+
+def is_serverless() -> bool:
+    """Return whether this is Databricks' serverless compute, which names the version of its client."""
+    return os.environ.get("DATABRICKS_RUNTIME_VERSION", "").startswith("client.")
 
 
 def jvm_options() -> str:
@@ -84,9 +109,7 @@ def spark_conf() -> dict[str, str]:
         FILE_LIST_CACHE_SIZE: "0",
         # Delta 4.4's parser does not pass on Spark 4.1's new substitution: `:name` would stay unbound.
         "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
-        "spark.redaction.regex": REDACTION,
-        "spark.sql.redaction.options.regex": REDACTION,
-        "spark.sql.redaction.string.regex": LOGIN_TEXT,
+        **REDACTION_CONF,
         **_renewable_stores(),
         "spark.delta.logStore.wasb.impl": "io.delta.storage.AzureLogStore",
         "spark.delta.logStore.wasbs.impl": "io.delta.storage.AzureLogStore",
@@ -180,9 +203,14 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
 def require_avro_limits(spark: SparkSession) -> None:
     """Check that the JVM limits the memory that an Avro record may claim; otherwise six bytes can end it.
 
+    On serverless, Databricks owns the JVM and accepts no options for it. A warning in the log says so.
+
     Raises:
         PlatformError: It does not; names the missing settings.
     """
+    if is_serverless():
+        _LOG.warning("serverless accepts no JVM options: a record that claims 2 GiB could end the query")
+        return
     try:
         java_properties = _properties(spark)
     except PySparkException:
@@ -191,14 +219,48 @@ def require_avro_limits(spark: SparkSession) -> None:
         java_properties = dict(re.findall(r"-D([^\s=]+)=([^\s\"']*)", text))
     missing = sorted(name for name in AVRO_LIMITS if not _is_limit(java_properties.get(name, "")))
     if missing:
-        where = "the cluster's Spark config" if is_databricks() else "spark-defaults.conf or --conf"
         lines = ", ".join(f"{key} {jvm_options()}" for key in _CONF)
         raise PlatformError(
             f"the JVM has no {', '.join(_shown(name, java_properties) for name in missing)}: "
             "a record of six bytes could end it",
-            f"put into {where}: {lines}; outside Databricks topiclake.session.local_session sets it",
+            f"put into {_place()}: {lines}; outside Databricks topiclake.session.local_session sets it",
             properties=tuple(missing),
         )
+
+
+def require_redaction(spark: SparkSession) -> None:
+    """Check that Spark hides the secrets of stores and Kafka in its UI, logs and plans.
+
+    Serverless has neither a Spark UI nor these settings, so nothing is checked there.
+
+    Raises:
+        PlatformError: A setting is missing, or its pattern misses a secret; names the settings.
+    """
+    if is_serverless():
+        return
+    weak = [key for key in REDACTION_CONF if not _hides(key, spark.conf.get(key, "") or "")]
+    if weak:
+        lines = ", ".join(f"{key} {REDACTION_CONF[key]}" for key in weak)
+        raise PlatformError(
+            f"{' and '.join(weak)} would not hide the secrets of stores and Kafka in Spark's UI and plans",
+            f"put into {_place()}: {lines}; outside Databricks topiclake.session.local_session sets it",
+            settings=tuple(weak),
+        )
+
+
+def _hides(key: str, pattern: str) -> bool:
+    """Return whether a pattern hides secrets."""
+    # Java's patterns for texts have more syntax than Python's.
+    if key == "spark.sql.redaction.string.regex":
+        return bool(pattern)
+    try:
+        return all(re.search(pattern, name) for name in SECRET_NAMES) and bool(pattern)
+    except re.error:
+        return False
+
+
+def _place() -> str:
+    return "the cluster's Spark config" if is_databricks() else "spark-defaults.conf or --conf"
 
 
 def _is_limit(value: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from markdown.extensions.toc import slugify
 
-from workbench.notebook.source import read_notebook
+from workbench.notebook.files import read_notebook
 
 PROJECT = Path(__file__).parents[2]
 IMAGES = PROJECT / "docs" / "images"

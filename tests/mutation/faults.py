@@ -432,6 +432,14 @@ FAULTS = (
         "a_session_whose_log_a_second_driver_could_overwrite_is_refused",
     ),
     Fault(
+        "a session that would show secrets is refused",
+        "session",
+        "weak = [key for key in REDACTION_CONF if not _hides(",
+        "weak = [key for key in () if not _hides(",
+        "tests/unit/test_databricks.py",
+        "a_session_that_would_show_a_secret_is_refused_with_what_to_set",
+    ),
+    Fault(
         "a window that ends at the watermark is past",
         "streaming/windows",
         "paired.where(end <= watermark)",

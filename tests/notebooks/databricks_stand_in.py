@@ -119,6 +119,20 @@ class DBUtils:
         self.jobs = SimpleNamespace(taskValues=TaskValues())
 
 
+def python_cells(notebook: Path) -> list[str]:
+    """The code of a notebook in source format or Jupyter's, without text and magics."""
+    text = notebook.read_text(encoding="utf-8")
+    if notebook.suffix == ".ipynb":
+        cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        return [cell for cell in cells if not cell.startswith("%")]
+    head, *cells = text.split("\n# COMMAND ----------\n")
+    assert head.startswith("# Databricks notebook source\n")
+    return [
+        "\n".join(line for line in cell.split("\n") if not line.startswith("# MAGIC"))
+        for cell in [head, *cells]
+    ]
+
+
 def run(notebook: Path, parameters: dict[str, str], spark: Any) -> dict[str, object]:
     """Execute a notebook's cells; return its exit value and how many things it displayed."""
     displayed: list[object] = []
@@ -133,12 +147,9 @@ def run(notebook: Path, parameters: dict[str, str], spark: Any) -> dict[str, obj
         "displayHTML": displayed.append,
     }
     os.chdir(notebook.parent)
-    head, *cells = notebook.read_text(encoding="utf-8").split("\n# COMMAND ----------\n")
-    assert head.startswith("# Databricks notebook source\n")
     try:
-        for cell in [head, *cells]:
-            code = [line for line in cell.split("\n") if not line.startswith("# MAGIC")]
-            exec(compile("\n".join(code), notebook.name, "exec"), names)
+        for cell in python_cells(notebook):
+            exec(compile(cell, notebook.name, "exec"), names)
     except Exit as exited:
         return {"exit": exited.args[0], "displayed": len(displayed)}
     return {"exit": "", "displayed": len(displayed)}

@@ -22,7 +22,8 @@ NEWER = {"widgets.getAll"}
 def stand_in(project: Path, asked: list[tuple[str, dict[str, str]]], environment: dict[str, str]):
     return subprocess.run(
         [sys.executable, str(Path(databricks_stand_in.__file__)), str(project)],
-        input=json.dumps(asked),
+        # The default on Databricks is an environment with other services.
+        input=json.dumps([(name, {"env": "local"} | given) for name, given in asked]),
         env=without_workbench() | environment,
         capture_output=True,
         text=True,

@@ -18,8 +18,9 @@ from topiclake.config.notebook import KEYS
 from topiclake.errors import ConfigError
 from workbench.host.home import Home
 from workbench.notebook.conversion import to_source
+from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import widget_names
-from workbench.notebook.source import FIRST_LINE, NotebookSourceError, read_notebook
+from workbench.notebook.source import FIRST_LINE, NotebookSourceError
 from workbench.runner.execution import CellFailedError
 from workbench.runner.runner import run_notebook
 

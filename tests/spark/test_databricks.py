@@ -44,7 +44,9 @@ def settings(tmp_path, monkeypatch):
     monkeypatch.setattr(mount, "_dbutils", NoDbutils())
     (tmp_path / "base.yaml").write_text(CONF)
     (tmp_path / "local.yaml").write_text("")
-    return load_settings("gps", {}, secrets=lambda scope, key: f"{key} of {scope}", conf=tmp_path)
+    return load_settings(
+        "gps", {"env": "local"}, secrets=lambda scope, key: f"{key} of {scope}", conf=tmp_path
+    )
 
 
 def test_the_target_keeps_the_paths_of_the_configuration(settings):
@@ -74,6 +76,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
     monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: {})
     monkeypatch.setattr(ingest, "require_avro_limits", lambda _: None)
+    monkeypatch.setattr(ingest, "require_redaction", lambda _: None)
     monkeypatch.setattr(ingest, "read_snapshot", lambda *_: TableSnapshot(StructType()))
     monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))
     with pytest.raises(StartedError):

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from topiclake.delta import log_store
 from topiclake.errors import PlatformError
-from topiclake.session import AVRO_LIMITS, jvm_options, require_avro_limits
+from topiclake.session import AVRO_LIMITS, jvm_options, require_avro_limits, require_redaction
 
 STARTED_WITHOUT = """
 from pyspark.sql import SparkSession
@@ -50,6 +50,7 @@ def test_named_parameters_reach_queries_through_deltas_parser(spark):
 
 def test_the_session_of_the_library_passes(spark):
     require_avro_limits(spark)
+    require_redaction(spark)
 
 
 def test_a_jvm_without_the_limits_is_refused_with_what_to_set(tmp_path):

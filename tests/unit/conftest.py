@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.notebook.source import read_notebook
+from workbench.notebook.files import read_notebook
 
 
 @pytest.fixture

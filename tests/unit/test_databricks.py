@@ -1,18 +1,26 @@
 """The library with Databricks' switch on. No Databricks is here: these are the decisions, not a run there."""
 
 import ast
+import json
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.notebooks import databricks_stand_in
+from topiclake import session
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.storage import StorageSettings
+from topiclake.errors import PlatformError
 from topiclake.kafka import source as kafka_source
-from topiclake.session import REDACTION, is_databricks, jvm_options
+from topiclake.session import REDACTION_CONF, SECRET_NAMES, is_databricks, jvm_options
 from topiclake.storage import mount
+from workbench.jobs.bundle import load_bundle
 
 PROJECT = Path(__file__).parents[2]
 LAKE = StorageSettings(source="file:///lake", mount_point="/mnt/datalake")
@@ -162,5 +170,124 @@ def test_the_documented_lines_of_the_clusters_configuration_are_those_that_are_c
     page = (PROJECT / "docs" / "databricks.md").read_text()
     for part in ("driver", "executor"):
         assert f"spark.{part}.extraJavaOptions {jvm_options()}\n" in page
-    for setting in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
-        assert f"{setting} {REDACTION}\n" in page
+    for setting, pattern in REDACTION_CONF.items():
+        assert f"{setting} {pattern}\n" in page
+
+
+def test_the_quickstart_begins_with_an_installation_and_a_restart():
+    page = (PROJECT / "docs" / "databricks.md").read_text()
+    quickstart = page.partition("## Databricks in ten minutes")[2].partition("\n## ")[0]
+    first, *others = re.findall(r"```python\n(.*?)```", quickstart, re.DOTALL)
+    install, restart = (line.strip() for line in first.strip().splitlines())
+    assert install.startswith("%pip install /Volumes/")
+    assert install.endswith(".whl")
+    assert restart == "dbutils.library.restartPython()"
+    assert len(others) == 2
+    for cell in others:
+        ast.parse(textwrap.dedent(cell))
+
+
+TASKS = [(job, task) for job in load_bundle(PROJECT).jobs.values() for task in job.tasks]
+
+
+@pytest.mark.parametrize(("job", "task"), TASKS, ids=[f"{job.name}.{task.task_key}" for job, task in TASKS])
+def test_a_task_gets_all_parameters_of_its_job_and_takes_its_own(job, task, laptop, monkeypatch):
+    for variable, value in {
+        "WORKBENCH_KAFKA": "localhost:1",
+        "WORKBENCH_SCHEMA_REGISTRY": "http://localhost:2",
+        "WORKBENCH_DATALAKE": "file:///tmp/lake",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    notebook = Path(task.notebook_task.notebook_path)
+    pushed = task.notebook_task.base_parameters | job.defaults | {"of_another_task": "3"}
+    dbutils = databricks_stand_in.DBUtils(pushed)
+    assert dbutils.widgets.getAll() == pushed
+    (cell,) = (one for one in databricks_stand_in.python_cells(notebook) if "notebook_settings(" in one)
+    statements = ast.parse(cell).body
+    last = next(at for at, one in enumerate(statements) if "notebook_settings(" in ast.unparse(one))
+    monkeypatch.chdir(notebook.parent)
+    names = {"dbutils": dbutils}
+    exec(ast.unparse(statements[: last + 1]), names)
+    settings = names["settings"]
+    assert settings.env == "local"
+    if pushed.get("topic"):
+        assert settings.pipeline.topic == pushed["topic"]
+
+
+def test_the_stand_in_runs_a_jupyter_notebook(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["# Text"]},
+        {"cell_type": "code", "metadata": {}, "outputs": [], "source": ["%pip install topiclake"]},
+        {
+            "cell_type": "code",
+            "metadata": {},
+            "outputs": [],
+            "source": [
+                "dbutils.widgets.text('topic', '')\n",
+                "dbutils.notebook.exit(dbutils.widgets.get('topic'))",
+            ],
+        },
+    ]
+    notebook = tmp_path / "small.ipynb"
+    notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}))
+    result = databricks_stand_in.run(notebook, {"topic": "gps", "devices": "3"}, None)
+    assert result == {"exit": "gps", "displayed": 0}
+
+
+def session_with(settings):
+    return SimpleNamespace(conf=SimpleNamespace(get=lambda key, default: settings.get(key, default)))
+
+
+def test_a_session_that_hides_secrets_is_accepted(databricks):
+    session.require_redaction(session_with(REDACTION_CONF))
+    wider = {key: f"(?i)url|{pattern.removeprefix('(?i)')}" for key, pattern in REDACTION_CONF.items()}
+    session.require_redaction(session_with(wider))
+
+
+@pytest.mark.parametrize(
+    ("key", "pattern"),
+    [
+        ("spark.redaction.regex", None),
+        # Spark's own default hides neither the account keys of Azure nor Kafka's login.
+        ("spark.redaction.regex", "(?i)secret|password|token|access[.]?key"),
+        ("spark.sql.redaction.options.regex", "(?i)url"),
+        ("spark.sql.redaction.options.regex", "(unfinished"),
+        ("spark.sql.redaction.string.regex", None),
+    ],
+)
+def test_a_session_that_would_show_a_secret_is_refused_with_what_to_set(databricks, key, pattern):
+    with pytest.raises(PlatformError) as raised:
+        session.require_redaction(session_with(REDACTION_CONF | {key: pattern}))
+    assert raised.value.fields == {"settings": (key,)}
+    assert raised.value.remedy.startswith(f"put into the cluster's Spark config: {key} {REDACTION_CONF[key]}")
+
+
+def test_each_name_of_a_secret_has_its_part_of_the_pattern():
+    """Each part of the pattern is needed for one of the names, so that the check notices its absence."""
+    assert len(SECRET_NAMES) == len(set(SECRET_NAMES))
+    plain = "(?i)secret|password|token|access[.]?key"
+    assert [name for name in SECRET_NAMES if not re.search(plain, name)] == [
+        "fs.azure.account.key.account.dfs.core.windows.net",
+        "fs.azure.sas.container.account.blob.core.windows.net",
+        "kafka.sasl.jaas.config",
+        "basic.auth.user.info",
+    ]
+
+
+@pytest.fixture
+def serverless(monkeypatch):
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.5.0")
+
+
+def test_serverless_is_asked_for_no_setting_and_warns_of_hostile_records(serverless, caplog):
+    assert session.is_serverless()
+    session.require_redaction(None)
+    session.require_avro_limits(None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "serverless accepts no JVM options: a record that claims 2 GiB could end the query"
+    ]
+
+
+def test_a_cluster_is_not_serverless(databricks):
+    assert not session.is_serverless()

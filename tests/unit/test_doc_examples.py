@@ -25,8 +25,8 @@ from workbench.dbutils.secrets import Secrets
 from workbench.host.parameters import parse_parameters
 from workbench.host.redaction import Redactor
 from workbench.jobs.bundle import load_bundle
+from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import check_parameters
-from workbench.notebook.source import read_notebook
 
 PROJECT = Path(__file__).parents[2]
 NAMES = ("topiclake ", "python -m workbench ")

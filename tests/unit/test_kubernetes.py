@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 from topiclake.config.load import load_settings
 from topiclake.session import JAR_MODULES, spark_conf
 from workbench.dbutils import DBUtils
+from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import widget_names
-from workbench.notebook.source import read_notebook
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"

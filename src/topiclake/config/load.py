@@ -31,6 +31,8 @@ LOGIN_URL = ("database", "url")
 CODE_KEYS = ("deserializer", "deserializer_config")
 #: The choice of a dropdown that keeps the value of the configuration files.
 FROM_CONF = "from conf"
+#: The variable that Databricks sets on clusters and on serverless.
+_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 #: The values of a widget that keep the value of the configuration files.
 UNSET = ("", FROM_CONF)
 
@@ -47,9 +49,9 @@ def load_settings(
     Args:
         name: The name of a file in `pipelines/`, or a key of `pipelines` in one of the other files.
         parameters: Values of widgets or a job. Parameter `env` names the file of the environment; its default
-            is `env` in the pipeline's file, else `local`. Parameter `storage` is the source of the mount.
-            Every other parameter is a key of the pipeline. The values "" and "from conf" keep the files'
-            value.
+            is `env` in the pipeline's file, else `databricks` on Databricks and `local` elsewhere. Parameter
+            `storage` is the source of the mount. Every other parameter is a key of the pipeline. The values
+            "" and "from conf" keep the files' value.
         secrets: The function that resolves secrets, usually `dbutils.secrets.get`.
         conf: The folder of the files; by default the nearest `conf` at or above the working directory.
 
@@ -92,7 +94,7 @@ def _read_layers(name: str, folder: Path, env: str | None) -> tuple[str, dict[Pa
     """Return the name of the environment, and the content of each file, the lowest layer first."""
     own = _pipeline_files(folder).get(name)
     of_pipeline = {} if own is None else _read_yaml(own)
-    usual_env = of_pipeline.pop("env", "local")
+    usual_env = of_pipeline.pop("env", "databricks" if _DATABRICKS in os.environ else "local")
     env = env or usual_env
     base, of_env = folder / "base.yaml", folder / f"{env}.yaml"
     layers = {base: _read_yaml(base)}

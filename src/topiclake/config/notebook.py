@@ -38,7 +38,8 @@ def notebook_settings(
         keys: Keys of the pipeline, or `storage`, that have a widget; it is empty, or `from conf`, at first.
         pipeline: The name of the pipeline, or several names. A widget `pipeline` then offers them; the first
             is its default. Every key of the pipeline is then a parameter, also without a widget.
-        env: The default of the widget `env`; `from conf` is that of the pipeline's file, else `local`.
+        env: The default of the widget `env`; `from conf` is that of the pipeline's file, else `databricks`
+            on Databricks and `local` elsewhere.
         conf: The folder of the files; by default the nearest `conf` at or above the working directory.
         defaults: Further widgets by their names. Text is the default of a text widget, several texts are the
             choices of a dropdown, the first its default. One whose name is a key of the pipeline is a

@@ -17,7 +17,7 @@ from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import offsets as kafka_offsets
-from topiclake.session import require_avro_limits
+from topiclake.session import require_avro_limits, require_redaction
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, lost_offsets
 
@@ -94,6 +94,7 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
         known = lost_offsets.seen_topics(spark, to.checkpoint) if several is not None else set()
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=known)
     require_avro_limits(spark)
+    require_redaction(spark)
     log_store.require_log_store(spark, to.table)
     with storage_errors(settings.storage, to.checkpoint):
         before = checkpoint.progress(spark, to.checkpoint)

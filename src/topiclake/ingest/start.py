@@ -27,7 +27,7 @@ from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
-from topiclake.session import require_avro_limits
+from topiclake.session import require_avro_limits, require_redaction
 from topiclake.sources import declared_rows
 from topiclake.sources.table_snapshot import TableSnapshot, read_snapshot
 from topiclake.storage import mount
@@ -59,6 +59,7 @@ def start_ingest(
             transform cannot be applied. Inside the query, the transform fails or changes the number of rows.
         OffsetsLostError: Kafka lost offsets that the checkpoint has not read; the error names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
+        PlatformError: The JVM lacks Avro's limits, or Spark would show secrets.
         DecodeError: Inside the query, in mode FAILFAST.
 
     Example:
@@ -71,6 +72,7 @@ def start_ingest(
     if not settings.pipeline.has_table_for_each:
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     require_avro_limits(spark)
+    require_redaction(spark)
     log_store.require_log_store(spark, to.table)
     several = settings.pipeline.has_table_for_each
     for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):

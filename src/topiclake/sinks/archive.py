@@ -20,7 +20,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
-from topiclake.session import require_avro_limits
+from topiclake.session import require_avro_limits, require_redaction
 from topiclake.sinks import parquet_folder
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.sources.static_schemas import StaticSchemas
@@ -198,6 +198,7 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
     )
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic)
     require_avro_limits(spark)
+    require_redaction(spark)
     for location in (table, checkpoint_path):
         mount.require_writable(location)
     parquet_folder.require_own(spark, settings.storage, table, checkpoint_path, key="table_path")

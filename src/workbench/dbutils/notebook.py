@@ -61,7 +61,7 @@ class Notebook(Documented):
         """Run another notebook with a separate kernel, and return the argument of its `exit`.
 
         Args:
-            path: Relative to this notebook; `.py` is optional.
+            path: Relative to this notebook; `.py` and `.ipynb` are optional.
             timeout_seconds: Seconds after which the other run is stopped; 0 means no limit.
             arguments: Values for its widgets.
 

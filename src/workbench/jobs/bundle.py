@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -126,12 +127,13 @@ def _target_name(file: YamlFile, root: BundleFile, chosen: str | None) -> str:
 
 
 def _variables(file: YamlFile, root: BundleFile, name: str) -> dict[str, str]:
-    values = {key: variable.default or "" for key, variable in root.variables.items()}
+    values: dict[str, Any] = {key: variable.default or "" for key, variable in root.variables.items()}
     for key, value in (root.targets[name] or Target()).variables.items():
         if key not in values:
             raise file.error(("targets", name, "variables", key), f"there is no variable '{key}'")
-        values[key] = "" if isinstance(value, Mapping) else str(value)
-    return {f"var.{key}": value for key, value in values.items()}
+        values[key] = value
+    # Values that Databricks looks up, and clusters, have no meaning here.
+    return {f"var.{key}": "" if isinstance(value, Mapping) else str(value) for key, value in values.items()}
 
 
 def _with_values(file: YamlFile, values: Mapping[str, str]) -> object:

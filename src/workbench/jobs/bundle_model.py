@@ -88,7 +88,7 @@ class TaskDependency(Part):
 
 
 class Task(Part):
-    """One of `tasks`; `existing_cluster_id` is for Databricks, a laptop has one machine."""
+    """One of `tasks`; its compute and libraries are for Databricks, a laptop has one machine."""
 
     task_key: Key
     notebook_task: NotebookTask
@@ -96,6 +96,9 @@ class Task(Part):
     depends_on: list[TaskDependency] = []
     run_if: RunIf = "ALL_SUCCESS"
     existing_cluster_id: str = ""
+    job_cluster_key: str = ""
+    environment_key: str = ""
+    libraries: list[dict[str, Any]] = []
     max_retries: Annotated[int, Field(ge=-1)] = 0
     min_retry_interval_millis: NotNegative = 0
     retry_on_timeout: bool = False
@@ -107,6 +110,20 @@ class Task(Part):
         return [dependency.task_key for dependency in self.depends_on]
 
 
+class JobCluster(Part):
+    """One of `job_clusters`."""
+
+    job_cluster_key: Key
+    new_cluster: Any
+
+
+class JobEnvironment(Part):
+    """One of `environments`, for serverless tasks."""
+
+    environment_key: Key
+    spec: dict[str, Any]
+
+
 class Job(Part):
     """One of `resources.jobs`."""
 
@@ -114,6 +131,8 @@ class Job(Part):
     description: str = ""
     tags: dict[str, str] = {}
     parameters: list[JobParameter] = []
+    job_clusters: list[JobCluster] = []
+    environments: list[JobEnvironment] = []
     tasks: Annotated[list[Task], Field(min_length=1)]
     max_concurrent_runs: Annotated[int, Field(ge=1, le=1000)] = 1
     timeout_seconds: NotNegative = 0
@@ -131,15 +150,25 @@ class Job(Part):
 class Lookup(Part):
     """A variable that Databricks looks up by a name; here it is empty."""
 
-    cluster: str
+    cluster: str = ""
+    service_principal: str = ""
 
 
 class Variable(Part):
-    """One of `variables`; a target may give its value plainly."""
+    """One of `variables`; a target may give its value plainly. A complex one is empty here."""
 
     description: str = ""
-    default: str | None = None
+    type: Literal["complex"] | None = None
+    default: Any = None
     lookup: Lookup | None = None
+
+
+class Artifact(Part):
+    """One of `artifacts`, for Databricks: a laptop runs the installed packages."""
+
+    type: Literal["whl"]
+    path: str = "."
+    build: str = ""
 
 
 class BundleName(Part):
@@ -149,12 +178,14 @@ class BundleName(Part):
 
 
 class Target(Part):
-    """One of `targets`."""
+    """One of `targets`; rights and workspace are for Databricks."""
 
     default: bool = False
     mode: Literal["development", "production"] | None = None
     variables: dict[str, Any] = {}
     workspace: dict[str, str] = {}
+    run_as: dict[str, str] = {}
+    permissions: list[dict[str, str]] = []
 
 
 class Resources(Part):
@@ -168,6 +199,7 @@ class BundleFile(Part):
 
     bundle: BundleName | None = None
     include: list[str] = []
+    artifacts: dict[str, Artifact] = {}
     variables: dict[str, Variable] = {}
     targets: dict[str, Target | None] = {}
     resources: Resources = Resources()

@@ -9,8 +9,8 @@ from workbench.jobs.bundle_model import Job, NotebookTask, Task
 from workbench.jobs.quartz import QuartzCron
 from workbench.jobs.references import problem, references
 from workbench.jobs.yaml_lines import KeyPath, YamlFile
+from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import widget_names
-from workbench.notebook.source import read_notebook
 
 
 def check_job(file: YamlFile, key: str, job: Job) -> Job:
@@ -22,6 +22,7 @@ def check_job(file: YamlFile, key: str, job: Job) -> Job:
     where: KeyPath = ("resources", "jobs", key)
     _check_triggers(file, where, job)
     _check_dependencies(file, where, job)
+    _check_compute(file, where, job)
     tasks = [_with_notebook(file, (*where, "tasks", at), task) for at, task in enumerate(job.tasks)]
     _check_parameters(file, where, job, [widgets for _, widgets in tasks])
     _check_references(file, where, job)
@@ -73,6 +74,20 @@ def _check_dependencies(file: YamlFile, where: KeyPath, job: Job) -> None:
         at, position = list(direct).index(task_key), direct[task_key].index(upstream)
         problem = f"the tasks wait for each other: {' → '.join(circle)}"
         raise file.error((*where, "tasks", at, "depends_on", position), problem) from None
+
+
+def _check_compute(file: YamlFile, where: KeyPath, job: Job) -> None:
+    """Refuse a task whose cluster or environment the job does not have."""
+    known = {
+        "job_cluster_key": [cluster.job_cluster_key for cluster in job.job_clusters],
+        "environment_key": [environment.environment_key for environment in job.environments],
+    }
+    for at, task in enumerate(job.tasks):
+        for name, keys in known.items():
+            key = getattr(task, name)
+            if key and key not in keys:
+                remedy = f"one of {', '.join(keys)}" if keys else f"no {name}"
+                raise file.error((*where, "tasks", at, name), f"the job has no {name} '{key}'", remedy)
 
 
 def _with_notebook(file: YamlFile, where: KeyPath, task: Task) -> tuple[Task, set[str] | None]:

@@ -21,8 +21,8 @@ from workbench.host.redaction import Redactor
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.references import Name, problem, resolve, time_part, unresolved
 from workbench.jobs.run_records import Run
+from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import widget_names
-from workbench.notebook.source import read_notebook
 
 #: The suffix of files with parameters of tasks that hold secrets.
 _PARAMETERS = ".parameters.json"

@@ -23,8 +23,9 @@ from workbench.dbutils.help import method_of
 from workbench.dbutils.widgets import given
 from workbench.display.show import Display
 from workbench.notebook.cells import CellLanguages
+from workbench.notebook.files import read_notebook
 from workbench.notebook.inclusion import check_cycle, find_notebook, read_run
-from workbench.notebook.source import Cell, read_notebook
+from workbench.notebook.source import Cell
 
 Shell: TypeAlias = Any  # IPython carries only half of its types
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topiclake.errors import ConfigError
-from workbench.notebook.source import NotebookSource, NotebookSourceError, read_notebook
+from workbench.notebook.files import JUPYTER, read_notebook
+from workbench.notebook.source import NotebookSource, NotebookSourceError
 
 PATH = re.compile(
     r"%run[ \t]+(?:\"(?P<double>[^\"]+)\"|'(?P<single>[^']+)'|(?P<bare>[^$\"'=]*[^$\"'=\s]))\s*"
@@ -74,7 +75,7 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
 
 
 def find_notebook(path: str, folder: Path, where: str = "") -> Path:
-    """Return the file of a notebook that another one names; `.py` is optional.
+    """Return the file of a notebook that another one names; `.py` and `.ipynb` are optional.
 
     Args:
         path: As it is written, relative to `folder`.
@@ -85,7 +86,7 @@ def find_notebook(path: str, folder: Path, where: str = "") -> Path:
         ConfigError: The file does not exist.
     """
     named = Path(os.path.normpath(folder / path))
-    for file in (named, named.with_name(f"{named.name}.py")):
+    for file in (named, *(named.with_name(f"{named.name}{suffix}") for suffix in (".py", JUPYTER))):
         if file.is_file():
             return file
     raise ConfigError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from topiclake.errors import ConfigError, TopiclakeError
+from topiclake.errors import TopiclakeError
 
 FIRST_LINE = "# Databricks notebook source"
 SEPARATOR_LINE = "# COMMAND ----------"
@@ -104,21 +104,6 @@ class NotebookSource:
     def runnable(self) -> tuple[Cell, ...]:
         """The cells that are executed."""
         return tuple(cell for cell in self.cells if cell.language != "md" and cell.source.strip())
-
-
-def read_notebook(path: Path) -> NotebookSource:
-    """Parse a notebook file.
-
-    Raises:
-        ConfigError: The file is missing or not text.
-        NotebookSourceError: The file is not in Databricks source format, or a cell is not supported.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        problem = f"notebook {path} cannot be read ({error.strerror})"
-        raise ConfigError(problem, "another path", notebook=str(path), reason="unreadable") from error
-    return parse_notebook(path, content)
 
 
 def parse_notebook(path: Path, content: bytes, *, lenient: bool = False) -> NotebookSource:

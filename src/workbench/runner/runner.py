@@ -15,8 +15,8 @@ from workbench.host.home import Home
 from workbench.host.processes import signals_held
 from workbench.host.redaction import Redactor
 from workbench.kernel.messages import Context
+from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import check_parameters
-from workbench.notebook.source import read_notebook
 from workbench.runner.execution import NotebookExecution, NotebookRunError
 from workbench.runner.report import RunFacts, make_run_folder, save_run
 

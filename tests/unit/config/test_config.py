@@ -376,6 +376,24 @@ def test_an_unknown_environment_names_those_that_exist(load, tmp_path):
     assert "azure, local" in error.cause
 
 
+@pytest.mark.parametrize(
+    ("version", "env"), [("18.2", "databricks"), ("client.5.0", "databricks"), ("", "local")]
+)
+def test_the_default_environment_is_that_of_the_platform(load, tmp_path, monkeypatch, version, env):
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+    if version:
+        monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", version)
+    (tmp_path / "databricks.yaml").write_text("")
+    assert load("").env == env
+    assert load("", {"env": "local"}).env == "local"
+
+
+def test_a_missing_default_environment_is_named(load, monkeypatch):
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.2")
+    error = refusal(load, "")
+    assert error.fields["file"].endswith("databricks.yaml")
+
+
 def test_an_unknown_pipeline_names_those_that_exist(load, tmp_path):
     error = refusal(load, name="gsp")
     assert error.fields == {"pipeline": "gsp", "reason": "unknown", "allowed": ("gps", "weather")}
@@ -634,7 +652,7 @@ def test_conf_is_found_from_the_working_directory(tmp_path, monkeypatch, load):
 # The project's own files
 
 
-@pytest.mark.parametrize("env", ["local", "azure"])
+@pytest.mark.parametrize("env", ["local", "azure", "databricks"])
 def test_the_projects_environments_load(monkeypatch, env):
     monkeypatch.setenv("WORKBENCH_KAFKA", "localhost:1")
     monkeypatch.setenv("WORKBENCH_SCHEMA_REGISTRY", "http://localhost:2")
@@ -643,7 +661,7 @@ def test_the_projects_environments_load(monkeypatch, env):
     monkeypatch.setenv("TOPICLAKE_SCHEMA_REGISTRY", "https://registry")
     monkeypatch.setenv("TOPICLAKE_STORAGE", "wasbs://c@a.blob.core.windows.net/f")
     settings = load_settings("gps", {"env": env}, conf=PROJECT / "conf")
-    assert settings.kafka.is_sasl is (env == "azure")
+    assert settings.kafka.is_sasl is (env != "local")
     assert settings.kafka.consumer["max.poll.records"] == 20000
 
 

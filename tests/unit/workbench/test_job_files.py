@@ -7,17 +7,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 import yaml
 
 from topiclake.errors import ConfigError
 from workbench.jobs.bundle import load_bundle
 from workbench.jobs.checks import upstream_of
+from workbench.notebook.conversion import to_notebook
+from workbench.notebook.files import read_notebook
 
 PROJECT = Path(__file__).parents[3]
 TYPES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "bundle_keys.json").read_text())[
     "types"
 ]
+PLAIN = {"string": str, "bool": bool, "int": int}
 FILES = [PROJECT / "databricks.yml", *sorted((PROJECT / "conf" / "jobs").glob("*.yml"))]
 
 ROOT = """\
@@ -60,9 +64,15 @@ def undocumented(content: Any, kind: str, where: str = "") -> list[str]:
         inner = kind.split(" of ", 1)[1]
         entries = content.items() if isinstance(content, dict) else enumerate(content)
         return [unknown for key, one in entries for unknown in undocumented(one, inner, f"{where}.{key}")]
+    if content is None or (isinstance(content, str) and ("${var." in content or kind == "TargetVariable")):
+        return []  # a target may give a variable plainly
+    if kind in PLAIN:
+        return [] if type(content) is PLAIN[kind] else [f"{where}: {content!r} is no {kind}"]
     known = TYPES.get(kind)
-    if known is None or content is None or (isinstance(content, str) and "keys" in known):
-        return []  # a plain type; or a target's variable, whose value stands for it
+    if known is None:
+        return []  # a type that no file of the project uses
+    if "keys" in known and not isinstance(content, dict):
+        return [f"{where}: {content!r} is no {kind}"]
     if "values" in known:
         return [] if content in known["values"] else [f"{where}: {content}"]
     unknown = [f"{where}.{key}" for key in content if key not in known["keys"]]
@@ -87,11 +97,19 @@ def test_every_key_is_one_that_the_bundle_format_documents(path: Path) -> None:
         ("      tasks:", "      schedule: {quartz: x, timezone_id: y}\n      tasks:", ".schedule.quartz"),
         ("notebook_path", "path", ".notebook_task.path"),
         ("depends_on:", "run_if: SOMETIMES\n          depends_on:", ".run_if: SOMETIMES"),
+        ("depends_on:", "max_retries: many\n          depends_on:", ".max_retries: 'many' is no int"),
+        ("depends_on:", "libraries: [a.whl]\n          depends_on:", ".libraries.0: 'a.whl' is no Library"),
     ],
 )
 def test_a_key_that_the_format_does_not_have_is_found(before: str, after: str, message: str) -> None:
     assert undocumented(yaml.safe_load(JOB), "Root") == []
     assert any(message in one for one in undocumented(yaml.safe_load(JOB.replace(before, after)), "Root"))
+
+
+def test_the_cluster_of_the_jobs_is_one_that_the_bundle_format_documents() -> None:
+    cluster = yaml.safe_load(FILES[0].read_text())["variables"]["cluster"]["default"]
+    assert undocumented(cluster, "ClusterSpec") == []
+    assert undocumented(cluster | {"num_workers": "2"}, "ClusterSpec") == [".num_workers: '2' is no int"]
 
 
 def test_every_notebook_of_the_project_has_a_job() -> None:
@@ -133,6 +151,18 @@ def test_a_right_bundle_is_read(project: Path) -> None:
     bundle = load_bundle(project)
     assert (bundle.name, bundle.target, list(bundle.jobs)) == ("b", "laptop", ["j"])
     assert bundle.job("j").tasks[0].notebook_task.notebook_path == str(project / "n.py")
+
+
+def test_a_job_runs_a_jupyter_notebook(project: Path) -> None:
+    job = project / "conf" / "jobs" / "j.job.yml"
+    job.write_text(JOB.replace("n.py", "n.ipynb"))
+    notebook = to_notebook(read_notebook(project / "n.py"))
+    (project / "n.ipynb").write_text(nbformat.writes(notebook))
+    task = load_bundle(project).job("j").tasks[0]
+    assert task.notebook_task.notebook_path == str(project / "n.ipynb")
+    job.write_text(JOB.replace("n.py", "n.ipynb").replace("topic:", "topics:"))
+    with pytest.raises(ConfigError, match=r"n\.ipynb has no widget 'topics'; it has env, topic"):
+        load_bundle(project)
 
 
 SCHEDULE = 'schedule: {quartz_cron_expression: "0 0 12 * * ?", timezone_id: UTC}'
@@ -185,6 +215,18 @@ MISTAKES = {
         "there is no {{job.notebook_url}}",
     ),
     "an unknown variable": ("var.env", "var.envy", 5, "there is no ${var.envy}"),
+    "an unknown cluster": (
+        "depends_on:",
+        "job_cluster_key: big\n          depends_on:",
+        11,
+        "the job has no job_cluster_key 'big'; try: no job_cluster_key",
+    ),
+    "an unknown environment": (
+        "depends_on:",
+        "environment_key: serverless\n          depends_on:",
+        11,
+        "the job has no environment_key 'serverless'",
+    ),
     "a bad cron": ("      tasks:", f"      {SCHEDULE.replace('?', '*')}\n      tasks:", 6, "must be '?'"),
     "a bad zone": (
         "      tasks:",

@@ -11,8 +11,8 @@ from topiclake.errors import ConfigError, StorageError
 from workbench.commands.new import create_package
 from workbench.host.home import Home
 from workbench.jobs.bundle_model import Job
+from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import widget_names
-from workbench.notebook.source import read_notebook
 
 
 @pytest.fixture

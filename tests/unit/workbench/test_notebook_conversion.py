@@ -7,7 +7,8 @@ import pytest
 
 from topiclake.errors import TopiclakeError
 from workbench.notebook.conversion import DATABRICKS_METADATA, to_notebook, to_source
-from workbench.notebook.source import FIRST_LINE, read_notebook
+from workbench.notebook.files import read_notebook
+from workbench.notebook.source import FIRST_LINE
 from workbench.runner.report import RunFacts, save_run
 
 PROJECT = Path(__file__).parents[3]

@@ -14,9 +14,10 @@ from workbench.kernel import magics as notebook_magics
 from workbench.kernel.kernel import Workspace
 from workbench.kernel.magics import CommandError
 from workbench.kernel.messages import Context
+from workbench.notebook.files import read_notebook
 from workbench.notebook.inclusion import inclusions
 from workbench.notebook.parameters import check_parameters, widget_names
-from workbench.notebook.source import NotebookSourceError, read_notebook
+from workbench.notebook.source import NotebookSourceError
 
 CELL = "\n\n# COMMAND ----------\n\n"
 

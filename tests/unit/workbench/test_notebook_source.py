@@ -1,9 +1,13 @@
+import json
+
 import pytest
 
 from topiclake.errors import ConfigError
 from workbench.notebook.conversion import DATABRICKS_METADATA, to_notebook
+from workbench.notebook.files import read_notebook
+from workbench.notebook.inclusion import find_notebook
 from workbench.notebook.parameters import check_parameters, widget_names
-from workbench.notebook.source import NotebookSourceError, read_notebook
+from workbench.notebook.source import NotebookSourceError
 
 NOTEBOOK = """\
 # Databricks notebook source
@@ -67,6 +71,64 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read_alike(tmp_path):
     path = tmp_path / "notebook.py"
     path.write_bytes(b"\xef\xbb\xbf" + NOTEBOOK.replace("\n", "\r\n").encode())
     assert [cell.number for cell in read_notebook(path).runnable] == [2, 3, 5]
+
+
+JUPYTER = {
+    "nbformat": 4,
+    "nbformat_minor": 5,
+    "metadata": {"application/vnd.databricks.v1+notebook": {"widgets": {}}},
+    "cells": [
+        {"cell_type": "markdown", "id": "a", "metadata": {}, "source": ["# Tracks\n", "of *devices*"]},
+        {
+            "cell_type": "code",
+            "id": "b",
+            "metadata": {DATABRICKS_METADATA: {"title": "Read", "showTitle": True}},
+            "execution_count": 1,
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": ["3\n"]}],
+            "source": ['dbutils.widgets.text("topic", "")\n', "rows = 3"],
+        },
+        {
+            "cell_type": "code",
+            "id": "c",
+            "metadata": {},
+            "execution_count": None,
+            "outputs": [],
+            "source": "%sql\nSELECT 1",
+        },
+    ],
+}
+
+
+@pytest.fixture
+def jupyter(tmp_path):
+    path = tmp_path / "notebook.ipynb"
+    path.write_text(json.dumps(JUPYTER))
+    return path
+
+
+def test_a_jupyter_notebook_has_the_same_cells(jupyter):
+    source = read_notebook(jupyter)
+    assert [(c.number, c.language, c.title, c.source) for c in source.cells] == [
+        (1, "md", "", "# Tracks\nof *devices*"),
+        (2, "python", "Read", 'dbutils.widgets.text("topic", "")\nrows = 3'),
+        (3, "sql", "", "SELECT 1"),
+    ]
+    assert source.path == jupyter
+    assert widget_names(source) == {"topic"}
+
+
+def test_a_notebook_is_named_without_its_suffix(jupyter):
+    assert find_notebook("./notebook", jupyter.parent) == jupyter
+    (jupyter.parent / "notebook.py").write_text(NOTEBOOK)
+    assert find_notebook("./notebook", jupyter.parent).suffix == ".py"
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{}", b'{"nbformat": 4, "cells": [{}]}', b"\xff"])
+def test_a_file_that_is_no_jupyter_notebook_is_refused(jupyter, content):
+    jupyter.write_bytes(content)
+    with pytest.raises(NotebookSourceError, match=r"notebook\.ipynb is not a Jupyter notebook") as raised:
+        read_notebook(jupyter)
+    assert raised.value.fields == {"notebook": str(jupyter), "reason": "no_notebook"}
 
 
 @pytest.mark.parametrize("text", ["", "print(1)\n", "-- Databricks notebook source\nSELECT 1\n"])
