@@ -104,12 +104,12 @@ class NotificationBatches(Sink):
         delta.append_once(rows, self.table, writer=batch.query_id, batch_id=batch.number, commit={})
 
 
-def notice_batches(
+def notify_batches(
     settings: Settings,
     spark: SparkSession,
     *,
     path: str,
-    notices: Callable[[DataFrame], DataFrame],
+    notifications: Callable[[DataFrame], DataFrame],
 ) -> NotificationBatches:
     """Return a sink of `start_sinks` that notifies people of problems and recoveries.
 
@@ -121,28 +121,28 @@ def notice_batches(
         spark: The session.
         path: The table of sent notifications, with the columns `NOTIFICATIONS`. The first notification
             creates it.
-        notices: Function that makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING` of a
-            micro-batch's rows, one row per subject, such as `camera_notices`.
+        notifications: Function that makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING`
+            of a micro-batch's rows, one row per subject, such as `camera_notifications`.
 
     Raises:
         ConfigError: The webhook's secret is not an address.
         PlatformError: The table's log is not safe from a second driver.
         StorageError: The path cannot be used.
-        NoticeError: Within a micro-batch: the webhook does not accept a message. Nothing is lost: the next
-            start repeats the batch.
+        NotificationError: Within a micro-batch: the webhook does not accept a message. Nothing is lost: the
+            next start repeats the batch.
 
     Example:
-        >>> sink = tl.notice_batches(
+        >>> sink = tl.notify_batches(
         ...     settings,
         ...     spark,
         ...     path="/mnt/datalake/notices",
-        ...     notices=lambda rows: rows.selectExpr(
+        ...     notifications=lambda rows: rows.selectExpr(
         ...         "sensor AS subject", "celsius > 80 AS is_wrong", "at AS since", "'too hot' AS text"
         ...     ),
         ... )
     """
     table, webhook = table_of_sink(spark, settings, path), Webhook.from_settings(settings)
-    return NotificationBatches(settings.name, table, webhook, notices)
+    return NotificationBatches(settings.name, table, webhook, notifications)
 
 
 def last_notifications(spark: SparkSession, destination: str) -> DataFrame:

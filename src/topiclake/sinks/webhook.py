@@ -10,7 +10,7 @@ import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, NoticeError
+from topiclake.errors import ConfigError, NotificationError
 
 #: Timeout of a request to connect, and to answer (s).
 TIMEOUT_SECONDS = 10
@@ -58,7 +58,7 @@ class Webhook:
         """Send a message, and return when the webhook has accepted it.
 
         Raises:
-            NoticeError: The webhook refuses the message, or has not accepted it within `retry_seconds`.
+            NotificationError: The webhook refuses the message, or has not accepted it within `retry_seconds`.
         """
         tries = Retrying(
             retry=retry_if_exception_type(_NotNowError),
@@ -70,7 +70,7 @@ class Webhook:
             tries(self._send_once, message)
         except _NotNowError as error:
             waited = f"within {self.retry_seconds:g} s"
-            raise NoticeError(
+            raise NotificationError(
                 f"the webhook at {self.host} did not accept a notification {waited}: {error}",
                 "start it again when the webhook answers: the notification is sent then",
                 server=self.host,
@@ -89,7 +89,7 @@ class Webhook:
                 allow_redirects=False,
             )
         except requests.exceptions.SSLError:
-            raise NoticeError(
+            raise NotificationError(
                 f"no TLS connection to the webhook at {self.host}",
                 "check webhook.ca_file",
                 server=self.host,
@@ -100,7 +100,7 @@ class Webhook:
         if answer.status_code in _BUSY or answer.status_code >= 500:
             raise _NotNowError(f"HTTP {answer.status_code}")
         if not answer.ok or answer.is_redirect:
-            raise NoticeError(
+            raise NotificationError(
                 f"the webhook at {self.host} refuses notifications: HTTP {answer.status_code}",
                 "check the secret webhook.url",
                 server=self.host,

@@ -167,8 +167,8 @@ def camera_states(cameras: DataFrame) -> DataFrame:
     return newest.select("device_id", "newest.*")
 
 
-def camera_notices(states: DataFrame) -> DataFrame:
-    """Make notifications of the states of cameras, for `notice_batches`."""
+def camera_notifications(states: DataFrame) -> DataFrame:
+    """Make notifications of the states of cameras, for `notify_batches`."""
     since = F.date_format(F.to_utc_timestamp("since", F.current_timezone()), "yyyy-MM-dd HH:mm:ss")
     change = F.when(F.col("is_online"), "is online again").otherwise("is offline")
     since_text = F.concat(F.lit("since "), since, F.lit(" UTC"))

@@ -65,7 +65,7 @@ def test_what_is_right_with_a_mended_schema_is_replayed_once(hits):
     mended = hits.settings(value_schema="ip STRING NOT NULL, hittime TIMESTAMP")
     for replayed in (1, 0):
         report = tl.replay_quarantine(hits.spark, mended)
-        assert (report.replayed, report.left) == (replayed, {"tombstone": 1, "undecodable": 3})
+        assert (report.replayed, report.waiting) == (replayed, {"tombstone": 1, "undecodable": 3})
     rows = delta.read(hits.spark, f"{hits.folder}/table").orderBy("_kafka.offset").collect()
     assert [(row["ip"], row["hittime"], row["_kafka"]["offset"]) for row in rows] == [
         ("192.0.2.1", None, 1),
@@ -107,7 +107,7 @@ def test_what_a_kafka_class_reads_is_in_the_table_and_the_rest_in_quarantine(hit
     }
     assert hits.ingest(**given).count() == 17
     replay = tl.replay_quarantine(hits.spark, hits.settings(**given))
-    assert (replay.replayed, replay.left) == (0, {"undecodable": 3})
+    assert (replay.replayed, replay.waiting) == (0, {"undecodable": 3})
     rows = tl.read_values(hits.spark, hits.settings(**given))
     assert len(hits.result(rows.select("ip"), "append")) == 17
     with pytest.raises(ConfigError, match="is no deserializer"):

@@ -244,7 +244,7 @@ def test_protobuf_of_confluents_serializer_with_two_versions_and_bad_records(con
     assert [row["scores"] for row in rows] == [None, None, [0.5], None]
     replay = tl.replay_quarantine(topic.spark, topic.settings(**given))
     assert replay.replayed == 0
-    assert replay.left == {
+    assert replay.waiting == {
         "undecodable": 2,
         "too_short": 1,
         "unknown_schema_id": 1,

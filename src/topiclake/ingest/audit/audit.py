@@ -16,10 +16,10 @@ from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
 from topiclake.ingest.audit.counts import (
     CLAIMED,
-    HELD,
-    HELD_NULL,
     IN_TABLE,
     PAUSED,
+    RECORD,
+    TOMBSTONE,
     UNCOMMITTED,
     WAITING,
     AuditRules,
@@ -133,7 +133,7 @@ def _audit_topic(
 def _kafka_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
     """Return the offsets of the records in Kafka, read from it: compaction and transactions leave gaps."""
     records = read_records(spark, settings.kafka, settings.pipeline, ranges)
-    location = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
+    location = F.when(F.col("value").isNull(), TOMBSTONE).otherwise(RECORD)
     return records.select("partition", "offset", location.alias("location"))
 
 
@@ -201,7 +201,7 @@ def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list
     # Rows without a partition, or of one that the checkpoint does not know, are kept: they are `unknown`.
     inside = "first IS NULL OR offset IS NULL OR (offset >= first AND offset < committed)"
     aged = F.coalesce(F.col("offset") < F.col("earliest"), F.lit(False)).alias("aged")
-    waits = (F.col("location") <= HELD_NULL) & F.col("offset").between(
+    waits = (F.col("location") <= TOMBSTONE) & F.col("offset").between(
         F.col("paused_first"), F.col("paused_last")
     )
     location = F.when(waits, PAUSED).otherwise(F.col("location")).alias("location")

@@ -47,15 +47,15 @@ class ReplayReport:
     """The result of one replay.
 
     Attributes:
-        looked_at: Number of rows that waited, or that an earlier replay had claimed and not marked.
+        examined: Number of rows that waited, or that an earlier replay had claimed and not marked.
         replayed: Number of rows that this replay marked as being in the table.
-        left: Number of rows that still wait, by reason.
+        waiting: Number of rows that still wait, by reason.
         claims: Ids of the finished claims.
     """
 
-    looked_at: int = 0
+    examined: int = 0
     replayed: int = 0
-    left: dict[str, int] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
     claims: list[str] = field(default_factory=list)
 
     def to_json(self, indent: int | None = None) -> str:
@@ -88,7 +88,7 @@ def replay_quarantine(
             version of Topiclake wrote the quarantine.
 
     Example:
-        >>> tl.replay_quarantine(spark, settings).left
+        >>> tl.replay_quarantine(spark, settings).waiting
         {'undecodable': 1}
     """
     settings = settings.only_topic()
@@ -130,8 +130,8 @@ class _Replay:
     decoder: RowDecoder
 
     def run(self) -> ReplayReport:
-        looked_at = self._retried(lambda: self._open().count())
-        if not looked_at:
+        examined = self._retried(lambda: self._open().count())
+        if not examined:
             return ReplayReport()
         self._retried(self._claim)
         claims = self._retried(self._open_claims)
@@ -143,7 +143,7 @@ class _Replay:
                 stuck.append(error)
         if stuck:
             raise stuck[0]
-        return ReplayReport(looked_at, replayed, self._retried(self._waiting), claims)
+        return ReplayReport(examined, replayed, self._retried(self._waiting), claims)
 
     def _rows(self) -> DataFrame:
         rows = replay_claims.read(self.spark, self.target.quarantine)
