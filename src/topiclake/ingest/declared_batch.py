@@ -108,7 +108,7 @@ def write(
     def refresh() -> None:
         state.snapshot = read_snapshot(spark, target.table) or NO_TABLE
 
-    delta.written_again(partial(_write, batch), refresh)
+    delta.write_with_retries(partial(_write, batch), refresh)
 
 
 def _write(batch: _Batch) -> None:

@@ -59,7 +59,7 @@ def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Rang
     batch = RegisteredBatch(
         target, state.writer, records, batch_id, offsets, state, is_read_again=read_again is not None
     )
-    delta.written_again(partial(_write, batch), batch.state.schemas.forget)
+    delta.write_with_retries(partial(_write, batch), batch.state.schemas.forget)
 
 
 def require_ready(target: Target, spark: SparkSession) -> None:

@@ -79,7 +79,7 @@ def decide(spark: SparkSession, table: str, part: Part, known: Mapping[SchemaKey
         rows.merge(new.alias("found"), same).whenNotMatchedInsertAll().execute()
 
     # If two queries decide at once, Delta accepts one commit. The other query then finds the decision.
-    delta.written_again(insert, lambda: None)
+    delta.write_with_retries(insert, lambda: None)
 
 
 def _key(text: str) -> SchemaKey:
