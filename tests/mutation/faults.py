@@ -394,8 +394,8 @@ FAULTS = (
     Fault(
         "a schema is decided once for rows and quarantine",
         "sources/fixed_schemas",
-        "for key, version in (known | schemas).items() if key not in unknown}",
-        "for key, version in (known | schemas).items()}",
+        "for key, version in (listed | schemas).items() if key not in unknown}",
+        "for key, version in (listed | schemas).items()}",
         _VALUES,
         "a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine",
     ),

@@ -194,10 +194,10 @@ class BatchSchemas:
         snapshot: TableSnapshot,
         part: Part,
         schemas: Mapping[SchemaKey, SchemaVersion],
-        of_columns: Callable[[StructType], str | None],
+        columns_refusal: Callable[[StructType], str | None],
     ) -> Codec:
         name = READER_PROPERTY + part
-        accepts = partial(self.of.refusal, spark, part=part, of_columns=of_columns)
+        accepts = partial(self.of.refusal, spark, part=part, columns_refusal=columns_refusal)
         try:
             return self.of.format_of(part).codec(schemas, accepts, snapshot.properties.get(name))
         except StoredReaderError as error:

@@ -29,7 +29,7 @@ from topiclake.sources.declared_rows import (
     detail,
     fail_on_bad_record,
     is_rejected,
-    never_rejected,
+    reasons_not_rejected,
     valid_rows,
 )
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
@@ -148,7 +148,7 @@ def _write(batch: _Batch) -> None:
         reasons = {
             reason: metrics[reason]
             for reason in DECLARED_REASONS
-            if metrics[reason] and reason not in never_rejected(layout)
+            if metrics[reason] and reason not in reasons_not_rejected(layout)
         }
         batch.report(TableCount(target.quarantine, metrics["rejected"], reasons, batch.writer))
     state.has_written = True

@@ -152,7 +152,7 @@ def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, Lost
     of_pipeline = {
         topic: partitions for topic, partitions in ranges.items() if re.fullmatch(topics.reads, topic)
     }
-    losses = lost_offsets.lost_of_batch(topics.client, of_pipeline)
+    losses = lost_offsets.batch_losses(topics.client, of_pipeline)
     pauses = topics.fail_on_data_loss
     noted = [lost for lost in losses if not pauses or not _not_empty(ranges[lost.topic])]
     lost_offsets.note_losses(spark, topics.template.pipeline, topics.template.checkpoint, noted)

@@ -109,7 +109,7 @@ def _write_quarantine(
         raise _first_of(rejected)
     rows = quarantine_rows.quarantined(rejected, pipeline=batch.target.pipeline, batch_id=batch.number)
     batch.append(rows, path)
-    if not batch_counts.are_wanted():
+    if not batch_counts.has_subscribers():
         return
     reasons = tally.reasons if is_counted else _count_reasons(batch, rejected)
     if reasons is not None:

@@ -57,7 +57,7 @@ class RowTransform:
         self,
         spark: SparkSession,
         others: StructType,
-        of_columns: Callable[[StructType], str | None],
+        columns_refusal: Callable[[StructType], str | None],
         decoded: StructType,
     ) -> str | None:
         """Return why the table cannot take transformed rows of a schema version, or None if it can.
@@ -65,7 +65,7 @@ class RowTransform:
         Args:
             spark: The session.
             others: The columns of rows in addition to those of values.
-            of_columns: Returns why the table cannot take columns, or None if it can.
+            columns_refusal: Returns why the table cannot take columns, or None if it can.
             decoded: The columns of values.
         """
         try:
@@ -73,7 +73,7 @@ class RowTransform:
         except IngestError:
             # A newer version may have the columns that the transform needs.
             return None
-        return of_columns(columns)
+        return columns_refusal(columns)
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the transformed rows, without executing anything.

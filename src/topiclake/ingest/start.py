@@ -118,7 +118,7 @@ def _start(
     if several is None and not settings.pipeline.fail_on_data_loss:
         client = kafka_client.client_settings(settings.kafka)
         loss_check = lost_offsets.LossCheck(settings.name, to.checkpoint, to.start, client)
-        write_batch = partial(lost_offsets.write_watched, loss_check, write_batch)
+        write_batch = partial(lost_offsets.write_checked, loss_check, write_batch)
     checkpoint.cache_position(to.checkpoint, to.start, before)
     in_checkpoint = known if several is not None else {}
     records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint)

@@ -113,7 +113,7 @@ class StartCheck:
             return
         ends = position
         if batch_id > progress.committed:
-            ends = checkpoint.end_of(self.spark, target.checkpoint, batch_id) or position
+            ends = checkpoint.end_offsets(self.spark, target.checkpoint, batch_id) or position
         batch_offsets.require_same_ends(
             newest.metadata, ends, table=target.table, checkpoint=target.checkpoint
         )
@@ -137,7 +137,7 @@ class StartCheck:
         """Return whether a topic of several may have no table, which is created with its first record."""
         if self.topics is None:
             return False
-        begin = checkpoint.begin_of(self.spark, self.target.checkpoint, 0) or {}
+        begin = checkpoint.begin_offsets(self.spark, self.target.checkpoint, 0) or {}
         is_empty = position[topic] == begin.get(topic, dict.fromkeys(position[topic], 0))
         return is_empty or bool(paused_spans(self.spark, self.topics.ledger, topic))
 

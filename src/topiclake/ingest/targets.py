@@ -143,7 +143,7 @@ def report_counts(target: Target, spark: SparkSession, batch_id: int, count: Tab
 
 def report_earlier_counts(target: Target, records: DataFrame, batch_id: int) -> None:
     """Report the rows that earlier attempts of a batch have committed; errors are only logged."""
-    if not batch_counts.are_wanted():
+    if not batch_counts.has_subscribers():
         return
     try:
         for count in _earlier_counts(target, records, batch_id):

@@ -286,7 +286,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     with pytest.raises(SchemaRegistryError):
         registered_batch.write(away, records, 0)
     decided = f"{tmp_path}/decided"
-    fixed = fixed_schemas.schemas_of_today(connected, to.schemas, decided)
+    fixed = fixed_schemas.current_schemas(connected, to.schemas, decided)
     with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
         quarantine_stream.write_registered(to, fixed, to.checkpoint, records, 0)
     with monkeypatch.context() as patched:

@@ -59,7 +59,7 @@ def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
     write_batch: WriteBatch
     if settings.pipeline.is_registered:
         require_avro_limits(spark)
-        fixed = streams.schemas_of_today(spark, settings)
+        fixed = streams.current_schemas(spark, settings)
         patient = replace(to, schemas=to.schemas.waiting(settings.schema_registry))
         write_batch = partial(write_registered, patient, fixed, checkpoint_path)
     else:

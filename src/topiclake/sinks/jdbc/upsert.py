@@ -116,7 +116,7 @@ def start_upsert(
         ... )
         >>> tl.await_caught_up(query, "availableNow")
     """
-    queries.require_output_mode(output_mode, usual="update")
+    queries.require_output_mode(output_mode, default="update")
     location = mount.resolve(settings.storage, checkpoint_path)
     mount.require_writable(location)
     sink = upsert_batches(rows, settings, table=table, keys=keys, replaces=output_mode == "complete")
