@@ -81,7 +81,7 @@ def write(
     records: DataFrame,
     batch_id: int,
     *,
-    read_again: Ranges | None = None,
+    resumed_offsets: Ranges | None = None,
 ) -> None:
     """Write one micro-batch of Kafka's records.
 
@@ -90,13 +90,13 @@ def write(
         values: The declared format of the values.
         records: The records, with Kafka's columns.
         batch_id: Spark's number of the batch.
-        read_again: The offsets, if this is an older batch and not one of the running query.
+        resumed_offsets: The offsets, if this is an older batch and not one of the running query.
 
     Raises:
         DecodeError: A record cannot be decoded, in mode FAILFAST. A caller that waits for the query gets it.
         IngestError: The table has a batch of this number with other offsets.
     """
-    spark, offsets = records.sparkSession, read_again
+    spark, offsets = records.sparkSession, resumed_offsets
     if offsets is None:
         offsets = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
     state = _states.get(target.checkpoint)

@@ -148,7 +148,7 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
     with monkeypatch.context() as patched:
         patched.setattr(declared_batch, "write_rejected", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            declared_batch.write(to, values, records, 0, read_again={"isp": {0: (0, 5)}})
+            declared_batch.write(to, values, records, 0, resumed_offsets={"isp": {0: (0, 5)}})
     mended = DeclaredFormat.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
     # A time without a zone is read in the session's.
     other_zone = hits.spark.newSession()
@@ -159,7 +159,7 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
             declared_batch.write(another_start(to), changed, given, 0)
         assert raised.value.fields == {"pipeline": "isp", "batch_id": 0, "reason": "values_changed"}
     with pytest.raises(IngestError) as raised:
-        declared_batch.write(another_start(to), values, records, 0, read_again={"isp": {0: (0, 4)}})
+        declared_batch.write(another_start(to), values, records, 0, resumed_offsets={"isp": {0: (0, 4)}})
     assert raised.value.fields["reason"] == "offsets_changed"
     assert hits.quarantined() == Counter()
 

@@ -58,9 +58,9 @@ def count_offsets(locations: DataFrame, policy: AuditRules) -> dict[int | None, 
 
 def find_offsets(locations: DataFrame, policy: AuditRules, topic: str) -> list[Finding]:
     """Return the first wrong offsets, at most `MAX_FINDINGS`; arguments as in `count_offsets`."""
-    wrong = " OR ".join(f"{kind} > 0" for kind in KINDS)
+    is_wrong = " OR ".join(f"{kind} > 0" for kind in KINDS)
     blocks = (
-        _counted(locations, _BLOCK, policy).where(wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
+        _counted(locations, _BLOCK, policy).where(is_wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
     )
     # The blocks are collected, since one plan with both steps would group all rows twice.
     spark, bad = locations.sparkSession, blocks.select("partition", "block").collect()
