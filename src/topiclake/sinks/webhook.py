@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 10
 _BUSY = (408, 425, 429)
 
 
-class _NotNowError(Exception):
+class _TransientError(Exception):
     """A transient error; its text is the reason."""
 
 
@@ -61,14 +61,14 @@ class Webhook:
             NotificationError: The webhook refuses the message, or has not accepted it within `retry_seconds`.
         """
         tries = Retrying(
-            retry=retry_if_exception_type(_NotNowError),
+            retry=retry_if_exception_type(_TransientError),
             wait=wait_exponential_jitter(initial=0.5, max=10),
             stop=stop_after_delay(self.retry_seconds),
             reraise=True,
         )
         try:
             tries(self._send_once, message)
-        except _NotNowError as error:
+        except _TransientError as error:
             waited = f"within {self.retry_seconds:g} s"
             raise NotificationError(
                 f"the webhook at {self.host} did not accept a notification {waited}: {error}",
@@ -81,7 +81,7 @@ class Webhook:
     def _send_once(self, message: Mapping[str, object]) -> None:
         # The errors of `requests` contain the whole address.
         try:
-            answer = requests.post(
+            response = requests.post(
                 self.url,
                 json=message,
                 timeout=TIMEOUT_SECONDS,
@@ -96,16 +96,16 @@ class Webhook:
                 reason="tls",
             ) from None
         except requests.RequestException as error:
-            raise _NotNowError(type(error).__name__) from None
-        if answer.status_code in _BUSY or answer.status_code >= 500:
-            raise _NotNowError(f"HTTP {answer.status_code}")
-        if not answer.ok or answer.is_redirect:
+            raise _TransientError(type(error).__name__) from None
+        if response.status_code in _BUSY or response.status_code >= 500:
+            raise _TransientError(f"HTTP {response.status_code}")
+        if not response.ok or response.is_redirect:
             raise NotificationError(
-                f"the webhook at {self.host} refuses notifications: HTTP {answer.status_code}",
+                f"the webhook at {self.host} refuses notifications: HTTP {response.status_code}",
                 "check the secret webhook.url",
                 server=self.host,
                 reason="refused",
-                status=answer.status_code,
+                status=response.status_code,
             )
 
 
