@@ -129,8 +129,8 @@ displayHTML(nest.sightings_chart(report))
 place, states_path = f"{checkpoint_path}_states", f"{table_path}_states"
 sinks = {
     "states": tl.delta_batches(settings, spark, path=states_path, mode="merge", keys=["device_id"]),
-    "notices": tl.notice_batches(
-        settings, spark, path=f"{table_path}_notices", notices=nest.camera_notices
+    "notices": tl.notify_batches(
+        settings, spark, path=f"{table_path}_notices", notifications=nest.camera_notifications
     ),
 }
 camera_states = nest.camera_states(cameras)

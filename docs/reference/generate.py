@@ -348,7 +348,7 @@ def _tables() -> str:
     tables = {
         f"`<table_path>{QUARANTINE}`: rejected records": quarantine_rows.SCHEMA,
         "`<checkpoint_path>_paused`: offsets that a paused topic has missed": paused_topics.LEDGER_SCHEMA,
-        "`path` of `notice_batches`: sent notifications": notifications.NOTIFICATIONS,
+        "`path` of `notify_batches`: sent notifications": notifications.NOTIFICATIONS,
     }
     replays = (
         f"`<table_path>{QUARANTINE}{REPLAYS}` is the table of replay claims. `tl.quarantine_rows` reads "

@@ -347,7 +347,7 @@ assert offline_rows > 3
 
 # MAGIC %md
 # MAGIC Each log of an offline camera is one more alarm, and no row says that a camera is online again. `nest.camera_states` has
-# MAGIC the newest state of each camera. `tl.notice_batches` sends a notification when a camera goes offline, and one when it is back.
+# MAGIC the newest state of each camera. `tl.notify_batches` sends a notification when a camera goes offline, and one when it is back.
 
 # COMMAND ----------
 
@@ -356,8 +356,8 @@ states = {
     "states": tl.delta_batches(
         settings, spark, path=f"{folder}/states", mode="merge", keys=["device_id"]
     ),
-    "notices": tl.notice_batches(
-        settings, spark, path=f"{folder}/notices", notices=nest.camera_notices
+    "notices": tl.notify_batches(
+        settings, spark, path=f"{folder}/notices", notifications=nest.camera_notifications
     ),
 }
 
@@ -385,10 +385,10 @@ nest.publish_nest_logs(
 )
 update_states()
 camera_states = spark.read.format("delta").load(run.located("states"))
-notices = spark.read.format("delta").load(run.located("notices"))
-display(notices.select("since", "text").orderBy("since", "subject"))
+notifications = spark.read.format("delta").load(run.located("notices"))
+display(notifications.select("since", "text").orderBy("since", "subject"))
 assert camera_states.where("NOT is_online").count() == 0
-assert notices.where("is_wrong").count() == notices.where("NOT is_wrong").count() == 3
+assert notifications.where("is_wrong").count() == notifications.where("NOT is_wrong").count() == 3
 
 # COMMAND ----------
 
@@ -499,7 +499,7 @@ result = {
     "reported": report.count(),
     "offline_rows": offline_rows,
     "offline": offline_cameras,
-    "notices": notices.count(),
+    "notices": notifications.count(),
     "archived": in_archive,
 }
 dbutils.notebook.exit(json.dumps(result))

@@ -26,7 +26,7 @@ from .sinks.files import create_files_table, start_files
 from .sinks.jdbc.upsert import start_upsert, upsert_batches
 from .sinks.late_rows import late_batches, late_counts
 from .sinks.memory import start_memory
-from .sinks.notifications import notice_batches
+from .sinks.notifications import notify_batches
 from .sinks.start import start_sinks
 from .sinks.topic import start_topic_writer, topic_batches
 from .sources.batch import read_batch, read_compacted
@@ -67,7 +67,7 @@ __all__ = [
     "mount",
     "not_ahead",
     "notebook_settings",
-    "notice_batches",
+    "notify_batches",
     "paused_topics",
     "plan_ingest",
     "propose_schemas",

@@ -10,7 +10,7 @@
     │   └── SubjectNotFoundError
     ├── StorageError            a mount, a folder or a container cannot be used
     ├── DatabaseError           a database cannot be used
-    ├── NoticeError             a webhook does not accept a notification
+    ├── NotificationError       a webhook does not accept a notification
     ├── EventStreamError        a server of events cannot be used
     ├── EncodeError             a row does not fit the schema that it is to be written with
     ├── DecodeError             a record cannot be decoded, in mode FAILFAST
@@ -118,7 +118,7 @@ class DatabaseError(TopiclakeError):
     id: ClassVar[str] = "TL-DATABASE-001"
 
 
-class NoticeError(TopiclakeError):
+class NotificationError(TopiclakeError):
     """A webhook cannot be reached, or refuses a notification."""
 
     id: ClassVar[str] = "TL-NOTICE-001"

@@ -183,14 +183,14 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
     """
     # The JVM compares the archive's class path with its own letter by letter.
     jars_folder = jars_folder.resolve()
-    avro, *others = (sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in JAR_MODULES)
-    if not all([avro, *others]):
+    avro, *other_jars = (sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in JAR_MODULES)
+    if not all([avro, *other_jars]):
         raise PlatformError(
             f"Spark's jars are not in {jars_folder}", "make jars", folder=str(jars_folder), reason="jars"
         )
     conf = spark_conf() | {
         "spark.master": "local[*]",
-        "spark.jars": ",".join(str(jar) for jars in others for jar in jars),
+        "spark.jars": ",".join(str(jar) for jars in other_jars for jar in jars),
         # In front of Spark's own Avro, see AVRO_LIMIT.
         "spark.driver.extraClassPath": str(avro[0]),
         "spark.executor.extraClassPath": str(avro[0]),
@@ -274,10 +274,10 @@ def _shown(name: str, java_properties: dict[str, str]) -> str:
 
 def _properties(spark: SparkSession) -> dict[str, str]:
     """Ask a JVM that runs tasks for its properties."""
-    asked = [
+    columns = [
         F.expr(f"java_method('java.lang.System', 'getProperty', '{name}')").alias(str(index))
         for index, name in enumerate(AVRO_LIMITS)
     ]
-    row = spark.range(1).select(*asked).collect()[0]
+    row = spark.range(1).select(*columns).collect()[0]
     # Spark writes Java's null as the text "null".
     return {name: value for name, value in zip(AVRO_LIMITS, row, strict=True) if value not in (None, "null")}

@@ -27,9 +27,9 @@ def consume(settings: tl.Settings, topic: str, records: int, options: Sequence[s
     """
     if find_spec("workbench") is None:
         return []
-    given = ["-p", f"env={settings.env}", "--from-beginning", "--property", "print.key=true"]
-    command = [sys.executable, "-m", "workbench", "consume", topic, *given, *options]
-    done = subprocess.run(
+    arguments = ["-p", f"env={settings.env}", "--from-beginning", "--property", "print.key=true"]
+    command = [sys.executable, "-m", "workbench", "consume", topic, *arguments, *options]
+    process = subprocess.run(
         [*command, "--max-messages", str(records)], capture_output=True, text=True, check=True
     )
-    return done.stdout.splitlines()
+    return process.stdout.splitlines()

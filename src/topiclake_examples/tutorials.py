@@ -36,9 +36,9 @@ class TutorialRun:
             pipeline: The name of the pipeline; by default that of the notebook.
             **keys: More keys of the pipeline.
         """
-        given = {"env": self.shared.env, "storage": self.shared.storage.source, "topic": self.topic}
+        base = {"env": self.shared.env, "storage": self.shared.storage.source, "topic": self.topic}
         paths = {
             "table_path": f"{self.folder}/{table}",
             "checkpoint_path": f"{self.folder}/checkpoints/{table}",
         }
-        return tl.load_settings(pipeline or self.shared.name, given | paths | keys, secrets=self.secrets)
+        return tl.load_settings(pipeline or self.shared.name, base | paths | keys, secrets=self.secrets)

@@ -289,8 +289,8 @@ FAULTS = (
     Fault(
         "a running query waits for its registry",
         "ingest/start",
-        "to.schemas.waiting(settings.schema_registry)",
-        "to.schemas",
+        "target.schemas.waiting(settings.schema_registry)",
+        "target.schemas",
         _OUTAGE,
         _WAITS,
         only=("each way",),
@@ -338,8 +338,8 @@ FAULTS = (
     Fault(
         "a replay claims what nobody claimed",
         "ingest/quarantine/replay_claims",
-        'same = " AND ".join(f"claim.{name} = wanted.{name}" for name in KEY)',
-        'same = "false"',
+        'is_same = " AND ".join(f"claim.{name} = new.{name}" for name in KEY)',
+        'is_same = "false"',
         _REPLAY,
         "replays_beside_and_after_one_that_crashed_land_each_record_once",
     ),
@@ -394,8 +394,8 @@ FAULTS = (
     Fault(
         "a schema is decided once for rows and quarantine",
         "sources/fixed_schemas",
-        "for key, version in (known | schemas).items() if key not in unknown}",
-        "for key, version in (known | schemas).items()}",
+        "for key, version in (listed | schemas).items() if key not in unknown}",
+        "for key, version in (listed | schemas).items()}",
         _VALUES,
         "a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine",
     ),
@@ -410,7 +410,7 @@ FAULTS = (
     Fault(
         "a paused topic gets what it missed",
         "ingest/multi_topic",
-        "registered_batch.write(target, records, number, read_again=offsets)",
+        "registered_batch.write(target, records, number, resumed_offsets=offsets)",
         "records.schema",
         _TOPICS,
         "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",

@@ -73,7 +73,7 @@ def ingested(workbench, embedded):
 def test_the_ingest_audits_at_its_end(ingested) -> None:
     assert ingested["rows_written"] == 993
     assert ingested["audit"]["ok"]
-    assert sum(partition["held"] for partition in ingested["audit"]["partitions"]) == 994
+    assert sum(partition["in_kafka"] for partition in ingested["audit"]["partitions"]) == 994
 
 
 def test_a_plan_after_an_ingest_says_that_there_is_nothing_to_do(workbench, ingested) -> None:

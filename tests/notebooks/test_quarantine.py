@@ -113,7 +113,7 @@ def test_what_waits_is_shown_replayed_and_listed(quarantine, table, spark) -> No
 
     replayed = quarantine("replay", topic, "--json")
     result = json.loads(succeeded(replayed))
-    assert (result["replay"]["replayed"], result["replay"]["left"]) == (1, {"bad_magic": 1})
+    assert (result["replay"]["replayed"], result["replay"]["waiting"]) == (1, {"bad_magic": 1})
     rows = delta.read(spark, table).select("id", F.col("_kafka.offset")).collect()
     assert [tuple(row) for row in rows] == [(7, 0)]
 
@@ -152,7 +152,7 @@ def test_rows_are_a_table_and_what_is_in_them_is_no_markup() -> None:
 
 
 def test_a_replay_says_what_it_did() -> None:
-    replay = {"looked_at": 1_300, "replayed": 66, "left": {"unknown_schema_id": 1_234}, "claims": ["c"]}
+    replay = {"examined": 1_300, "replayed": 66, "waiting": {"unknown_schema_id": 1_234}, "claims": ["c"]}
     assert printed("replay", FOUND | {"replay": replay}).startswith("✓ 66 replayed, 1,234 wait on\n")
 
 

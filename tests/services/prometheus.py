@@ -10,7 +10,7 @@ from typing import Any
 
 import requests
 
-from workbench.host.ports import HOST, ask, choose
+from workbench.host.ports import HOST, choose, send_request
 
 PROJECT = Path(__file__).parents[2]
 START_SECONDS = 120
@@ -75,7 +75,7 @@ def program(name: str) -> str:
 def _await_ready(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     # HEAD, as the health check of docker-compose.yaml asks.
-    while getattr(ask(port, "HEAD", f"http://{HOST}:{port}/-/ready", 1.0), "status_code", 0) != 200:
+    while getattr(send_request(port, "HEAD", f"http://{HOST}:{port}/-/ready", 1.0), "status_code", 0) != 200:
         if process.poll() is not None or time.monotonic() > deadline:
             raise AssertionError(f"Prometheus does not answer on port {port}: {output.read_text()}")
         time.sleep(0.05)

@@ -111,7 +111,7 @@ def parse(line: str) -> None:
         assert found is not None
         command = found
     given = command.make_context(name, list(words), above).params
-    parameters = parse_parameters(given.get("given", ()))
+    parameters = parse_parameters(given.get("assignments", ()))
     if name in OF_PIPELINE and not parameters.keys() <= KEYS | {"env"}:
         raise click.UsageError(f"{line}: no key of a pipeline")
     if isinstance(given.get("notebook"), Path):

@@ -32,44 +32,44 @@ WIDENING = {"delta.enableTypeWidening": "true"}
 TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
 
 
-def refusal(table: StructType, wanted: StructType) -> str | None:
-    """Return why a table with columns `table` cannot take rows with columns `wanted`, or None if it can.
+def refusal(table: StructType, row_columns: StructType) -> str | None:
+    """Return why a table with columns `table` cannot take rows with columns `row_columns`, or None if it can.
 
     A column may be missing on either side: new columns are added, and missing ones are null.
     """
-    for path, old, new in _differing(table, wanted):
+    for path, old, new in _differing(table, row_columns):
         if not (_widens(old, new) or _widens(new, old)):
             return _change(path, old, new)
     return None
 
 
-def widened(table: StructType, wanted: StructType) -> dict[str, str]:
-    """Return by column, in words, the type changes that rows with columns `wanted` need."""
+def widened(table: StructType, row_columns: StructType) -> dict[str, str]:
+    """Return by column, in words, the type changes that rows with columns `row_columns` need."""
     return {
         field.name: _change(path, old, new)
         for field in table
-        for path, old, new in _differing(StructType([field]), wanted)
+        for path, old, new in _differing(StructType([field]), row_columns)
         if _widens(old, new)
     }
 
 
-def changes(table: StructType, wanted: StructType) -> list[str]:
-    """Return in words the column changes that rows with columns `wanted` need, new columns first."""
-    compared = _compared(table, wanted, "")
+def changes(table: StructType, row_columns: StructType) -> list[str]:
+    """Return in words the column changes that rows with columns `row_columns` need, new columns first."""
+    compared = _compared(table, row_columns, "")
     added = [f"new: {path} {kind.simpleString()}" for path, old, kind in compared if old is None]
-    return added + list(widened(table, wanted).values())
+    return added + list(widened(table, row_columns).values())
 
 
 def _change(path: str, old: DataType, new: DataType) -> str:
     return f"{path} is {old.simpleString()} in the table and would become {new.simpleString()}"
 
 
-def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
-    """Return why files with columns `wanted` cannot be added to Parquet files, or None if they can.
+def parquet_refusal(files: StructType, row_columns: StructType) -> str | None:
+    """Return why files with columns `row_columns` cannot be added to Parquet files, or None if they can.
 
     Readers of Parquet files add missing columns, but widen no type.
     """
-    for path, old, new in _differing(files, wanted):
+    for path, old, new in _differing(files, row_columns):
         return (
             f"{path} is {old.simpleString()} in the Parquet files and would become {new.simpleString()}, "
             "which no reader of both unites"
@@ -77,12 +77,12 @@ def parquet_refusal(files: StructType, wanted: StructType) -> str | None:
     return None
 
 
-def properties(table: StructType, wanted: StructType) -> dict[str, str]:
-    """Return the table properties that must be set before rows with columns `wanted` are appended."""
+def properties(table: StructType, row_columns: StructType) -> dict[str, str]:
+    """Return the table properties that must be set before rows with columns `row_columns` are appended."""
     needed: dict[str, str] = {}
-    if widened(table, wanted):
+    if widened(table, row_columns):
         needed |= WIDENING
-    if _holds_ntz(wanted) and not _holds_ntz(table):
+    if _holds_ntz(row_columns) and not _holds_ntz(table):
         needed |= TIMESTAMP_NTZ
     return needed
 

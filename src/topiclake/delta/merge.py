@@ -28,13 +28,13 @@ def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, 
         writer: Name of the writer, whose batches arrive in the order of their numbers.
         batch_id: Number of the batch. Delta skips a batch that the table already has.
     """
-    same = [F.col(f"old.`{key}`").eqNullSafe(F.col(f"new.`{key}`")) for key in keys]
+    keys_match = [F.col(f"old.`{key}`").eqNullSafe(F.col(f"new.`{key}`")) for key in keys]
     delta.ensure_table(rows.sparkSession, path, delta.nullable(rows), {})
     with _committed_as(rows.sparkSession, writer, batch_id):
         (
             DeltaTable.forPath(rows.sparkSession, path)
             .alias("old")
-            .merge(rows.alias("new"), reduce(Column.__and__, same))
+            .merge(rows.alias("new"), reduce(Column.__and__, keys_match))
             .withSchemaEvolution()
             .whenMatchedUpdateAll()
             .whenNotMatchedInsertAll()

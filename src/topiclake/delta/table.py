@@ -49,7 +49,7 @@ _NO_TABLE = (
 #: Numbers of commits that a search reads: reading an old table's whole history (None) takes seconds.
 _NEWEST_FIRST = (10, None)
 #: Time limit for another writer that is creating the table (s): until its commit there are only files.
-_BEING_MADE_SECONDS = 5
+_CREATION_SECONDS = 5
 
 
 def ensure_table(
@@ -71,7 +71,7 @@ def ensure_table(
     # checks appears as a folder with files only.
     tries = Retrying(
         retry=retry_if_exception(_was_slower),
-        stop=stop_after_delay(_BEING_MADE_SECONDS),
+        stop=stop_after_delay(_CREATION_SECONDS),
         wait=wait_fixed(0.2),
         reraise=True,
     )
@@ -191,11 +191,11 @@ def version_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) ->
 
 
 def _commits(
-    spark: SparkSession, path: str, limit: int | None, **wanted: str
+    spark: SparkSession, path: str, limit: int | None, **metadata: str
 ) -> list[tuple[str, int, str | None]]:
     table = DeltaTable.forPath(spark, path)
     commits = table.history() if limit is None else table.history(limit)
-    for name, value in wanted.items():
+    for name, value in metadata.items():
         commits = commits.where(F.get_json_object("userMetadata", f"$.{name}") == value)
     columns = "userMetadata", "version", F.col("operationMetrics")["numOutputRows"]
     return [(row[0], row[1], row[2]) for row in commits.select(*columns).limit(1).collect()]
@@ -270,7 +270,7 @@ def is_conflict(error: BaseException) -> bool:
     return isinstance(error, PySparkException) and any(code in str(error) for code in _CONFLICT)
 
 
-def written_again(write: Callable[[], None], forget: Callable[[], None]) -> None:
+def write_with_retries(write: Callable[[], None], forget: Callable[[], None]) -> None:
     """Write, and repeat the write if another writer has altered the table or added a constraint meanwhile.
 
     Args:

@@ -56,7 +56,7 @@ def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
     """Return the newest `limit` commits of the table at `table`; without `limit`, all commits."""
     delta_table = DeltaTable.forPath(spark, table)
     history = delta_table.history() if limit is None else delta_table.history(limit)
-    wanted = (
+    is_relevant = (
         (F.col("version") == 0)
         | (F.col("operation") == _RESTORE)
         | F.get_json_object("userMetadata", "$.batch_id").isNotNull()
@@ -69,7 +69,7 @@ def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
         parameters["version"].alias("to_version"),
         parameters["timestamp"].alias("to_time"),
     )
-    rows = history.where(wanted).orderBy(F.desc("version")).select(*columns).collect()
+    rows = history.where(is_relevant).orderBy(F.desc("version")).select(*columns).collect()
     is_complete = bool(rows) and rows[-1]["version"] == 0
     return Commits(tuple(_valid(history, rows)), is_complete)
 

@@ -216,7 +216,7 @@ def identified(records: DataFrame, part: Part = "value") -> DataFrame:
     return records.withColumn(f"{part}_named", named_in_header(part)).withColumn(f"{part}_schema", schema)
 
 
-def nothing_decoded() -> Column:
+def null_decoded() -> Column:
     """Return the result of `Codec.decode` without any schema: null."""
     return F.lit(None).cast(f"struct<event: string, {END_FIELD}: bigint>")
 
@@ -245,8 +245,8 @@ def is_decoded_key() -> Column:
 
 def is_known_schema(codec: Codec, part: Part = "value") -> Column:
     """Return whether a record names a schema of `codec`; null if it names no schema."""
-    known = [identifier(key) for key in codec.keys]
-    return F.col(f"{part}_schema").isin(known) if known else F.lit(False)
+    identifiers = [identifier(key) for key in codec.keys]
+    return F.col(f"{part}_schema").isin(identifiers) if identifiers else F.lit(False)
 
 
 def names_schema(part: Part = "value") -> Column:

@@ -20,12 +20,12 @@ from topiclake.errors import ConfigError
 from topiclake.formats import deserializers
 from topiclake.formats.codec import OWN, decoded_row, is_decoded_key
 from topiclake.formats.json import diagnosis as json_diagnosis
-from topiclake.formats.json.frame import FRAME, event_of, framed, is_alone
+from topiclake.formats.json.frame import FRAME, event_of, framed, is_single_object
 from topiclake.reasons import OK, TOMBSTONE, UNDECODABLE
 from topiclake.schema_registry.wire_format import Part
 
 _FRAMED = f"{OWN}framed"
-_MADE = f"{OWN}made"
+_DESERIALIZED = f"{OWN}deserialized"
 #: Names of columns that rows have in addition to those of their values.
 _RESERVED = (OWN, "_kafka", "_headers")
 _TEXT = StructType([StructField("value", StringType())])
@@ -78,7 +78,7 @@ class DeclaredFormat:
             deserializers.load(name)
         return DeclaredFormat(
             pipeline.value_format,
-            columns_of(pipeline.value_schema, others=[] if pipeline.key == "none" else ["_key"]),
+            columns_of(pipeline.value_schema, other_columns=[] if pipeline.key == "none" else ["_key"]),
             pipeline.timestamp_format,
             name,
             tuple(config.items()),
@@ -123,11 +123,11 @@ class DeclaredFormat:
         """
         if self.key is not None:
             records = self.key.decode_key(records)
-        rows, event, right = self._read(records, "value")
+        rows, event, is_valid = self._read(records, "value")
         if self.key is not None:
-            right = right & is_decoded_key()
-        reason = F.when(F.col("value").isNull(), TOMBSTONE).when(right, OK).otherwise(UNDECODABLE)
-        return rows.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _MADE)
+            is_valid = is_valid & is_decoded_key()
+        reason = F.when(F.col("value").isNull(), TOMBSTONE).when(is_valid, OK).otherwise(UNDECODABLE)
+        return rows.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _DESERIALIZED)
 
     def decode_key(self, records: DataFrame) -> DataFrame:
         """Read each key.
@@ -136,9 +136,9 @@ class DeclaredFormat:
             The columns of `records` and the struct `decoded_key`. Its field `event` is the text, or a struct
             of the columns. Its field `_topiclake_end BIGINT` is END if the key is right.
         """
-        rows, event, right = self._read(records, "key")
+        rows, event, is_valid = self._read(records, "key")
         event = event["value"] if self.value_format == "text" else event
-        row = decoded_row([F.when(right, event).alias("event")], right)
+        row = decoded_row([F.when(is_valid, event).alias("event")], is_valid)
         return rows.withColumn("decoded_key", row).drop(_FRAMED)
 
     def _read(self, records: DataFrame, part: Part) -> tuple[DataFrame, Column, Column]:
@@ -148,9 +148,9 @@ class DeclaredFormat:
         if self.deserializer is not None:
             if deserializers.is_class(self.deserializer):
                 deserializers.register(records.sparkSession)
-            records = records.withColumn(_MADE, self._made(F.col("value")))
-            text = F.col(f"{_MADE}.text")
-        rows, right = records, F.is_valid_utf8(text)
+            records = records.withColumn(_DESERIALIZED, self._deserialized(F.col("value")))
+            text = F.col(f"{_DESERIALIZED}.text")
+        rows, is_valid = records, F.is_valid_utf8(text)
         if self.value_format == "text":
             event = F.struct(text.alias("value"))
         else:
@@ -158,8 +158,8 @@ class DeclaredFormat:
             guarded = F.when(F.spark_partition_id() >= 0, framed(text, self.columns, **pattern))
             rows = records.withColumn(_FRAMED, guarded)
             event = event_of(F.col(_FRAMED)).dropFields(FRAME)
-            right = right & is_alone(F.col(_FRAMED))
-        return rows, event, reduce(and_, _required(self.columns, event), right)
+            is_valid = is_valid & is_single_object(F.col(_FRAMED))
+        return rows, event, reduce(and_, _required(self.columns, event), is_valid)
 
     def detail(self) -> Column:
         """Say what is wrong with a decoded record that is not valid; runs Python for the undecodable."""
@@ -169,8 +169,8 @@ class DeclaredFormat:
         if self.deserializer is None:
             text = json_diagnosis.reason(undecodable, schema)
         else:
-            made = self._made(undecodable)
-            text = F.coalesce(made["error"], json_diagnosis.reason(made["text"].cast("binary"), schema))
+            result = self._deserialized(undecodable)
+            text = F.coalesce(result["error"], json_diagnosis.reason(result["text"].cast("binary"), schema))
         if self.key is not None:
             text = F.when(~is_decoded_key(), self.key.key_detail()).otherwise(text)
         return F.when(F.col("reason") == TOMBSTONE, "the value is null").otherwise(text)
@@ -182,20 +182,20 @@ class DeclaredFormat:
         undecodable = F.when(~is_decoded_key(), F.col("key"))
         return F.concat(F.lit("key: "), json_diagnosis.reason(undecodable, F.lit(self.columns.json())))
 
-    def _made(self, value: Column) -> Column:
+    def _deserialized(self, value: Column) -> Column:
         if deserializers.is_class(str(self.deserializer)):
             config = dict(self.deserializer_config)
             return deserializers.deserialized_by_class(str(self.deserializer), config, F.col("topic"), value)
         return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
 
 
-def columns_of(ddl: str, parameter: str = "value_schema", *, others: Sequence[str] = ()) -> StructType:
+def columns_of(ddl: str, parameter: str = "value_schema", *, other_columns: Sequence[str] = ()) -> StructType:
     """Read columns from DDL; Spark does it, so there must be a session.
 
     Args:
         ddl: The columns.
         parameter: The key of the configuration.
-        others: Names of columns that rows have in addition.
+        other_columns: Names of columns that rows have in addition.
 
     Raises:
         ConfigError: It is no list of columns, or has a name twice, a reserved name or a TINYINT.
@@ -237,7 +237,7 @@ def columns_of(ddl: str, parameter: str = "value_schema", *, others: Sequence[st
                 column=name,
                 reason="twice",
             )
-        if name.startswith(_RESERVED) or name in others:
+        if name.startswith(_RESERVED) or name in other_columns:
             raise ConfigError(
                 f"{parameter} has a column {name}, which is a name of Topiclake's own",
                 remedy,

@@ -88,13 +88,13 @@ def deserialized(deserialize: Deserialize, value: Column) -> Column:
     def run(values: pd.Series) -> pd.DataFrame:
         import json
 
-        def texts(some: list[bytes]) -> list[str]:
-            objects = list(deserialize(some))
-            if len(objects) != len(some):
-                raise ValueError(f"the deserializer gave {len(objects)} objects for {len(some)} values")
+        def texts(batch: list[bytes]) -> list[str]:
+            objects = list(deserialize(batch))
+            if len(objects) != len(batch):
+                raise ValueError(f"the deserializer gave {len(objects)} objects for {len(batch)} values")
             return [json.dumps(value, allow_nan=False) for value in objects]
 
-        def alone(value: bytes) -> tuple[str | None, str | None]:
+        def deserialize_one(value: bytes) -> tuple[str | None, str | None]:
             try:
                 return texts([value])[0], None
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises)
@@ -102,17 +102,17 @@ def deserialized(deserialize: Deserialize, value: Column) -> Column:
 
         present = [bytes(value) for value in values if value is not None]
         try:
-            made: list[tuple[str | None, str | None]] = [(text, None) for text in texts(present)]
+            pairs: list[tuple[str | None, str | None]] = [(text, None) for text in texts(present)]
         except Exception:  # noqa: BLE001
-            made = [alone(value) for value in present]
-        results = iter(made)
+            pairs = [deserialize_one(value) for value in present]
+        results = iter(pairs)
         rows = [(None, None) if value is None else next(results) for value in values]
         return pd.DataFrame(rows, columns=["text", "error"])
 
     pandas_udf: Any = F.pandas_udf  # its overloads know no schema as text
     # Called once for each value, wherever Spark would like to have it twice.
-    made: Column = pandas_udf(run, _ANSWER).asNondeterministic()(value)
-    return made
+    result: Column = pandas_udf(run, _ANSWER).asNondeterministic()(value)
+    return result
 
 
 def is_class(name: str) -> bool:
@@ -136,8 +136,8 @@ def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> 
     )
     try:
         register(spark)
-        nothing = deserialized_by_class(name, config, F.lit(None).cast("string"), F.lit(None).cast("binary"))
-        spark.range(1).select(nothing.alias("nothing")).collect()
+        probe = deserialized_by_class(name, config, F.lit(None).cast("string"), F.lit(None).cast("binary"))
+        spark.range(1).select(probe.alias("nothing")).collect()
     except (PySparkException, Py4JJavaError) as error:
         problem = str(error).partition(_ERROR_PREFIX)[2] or str(error)
         problem = problem.splitlines()[0][:300]
@@ -159,6 +159,6 @@ def deserialized_by_class(name: str, config: Mapping[str, str], topic: Column, v
         STRUCT<text STRING, error STRING>: the value as JSON, or what the class raised; both null where the
         value is. A service that the class asks and that does not answer raises.
     """
-    made = F.call_function(_FUNCTION, F.lit(name), F.lit(json.dumps(dict(config))), topic, value)
+    result = F.call_function(_FUNCTION, F.lit(name), F.lit(json.dumps(dict(config))), topic, value)
     # Called once for each value, wherever Spark would like to have it twice.
-    return F.when(F.spark_partition_id() >= 0, made)
+    return F.when(F.spark_partition_id() >= 0, result)

@@ -48,10 +48,10 @@ class BatchSchemas:
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
     _codecs: Codecs | None = None
     _keys: object = None
-    _named: set[tuple[Part, SchemaKey]] = field(default_factory=set)
+    _warned: set[tuple[Part, SchemaKey]] = field(default_factory=set)
 
     @property
-    def of(self) -> TopicSchemas:
+    def source(self) -> TopicSchemas:
         """Source of the schemas."""
         return self.target.schemas
 
@@ -62,13 +62,13 @@ class BatchSchemas:
             SchemaRegistryError: The registry cannot be used.
             IngestError: The table would have no columns, or no version can be used for a new table.
         """
-        known = {part: self._known(part) for part in self.of.subjects}
-        keys = {part: list(schemas) for part, schemas in known.items()}
+        by_part = {part: self._known_schemas(part) for part in self.source.subjects}
+        keys = {part: list(schemas) for part, schemas in by_part.items()}
         if self._codecs is None or keys != self._keys:
             # Later, the table is no longer the one of the snapshot.
             snapshot, self.target = self.target.snapshot, replace(self.target, snapshot=None)
             snapshot = snapshot if snapshot is not None and snapshot.is_fresh else None
-            self._codecs, self._keys = self._prepared(spark, known, snapshot), keys
+            self._codecs, self._keys = self._prepared(spark, by_part, snapshot), keys
         return self._codecs
 
     def planned(self, spark: SparkSession) -> tuple[Codecs, TableSnapshot]:
@@ -78,30 +78,32 @@ class BatchSchemas:
             SchemaRegistryError: The registry cannot be used.
         """
         snapshot = read_snapshot(spark, self.target.table) or NO_TABLE
-        return self._united(spark, {part: self._known(part) for part in self.of.subjects}, snapshot), snapshot
+        return self._united(
+            spark, {part: self._known_schemas(part) for part in self.source.subjects}, snapshot
+        ), snapshot
 
     def plain(self, codecs: Codecs) -> list[SchemaKey]:
         """Return the schemas of plain values, oldest first; empty if values contain a schema id."""
-        return self.of.usable_plain_keys(codecs)
+        return self.source.usable_plain_keys(codecs)
 
     def refresh_plain(self) -> None:
         """Read the versions of plain values that were registered since the list was read."""
-        if self.of.plain_versions is not None:
-            for subject in self.of.subjects["value"]:
-                self.of.registry.versions(subject, refresh=True)
+        if self.source.plain_versions is not None:
+            for subject in self.source.subjects["value"]:
+                self.source.registry.versions(subject, refresh=True)
 
     def pinned(
         self, spark: SparkSession, keys: Mapping[Part, Sequence[SchemaKey]], constraints: Mapping[str, str]
     ) -> Codecs | None:
         """Return the codecs of an earlier attempt, or None if one of its schemas can no longer be used."""
-        self.look_up({part: set(keys[part]) for part in self.of.subjects})
-        known = {part: self._known(part) for part in self.of.subjects}
-        if any(key not in known[part] for part in self.of.subjects for key in keys[part]):
+        self.look_up({part: set(keys[part]) for part in self.source.subjects})
+        by_part = {part: self._known_schemas(part) for part in self.source.subjects}
+        if any(key not in by_part[part] for part in self.source.subjects for key in keys[part]):
             return None
         codecs = self._prepared(
-            spark, {part: {key: known[part][key] for key in keys[part]} for part in self.of.subjects}
+            spark, {part: {key: by_part[part][key] for key in keys[part]} for part in self.source.subjects}
         )
-        if codecs.keys != {part: list(keys[part]) for part in self.of.subjects}:
+        if codecs.keys != {part: list(keys[part]) for part in self.source.subjects}:
             return None
         return replace(codecs, table=self.table_columns, constraints=constraints)
 
@@ -111,10 +113,12 @@ class BatchSchemas:
         The result lacks keys for which no request was made because too many others were unknown.
         """
         unknown: dict[Part, set[SchemaKey]] = {}
-        for part, wanted in keys.items():
-            known = self._known(part)
-            missing = [key for key in wanted if key not in known]
-            schemas, unknown[part], _ = self.of.registry.by_ids(missing, subjects=self.of.subjects[part])
+        for part, part_keys in keys.items():
+            existing = self._known_schemas(part)
+            missing = [key for key in part_keys if key not in existing]
+            schemas, unknown[part], _ = self.source.registry.by_ids(
+                missing, subjects=self.source.subjects[part]
+            )
             self._looked_up.setdefault(part, {}).update(schemas)
         return unknown
 
@@ -122,26 +126,26 @@ class BatchSchemas:
         """Read the table again next time, because another writer has changed it."""
         self._codecs = None
 
-    def _known(self, part: Part) -> dict[SchemaKey, SchemaVersion]:
-        known: dict[SchemaKey, SchemaVersion] = {}
+    def _known_schemas(self, part: Part) -> dict[SchemaKey, SchemaVersion]:
+        schemas: dict[SchemaKey, SchemaVersion] = {}
         missing: list[SubjectNotFoundError] = []
-        for subject in self.of.subjects[part]:
+        for subject in self.source.subjects[part]:
             try:
-                known |= {version.schema_id: version for version in self.of.registry.versions(subject)}
+                schemas |= {version.schema_id: version for version in self.source.registry.versions(subject)}
             except SubjectNotFoundError as error:
                 missing.append(error)
-        if missing and not (known and self.of.needs_one_subject):
+        if missing and not (schemas and self.source.needs_one_subject):
             raise missing[0]
-        return known | self._looked_up.get(part, {})
+        return schemas | self._looked_up.get(part, {})
 
     def _prepared(
         self,
         spark: SparkSession,
-        known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
+        by_part: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
         snapshot: TableSnapshot | None = None,
     ) -> Codecs:
         snapshot = snapshot or read_snapshot(spark, self.target.table) or NO_TABLE
-        codecs, self.table_columns = self._united(spark, known, snapshot), snapshot.columns
+        codecs, self.table_columns = self._united(spark, by_part, snapshot), snapshot.columns
         self._warn(codecs)
         self._prepare_table(spark, codecs, snapshot)
         return codecs
@@ -149,24 +153,29 @@ class BatchSchemas:
     def _united(
         self,
         spark: SparkSession,
-        known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
+        by_part: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
         snapshot: TableSnapshot,
     ) -> Codecs:
         accepts = partial(snapshot.refusal, may_widen=self.target.type_widening)
         if self.target.transform is None:
             parts = {
-                part: self._codec(spark, snapshot, part, schemas, accepts) for part, schemas in known.items()
+                part: self._codec(spark, snapshot, part, schemas, accepts)
+                for part, schemas in by_part.items()
             }
             codecs = Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
-            return replace(codecs, declared_key=self.of.declared_key, comments=codecs.value.comments)
+            return replace(codecs, declared_key=self.source.declared_key, comments=codecs.value.comments)
         # Decoded columns are not those of the table. The table is compared with the columns that the
         # transform derives from a value and its key.
-        key = self._codec(spark, snapshot, "key", known["key"], lambda _: None) if "key" in known else None
-        no_value = self.of.format.codec({}, lambda _: None, None)
-        without_value = Codecs(no_value, key, declared_key=self.of.declared_key)
-        others = registered_rows.columns(spark, without_value, self.of.layout, kafka_source.RECORD_SCHEMA)
-        transformed = partial(self.target.transform.refusal, spark, others, accepts)
-        value = self._codec(spark, snapshot, "value", known["value"], transformed)
+        key = (
+            self._codec(spark, snapshot, "key", by_part["key"], lambda _: None) if "key" in by_part else None
+        )
+        empty_codec = self.source.format.codec({}, lambda _: None, None)
+        without_value = Codecs(empty_codec, key, declared_key=self.source.declared_key)
+        other_columns = registered_rows.columns(
+            spark, without_value, self.source.layout, kafka_source.RECORD_SCHEMA
+        )
+        transformed = partial(self.target.transform.refusal, spark, other_columns, accepts)
+        value = self._codec(spark, snapshot, "value", by_part["value"], transformed)
         return replace(without_value, value=value, comments=value.comments)
 
     def columns(self, spark: SparkSession, codecs: Codecs) -> StructType:
@@ -175,15 +184,15 @@ class BatchSchemas:
         Raises:
             IngestError: The transform cannot be applied to decoded rows.
         """
-        decoded = registered_rows.columns(spark, codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
+        decoded = registered_rows.columns(spark, codecs, self.source.layout, kafka_source.RECORD_SCHEMA)
         return decoded if self.target.transform is None else self.target.transform.columns(spark, decoded)
 
     def _warn(self, codecs: Codecs) -> None:
         """Log each unusable version once, as soon as the registry lists it, before records have it."""
         for part, codec in codecs.parts.items():
             for key, (reason, detail) in codec.refused.items():
-                if (part, key) not in self._named:
-                    self._named.add((part, key))
+                if (part, key) not in self._warned:
+                    self._warned.add((part, key))
                     _log.warning(
                         "records whose %s has schema %s go to quarantine (%s): %s", part, key, reason, detail
                     )
@@ -194,12 +203,12 @@ class BatchSchemas:
         snapshot: TableSnapshot,
         part: Part,
         schemas: Mapping[SchemaKey, SchemaVersion],
-        of_columns: Callable[[StructType], str | None],
+        columns_refusal: Callable[[StructType], str | None],
     ) -> Codec:
         name = READER_PROPERTY + part
-        accepts = partial(self.of.refusal, spark, part=part, of_columns=of_columns)
+        accepts = partial(self.source.refusal, spark, part=part, columns_refusal=columns_refusal)
         try:
-            return self.of.format_of(part).codec(schemas, accepts, snapshot.properties.get(name))
+            return self.source.format_of(part).codec(schemas, accepts, snapshot.properties.get(name))
         except StoredReaderError as error:
             raise IngestError(
                 f"the table property {name} of {self.target.table} is not what this version of Topiclake "
@@ -212,34 +221,34 @@ class BatchSchemas:
             ) from None
 
     def _prepare_table(self, spark: SparkSession, codecs: Codecs, snapshot: TableSnapshot) -> None:
-        wanted = self.columns(spark, codecs)
-        if not wanted.fields:
+        columns = self.columns(spark, codecs)
+        if not columns.fields:
             raise IngestError(
-                f"no schema is known yet (subjects: {', '.join(self.of.subjects['value']) or 'none'}), and "
-                f"without {KAFKA_COLUMN} the table would have no columns",
+                f"no schema is known yet (subjects: {', '.join(self.source.subjects['value']) or 'none'}), "
+                f"and without {KAFKA_COLUMN} the table would have no columns",
                 "name the topic's records in record_names, or set kafka_column: true",
-                subjects=tuple(self.of.subjects["value"]),
+                subjects=tuple(self.source.subjects["value"]),
                 reason="no_schema",
             )
         if not snapshot.columns.fields:
-            self.of.require_usable(codecs)
+            self.source.require_usable(codecs)
             if self.before_table is not None:
                 self.before_table()
             # Some properties name columns, and without a schema no columns are known yet.
             properties = dict(self.target.properties) if codecs.value.reader else {}
             properties |= _reader_properties(codecs)
-            delta.ensure_table(spark, self.target.table, wanted, properties, codecs.value.comment)
+            delta.ensure_table(spark, self.target.table, columns, properties, codecs.value.comment)
             return
         if self.target.transform is not None:
-            self.target.require_fit(snapshot, wanted, may_widen=self.target.type_widening)
-        elif codecs.key is None and KEY_COLUMN in wanted.names:
-            self.target.require_fit(snapshot, StructType([wanted[KEY_COLUMN]]))
+            self.target.require_fit(snapshot, columns, may_widen=self.target.type_widening)
+        elif codecs.key is None and KEY_COLUMN in columns.names:
+            self.target.require_fit(snapshot, StructType([columns[KEY_COLUMN]]))
         changed = {
             name: text
             for name, text in _reader_properties(codecs).items()
             if snapshot.properties.get(name) != text
         }
-        if needed := evolution.properties(snapshot.columns, wanted) | changed:
+        if needed := evolution.properties(snapshot.columns, columns) | changed:
             delta.set_properties(spark, self.target.table, needed)
 
 

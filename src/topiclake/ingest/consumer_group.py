@@ -72,26 +72,26 @@ class GroupCommit:
         """
         end = batch.end
         if self.ledger is not None:
-            end = held_back(end, _waiting(batch, self.ledger))
-        wanted = [
+            end = written_offsets(end, _waiting(batch, self.ledger))
+        end_offsets = [
             TopicPartition(topic, partition, offset)
             for topic, offsets in end.items()
             for partition, offset in offsets.items()
         ]
-        if not wanted:
+        if not end_offsets:
             return
         if self.start not in _states:
             _states[self.start] = _State(AdminClient(dict(self.client)))
         state = _states[self.start]
         state.pause.check()
         tries = Retrying(
-            retry=retry_if_exception_type(_NotYetError),
+            retry=retry_if_exception_type(_NoCoordinatorError),
             wait=wait_fixed(0.2),
             stop=stop_after_delay(TIMEOUT_SECONDS),
             reraise=True,
         )
         try:
-            tries(_commit, state.admin, self.group, wanted)
+            tries(_commit, state.admin, self.group, end_offsets)
         except KafkaError as error:
             state.pause.begin(error)
             raise
@@ -102,21 +102,21 @@ class GroupCommit:
         _states.pop(self.start, None)
 
 
-def _commit(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> None:
-    request = ConsumerGroupTopicPartitions(group, wanted)
+def _commit(admin: AdminClient, group: str, end_offsets: list[TopicPartition]) -> None:
+    request = ConsumerGroupTopicPartitions(group, end_offsets)
     try:
         answers = admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_SECONDS)
-        done = answers[group].result(TIMEOUT_SECONDS + 1)
+        result = answers[group].result(TIMEOUT_SECONDS + 1)
     except KafkaException as error:
         raise _refused(group, error.args[0]) from None
-    for partition in done.topic_partitions:
+    for partition in result.topic_partitions:
         if partition.error is not None:
             raise _refused(
                 group, partition.error, f" (topic {partition.topic}, partition {partition.partition})"
             )
 
 
-def held_back(end: Offsets, waiting: Offsets) -> Offsets:
+def written_offsets(end: Offsets, waiting: Offsets) -> Offsets:
     """Return the offsets up to which topics are written, since paused topics are read further."""
     return {
         topic: {
@@ -135,15 +135,15 @@ def _waiting(batch: CommittedBatch, ledger: str) -> Offsets:
     }
 
 
-class _NotYetError(KafkaError):
+class _NoCoordinatorError(KafkaError):
     """The group has no coordinator yet, as for the first group of a broker."""
 
     id: ClassVar[str] = "TL-KAFKA-004"
 
 
-def _refused(group: str, error: ClientError, where: str = "") -> KafkaError:
+def _refused(group: str, error: ClientError, location: str = "") -> KafkaError:
     if error.code() in _COMING:
-        return _NotYetError(f"{error.str()}{where}", group=group)
+        return _NoCoordinatorError(f"{error.str()}{location}", group=group)
     if error.code() in (ClientError.NON_EMPTY_GROUP, ClientError.UNKNOWN_MEMBER_ID):
         return KafkaError(
             f"consumers use the group {group}",
@@ -153,9 +153,9 @@ def _refused(group: str, error: ClientError, where: str = "") -> KafkaError:
         )
     if error.code() in (ClientError.GROUP_AUTHORIZATION_FAILED, ClientError.TOPIC_AUTHORIZATION_FAILED):
         return KafkaError(
-            f"the broker does not allow it: {error.str()}{where}",
+            f"the broker does not allow it: {error.str()}{location}",
             f"READ on group {group} and on the topic for this login, or no consumer_group",
             group=group,
             reason="not_allowed",
         )
-    return KafkaError(f"{error.str()}{where}", group=group, reason="refused")
+    return KafkaError(f"{error.str()}{location}", group=group, reason="refused")

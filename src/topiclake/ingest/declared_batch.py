@@ -29,7 +29,7 @@ from topiclake.sources.declared_rows import (
     detail,
     fail_on_bad_record,
     is_rejected,
-    never_rejected,
+    reasons_not_rejected,
     valid_rows,
 )
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
@@ -81,7 +81,7 @@ def write(
     records: DataFrame,
     batch_id: int,
     *,
-    read_again: Ranges | None = None,
+    resumed_offsets: Ranges | None = None,
 ) -> None:
     """Write one micro-batch of Kafka's records.
 
@@ -90,13 +90,13 @@ def write(
         values: The declared format of the values.
         records: The records, with Kafka's columns.
         batch_id: Spark's number of the batch.
-        read_again: The offsets, if this is an older batch and not one of the running query.
+        resumed_offsets: The offsets, if this is an older batch and not one of the running query.
 
     Raises:
         DecodeError: A record cannot be decoded, in mode FAILFAST. A caller that waits for the query gets it.
         IngestError: The table has a batch of this number with other offsets.
     """
-    spark, offsets = records.sparkSession, read_again
+    spark, offsets = records.sparkSession, resumed_offsets
     if offsets is None:
         offsets = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
     state = _states.get(target.checkpoint)
@@ -108,7 +108,7 @@ def write(
     def refresh() -> None:
         state.snapshot = read_snapshot(spark, target.table) or NO_TABLE
 
-    delta.written_again(partial(_write, batch), refresh)
+    delta.write_with_retries(partial(_write, batch), refresh)
 
 
 def _write(batch: _Batch) -> None:
@@ -148,7 +148,7 @@ def _write(batch: _Batch) -> None:
         reasons = {
             reason: metrics[reason]
             for reason in DECLARED_REASONS
-            if metrics[reason] and reason not in never_rejected(layout)
+            if metrics[reason] and reason not in reasons_not_rejected(layout)
         }
         batch.report(TableCount(target.quarantine, metrics["rejected"], reasons, batch.writer))
     state.has_written = True

@@ -114,7 +114,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     spark, template = records.sparkSession, topics.template
     ranges = checkpoint.ranges(spark, template.checkpoint, batch_id, template.start)
     new = {topic: spans for topic, partitions in ranges.items() if (spans := _not_empty(partitions))}
-    waiting, lost = paused(spark, topics.ledger), _lost(topics, spark, ranges)
+    waiting, lost = paused(spark, topics.ledger), _losses(topics, spark, ranges)
     ready: Ranges = {}
     for topic in sorted(new.keys() | waiting.keys()):
         missed = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
@@ -147,12 +147,12 @@ def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
     return {partition: (first, after) for partition, (first, after) in spans.items() if first < after}
 
 
-def _lost(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, LostRange]:
+def _losses(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, LostRange]:
     """Return by topic the lost range of a batch; note it if the topic is not paused for it."""
     of_pipeline = {
         topic: partitions for topic, partitions in ranges.items() if re.fullmatch(topics.reads, topic)
     }
-    losses = lost_offsets.lost_of_batch(topics.client, of_pipeline)
+    losses = lost_offsets.batch_losses(topics.client, of_pipeline)
     pauses = topics.fail_on_data_loss
     noted = [lost for lost in losses if not pauses or not _not_empty(ranges[lost.topic])]
     lost_offsets.note_losses(spark, topics.template.pipeline, topics.template.checkpoint, noted)
@@ -189,7 +189,7 @@ def _write_or_pause(
         _require_own_table(topics, topic)
         registered_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
     except Exception as error:
-        if not _is_topics_own(error):
+        if not _affects_one_topic(error):
             raise
         _wait(topics, topic)
         _pause(records.sparkSession, topics, topic, batch_id, spans, _message(error))
@@ -207,7 +207,7 @@ def _require_own_table(topics: Topics, topic: str) -> None:
         )
 
 
-def _is_topics_own(error: Exception) -> bool:
+def _affects_one_topic(error: Exception) -> bool:
     """Return whether an error affects only its topic."""
     if isinstance(error, SubjectNotFoundError):
         return True
@@ -268,14 +268,14 @@ def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row],
                 records = kafka_source.read_range(
                     spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
                 )
-                registered_batch.write(target, records, number, read_again=offsets)
+                registered_batch.write(target, records, number, resumed_offsets=offsets)
             mark_resumed(spark, topics.ledger, topic, number)
             missed = missed[len(ranges) :]
             if missed and time.monotonic() > end:
                 _LOG.warning("topic %s has got what it missed to batch %s; the rest follows", topic, number)
                 return False
     except Exception as error:
-        if not _is_topics_own(error):
+        if not _affects_one_topic(error):
             raise
         _LOG.warning("topic %s is still paused: %s", topic, _message(error))
         _wait(topics, topic)

@@ -19,7 +19,7 @@ LEDGER_SCHEMA = (
 
 
 #: Number of offsets in one written range, at most, unless a single batch has more.
-AT_ONCE = 1_000_000
+MAX_OFFSETS = 1_000_000
 
 
 #: Offsets of a partition: the first offset, and the one after the last.
@@ -81,7 +81,7 @@ def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) 
     number, offsets = missed[0]["batch_id"], 0
     for batch_id, rows in groupby(missed, key=lambda row: row["batch_id"]):
         offsets += sum(row["last"] + 1 - row["first"] for row in rows)
-        if offsets > AT_ONCE:
+        if offsets > MAX_OFFSETS:
             break
         number = batch_id
     of_range = (F.col("topic") == topic) & (F.col("batch_id") <= number) & F.col("resumed_at").isNull()

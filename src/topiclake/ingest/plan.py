@@ -88,34 +88,34 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
         >>> plan.records, plan.has_changes
         (0, False)
     """
-    to, pipeline = targets.target(settings, transform), settings.pipeline
-    several = Topics.from_settings(settings, to) if pipeline.has_table_for_each else None
-    with storage_errors(settings.storage, to.checkpoint):
-        known = lost_offsets.seen_topics(spark, to.checkpoint) if several is not None else set()
-    kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=known)
+    base_target, pipeline = targets.target(settings, transform), settings.pipeline
+    topics = Topics.from_settings(settings, base_target) if pipeline.has_table_for_each else None
+    with storage_errors(settings.storage, base_target.checkpoint):
+        seen_topics = lost_offsets.seen_topics(spark, base_target.checkpoint) if topics is not None else set()
+    kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=seen_topics)
     require_avro_limits(spark)
     require_redaction(spark)
-    log_store.require_log_store(spark, to.table)
-    with storage_errors(settings.storage, to.checkpoint):
-        before = checkpoint.progress(spark, to.checkpoint)
+    log_store.require_log_store(spark, base_target.table)
+    with storage_errors(settings.storage, base_target.checkpoint):
+        before = checkpoint.progress(spark, base_target.checkpoint)
     if pipeline.resume is None:
-        StartCheck(spark, settings, to, before, several).run()
-    if several is None and pipeline.fail_on_data_loss:
-        with storage_errors(settings.storage, to.checkpoint):
-            if loss := lost_offsets.describe_loss(spark, settings, to.checkpoint):
+        StartCheck(spark, settings, base_target, before, topics).run()
+    if topics is None and pipeline.fail_on_data_loss:
+        with storage_errors(settings.storage, base_target.checkpoint):
+            if loss := lost_offsets.describe_loss(spark, settings, base_target.checkpoint):
                 raise loss
-    held = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, before.position or [])
-    ranges = planned_ranges(settings, before.position, held)
+    broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, before.position or [])
+    ranges = planned_ranges(settings, before.position, broker_offsets)
     tables = []
-    with storage_errors(settings.storage, to.table):
-        for topic in sorted(held.offsets):
-            target = to if several is None else several.target(topic)
+    with storage_errors(settings.storage, base_target.table):
+        for topic in sorted(broker_offsets.offsets):
+            target = base_target if topics is None else topics.target(topic)
             sample = read_sample(spark, settings, [planned for planned in ranges if planned.topic == topic])
             tables.append(planned_table(spark, settings, topic, target, sample))
     return IngestPlan(
         settings.name,
         pipeline.value_format,
-        to.checkpoint,
+        base_target.checkpoint,
         before.position is None,
         tuple(ranges),
         tuple(tables),

@@ -33,33 +33,35 @@ class PlannedRange:
     records: int
 
 
-def planned_ranges(settings: Settings, position: Offsets | None, held: BrokerOffsets) -> list[PlannedRange]:
+def planned_ranges(
+    settings: Settings, position: Offsets | None, broker_offsets: BrokerOffsets
+) -> list[PlannedRange]:
     """Return the offsets that a start would read.
 
     Args:
         settings: The configuration.
         position: The next offsets of the checkpoint; None before the first start.
-        held: The offsets that the broker has.
+        broker_offsets: The offsets that the broker has.
     """
-    known = _starts(settings, held) if position is None else position
+    starts = _starts(settings, broker_offsets) if position is None else position
     ranges = []
-    for topic, spans in held.offsets.items():
+    for topic, spans in broker_offsets.offsets.items():
         assigned = (settings.pipeline.assign or {}).get(topic)
         for partition, (oldest, after) in spans.items():
             if assigned is not None and partition not in assigned:
                 continue
             # A partition that the checkpoint does not know yet is read from its oldest record on.
-            first = min(max(known.get(topic, {}).get(partition, oldest), oldest), after)
+            first = min(max(starts.get(topic, {}).get(partition, oldest), oldest), after)
             ranges.append(PlannedRange(topic, partition, first, after, after - first))
     return ranges
 
 
-def _starts(settings: Settings, held: BrokerOffsets) -> Offsets:
+def _starts(settings: Settings, broker_offsets: BrokerOffsets) -> Offsets:
     """Return the first offsets of a new checkpoint, by topic and partition."""
     configured = settings.pipeline.starting_offsets
     starts: Offsets = {}
     times: dict[tuple[str, int], datetime] = {}
-    for topic, spans in held.offsets.items():
+    for topic, spans in broker_offsets.offsets.items():
         for partition, (oldest, after) in spans.items():
             start: object = configured
             if isinstance(configured, dict):
@@ -74,7 +76,9 @@ def _starts(settings: Settings, held: BrokerOffsets) -> Offsets:
                 starts.setdefault(topic, {})[partition] = oldest
     for (topic, partition), offset in kafka_offsets.offsets_since(settings.kafka, times).items():
         # A negative offset: no record is as new, so the partition is read from its end on.
-        starts.setdefault(topic, {})[partition] = offset if offset >= 0 else held.offsets[topic][partition][1]
+        starts.setdefault(topic, {})[partition] = (
+            offset if offset >= 0 else broker_offsets.offsets[topic][partition][1]
+        )
     return starts
 
 
@@ -83,10 +87,10 @@ def read_sample(spark: SparkSession, settings: Settings, ranges: Iterable[Planne
     readable = [planned for planned in ranges if planned.records]
     if not readable:
         return None
-    each = max(1, SAMPLE_RECORDS // len(readable))
+    per_partition = max(1, SAMPLE_RECORDS // len(readable))
     spans: Ranges = {}
     for planned in readable:
-        end = min(planned.after, planned.first + each)
+        end = min(planned.after, planned.first + per_partition)
         spans.setdefault(planned.topic, {})[planned.partition] = (planned.first, end)
     options = kafka_source.range_options(settings.kafka)
     records = kafka_source.read_range(spark, options, spans, fail_on_data_loss=False)

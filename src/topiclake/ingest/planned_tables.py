@@ -93,8 +93,8 @@ def _rows_per_second(spark: SparkSession, path: str) -> float | None:
         "version", "run", F.try_divide("rows", seconds).alias("rate")
     )
     newest = rates.groupBy("run").agg(F.max("rate").alias("rate"), F.max("version").alias("version"))
-    known = newest.where("rate > 0").orderBy(F.desc("version")).limit(1).collect()
-    return known[0]["rate"] if known else None
+    fastest = newest.where("rate > 0").orderBy(F.desc("version")).limit(1).collect()
+    return fastest[0]["rate"] if fastest else None
 
 
 def _registered(

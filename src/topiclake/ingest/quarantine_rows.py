@@ -48,8 +48,8 @@ def quarantined(records: DataFrame, *, pipeline: str, batch_id: int) -> DataFram
     Returns:
         Columns of `SCHEMA`, one row for each record.
     """
-    named = records.withColumn("schema_id", schema_id_of(F.col("value_schema")))
-    return quarantine_rows(named, pipeline=pipeline, batch_id=batch_id)
+    rows = records.withColumn("schema_id", schema_id_of(F.col("value_schema")))
+    return quarantine_rows(rows, pipeline=pipeline, batch_id=batch_id)
 
 
 def count_reasons(records: DataFrame) -> dict[str, int]:
@@ -80,7 +80,7 @@ def quarantine_rows(records: DataFrame, *, pipeline: str, batch_id: int) -> Data
 
 
 def with_reasons(
-    decoded: DataFrame, codecs: Codecs, unknown: Mapping[Part, Set[SchemaKey]], *, ask_python: bool
+    decoded: DataFrame, codecs: Codecs, unknown: Mapping[Part, Set[SchemaKey]], *, needs_python: bool
 ) -> DataFrame:
     """Add `reason STRING` and `detail STRING` to decoded records that are in no table.
 
@@ -88,22 +88,22 @@ def with_reasons(
         decoded: The result of `registered_rows.decode`.
         codecs: The codecs of the schemas.
         unknown: Schemas that the registry does not know. It was not asked for other missing schemas.
-        ask_python: Whether rows may be undecodable, whose details need a Python worker.
+        needs_python: Whether rows may be undecodable, whose details need a Python worker.
     """
     reason = decode_status(F.col("decoded"), codecs.value)
-    detail = _ReasonText(codecs.value, "value", unknown.get("value", set()), ask_python).detail(reason)
+    detail = _ReasonText(codecs.value, "value", unknown.get("value", set()), needs_python).detail(reason)
     # The bytes of a record of the other form lead to one of these reasons.
-    of_form = reason.isin(BAD_MAGIC, UNKNOWN_SCHEMA_ID, UNDECODABLE)
-    detail = F.when(of_form, F.concat(detail, codecs.value.mismatch())).otherwise(detail)
+    depends_on_form = reason.isin(BAD_MAGIC, UNKNOWN_SCHEMA_ID, UNDECODABLE)
+    detail = F.when(depends_on_form, F.concat(detail, codecs.value.mismatch())).otherwise(detail)
     if codecs.key is not None:
-        of_key = decode_status(F.col("decoded_key"), codecs.key, "key")
-        words = _ReasonText(codecs.key, "key", unknown.get("key", set()), ask_python)
-        detail = F.when(reason == OK, words.detail(of_key)).otherwise(detail)
-        reason = F.when(reason == OK, of_key).otherwise(reason)
+        key_status = decode_status(F.col("decoded_key"), codecs.key, "key")
+        key_text = _ReasonText(codecs.key, "key", unknown.get("key", set()), needs_python)
+        detail = F.when(reason == OK, key_text.detail(key_status)).otherwise(detail)
+        reason = F.when(reason == OK, key_status).otherwise(reason)
     if codecs.declared_key is not None:
-        is_wrong = (reason == OK) & ~is_decoded_key()
-        detail = F.when(is_wrong, codecs.declared_key.key_detail()).otherwise(detail)
-        reason = F.when(is_wrong, UNDECODABLE).otherwise(reason)
+        is_undecodable_key = (reason == OK) & ~is_decoded_key()
+        detail = F.when(is_undecodable_key, codecs.declared_key.key_detail()).otherwise(detail)
+        reason = F.when(is_undecodable_key, UNDECODABLE).otherwise(reason)
     if codecs.constraints:
         refused = F.col(REFUSED).isNotNull()
         detail = F.when(refused, refusal_detail()).otherwise(detail)
@@ -125,7 +125,7 @@ class _ReasonText:
     codec: Codec
     part: Part
     unknown: Set[SchemaKey]
-    ask_python: bool
+    needs_python: bool
 
     def detail(self, reason: Column) -> Column:
         value, schema = F.col(self.part), F.col(f"{self.part}_schema")
@@ -149,25 +149,25 @@ class _ReasonText:
         return F.concat(F.lit("" if self.part == "value" else "key: "), text_of_reason)
 
     def _bad_magic(self) -> Column:
-        named = F.col(f"{self.part}_named")
+        header = F.col(f"{self.part}_named")
         in_header = F.concat(
             F.lit(f"the header {record_header(self.part)} is 0x"),
-            F.hex(named),
+            F.hex(header),
             F.lit(", neither id nor GUID"),
         )
         in_front = F.concat(F.lit("byte 0 is 0x"), F.hex(F.substring(self.part, 1, 1)), F.lit(", not 0x00"))
-        return F.when(named.isNotNull(), in_header).otherwise(in_front)
+        return F.when(header.isNotNull(), in_header).otherwise(in_front)
 
     def _unknown(self, schema: Column, name: Column) -> Column:
         unknown_ids = [identifier(key) for key in self.unknown]
-        never = F.concat(
+        not_looked_up = F.concat(
             name, F.lit(" was not looked up, after others that the registry does not know; replay it")
         )
         if not unknown_ids:
-            return never
+            return not_looked_up
         return F.when(
             schema.isin(unknown_ids), F.concat(F.lit("the registry does not know "), name)
-        ).otherwise(never)
+        ).otherwise(not_looked_up)
 
     def _undecodable(self, schema: Column, name: Column, reason: Column) -> Column:
         value = F.col(self.part)
@@ -178,7 +178,7 @@ class _ReasonText:
             F.lit(" bytes are not one record of "),
             name,
         ]
-        if self.ask_python:
+        if self.needs_python:
             # Spark runs Python for every row of a projection, also for rows that no CASE branch needs it for.
             problem = self.codec.reason(F.when(reason == UNDECODABLE, payload), schema, self.part)
             parts.append(F.coalesce(F.concat(F.lit(": "), problem), F.lit("")))

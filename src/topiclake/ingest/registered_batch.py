@@ -36,14 +36,16 @@ from topiclake.streaming.checkpoint import Ranges
 _states: dict[tuple[str, str | None], TopicState] = {}
 
 
-def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Ranges | None = None) -> None:
+def write(
+    target: Target, records: DataFrame, batch_id: int, *, resumed_offsets: Ranges | None = None
+) -> None:
     """Write one micro-batch of Kafka's records.
 
     Args:
         target: The tables of the topic.
         records: The records, with Kafka's columns.
         batch_id: Spark's number of the batch.
-        read_again: The offsets, if this is an older batch and not one of the running query.
+        resumed_offsets: The offsets, if this is an older batch and not one of the running query.
 
     Raises:
         SchemaRegistryError: The registry cannot be used; no record was classified.
@@ -52,20 +54,20 @@ def write(target: Target, records: DataFrame, batch_id: int, *, read_again: Rang
     """
     spark = records.sparkSession
     state = _state_of(target, spark)
-    offsets = read_again
+    offsets = resumed_offsets
     if offsets is None:
         all_ranges = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
         offsets = batch_offsets.of_topic(all_ranges, target.topic)
     batch = RegisteredBatch(
-        target, state.writer, records, batch_id, offsets, state, is_read_again=read_again is not None
+        target, state.writer, records, batch_id, offsets, state, is_resumed=resumed_offsets is not None
     )
-    delta.written_again(partial(_write, batch), batch.state.schemas.forget)
+    delta.write_with_retries(partial(_write, batch), batch.state.schemas.forget)
 
 
 def require_ready(target: Target, spark: SparkSession) -> None:
     """Raise the errors that a batch of the target would raise before it writes anything."""
     schemas = _state_of(target, spark).schemas
-    schemas.of.require_usable(schemas.current(spark))
+    schemas.source.require_usable(schemas.current(spark))
 
 
 def _state_of(target: Target, spark: SparkSession) -> TopicState:
@@ -80,12 +82,12 @@ def _write(batch: RegisteredBatch) -> None:
     codecs = batch.state.schemas.current(batch.spark)
     if batch.target.topic is not None:
         # A query of one topic makes this check when it starts.
-        batch.state.schemas.of.require_usable(codecs)
+        batch.state.schemas.source.require_usable(codecs)
     # Until the batch is completely written: its next attempt must look for its earlier commits.
     had_written, batch.state.has_written = batch.state.has_written, False
     plain = batch.state.schemas.plain(codecs)
-    rejected_count = _write_known(
-        batch, codecs, plain, may_be_repeated=batch.is_read_again or not had_written
+    rejected_count = _write_valid_rows(
+        batch, codecs, plain, may_be_repeated=batch.is_resumed or not had_written
     )
     if rejected_count is None:
         _resume_batch(batch, codecs)
@@ -94,10 +96,10 @@ def _write(batch: RegisteredBatch) -> None:
         rejected_records.write_rejected(batch, batch.rejected(batch.records, codecs, plain), codecs)
     # Not after a repeated batch: a checkpoint that was restored from a copy repeats several. And an older
     # batch says nothing about the batches of the running query.
-    batch.state.has_written = had_written or not batch.is_read_again
+    batch.state.has_written = had_written or not batch.is_resumed
 
 
-def _write_known(
+def _write_valid_rows(
     batch: RegisteredBatch, codecs: Codecs, plain: Sequence[SchemaKey], *, may_be_repeated: bool
 ) -> int | None:
     """Write commit 1, and return the number of rejected records.

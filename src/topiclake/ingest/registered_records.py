@@ -44,11 +44,11 @@ class RegisteredBatch(Batch):
 
     Attributes:
         state: State of this start of the query for the topic.
-        is_read_again: Whether it is older than the query's newest batch, and may be written already.
+        is_resumed: Whether it is older than the query's newest batch, and may be written already.
     """
 
     state: TopicState
-    is_read_again: bool
+    is_resumed: bool
 
     def decode(self, records: DataFrame, codecs: Codecs, plain: Sequence[SchemaKey]) -> DataFrame:
         """Return the records with their decoded values, and plain ones with the header of a schema."""

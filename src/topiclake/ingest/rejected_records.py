@@ -32,16 +32,16 @@ _log = logging.getLogger(__name__)
 def write_rejected(
     batch: RegisteredBatch,
     remaining: DataFrame,
-    known: Codecs,
+    earlier: Codecs,
     *,
     is_repeated: bool = False,
     is_late_written: bool = False,
 ) -> None:
     """Write commits 2 and 3, of the records `remaining`, which are in no table yet."""
     schemas, layout = batch.state.schemas, batch.target.schemas.layout
-    plain_before = schemas.plain(known)
-    tagged = avro_plain.tag_plain_records(remaining, known.value, plain_before)
-    tally = registered_rows.tally(tagged, known, layout)
+    first_plain = schemas.plain(earlier)
+    tagged = avro_plain.tag_plain_records(remaining, earlier.value, first_plain)
+    tally = registered_rows.tally(tagged, earlier, layout)
     if not tally.reasons:
         return
     unknown = _learn(schemas, tally)
@@ -52,7 +52,7 @@ def write_rejected(
     # empty. FAILFAST writes no rejected records, so the next start classifies them again.
     is_open = batch.target.mode == "PERMISSIVE" and tally.is_open(codecs)
     rows = registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout))
-    if not is_late_written and (is_open or ((is_repeated or codecs is not known) and not rows.isEmpty())):
+    if not is_late_written and (is_open or ((is_repeated or codecs is not earlier) and not rows.isEmpty())):
         if not _write_late(batch, rows, batch.pinned(codecs, plain)):
             # Another driver of this query was faster, and may have known other schemas.
             remaining = batch.not_written(remaining, batch.earlier(batch.target.table, LATE))
@@ -61,14 +61,14 @@ def write_rejected(
         writer = batch.writer + LATE
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     rejected = decoded.where(F.lit(True) if is_late_written else registered_rows.is_rejected(codecs, layout))
-    ask_python = codecs is not known or UNDECODABLE in tally.reasons
-    rejected = quarantine_rows.with_reasons(rejected, codecs, unknown, ask_python=ask_python)
+    needs_python = codecs is not earlier or UNDECODABLE in tally.reasons
+    rejected = quarantine_rows.with_reasons(rejected, codecs, unknown, needs_python=needs_python)
     rejected = avro_plain.untag_plain_records(rejected, plain)
     # With the schemas of commit 1, the tally already counts `rejected`: another count would read Kafka again.
-    is_same = codecs is known and plain == plain_before and not is_repeated
+    is_same = codecs is earlier and plain == first_plain and not is_repeated
     may_be_empty = not (is_same and tally.reasons.keys() - {OK})
     # If schemas became known since, or keys are wrong, the tally does not count the rejected records.
-    is_counted = codecs is known and OK not in tally.reasons
+    is_counted = codecs is earlier and OK not in tally.reasons
     _write_quarantine(batch, tally, late, rejected, is_counted=is_counted, may_be_empty=may_be_empty)
 
 
@@ -109,7 +109,7 @@ def _write_quarantine(
         raise _first_of(rejected)
     rows = quarantine_rows.quarantined(rejected, pipeline=batch.target.pipeline, batch_id=batch.number)
     batch.append(rows, path)
-    if not batch_counts.are_wanted():
+    if not batch_counts.has_subscribers():
         return
     reasons = tally.reasons if is_counted else _count_reasons(batch, rejected)
     if reasons is not None:

@@ -100,12 +100,12 @@ class Resumption:
     Attributes:
         firsts: By partition, the first offset of the earlier queries.
         ends: By partition, the first offset of the new checkpoint.
-        unsure: By partition, the ranges before that offset that no finished batch holds.
+        unfinished: By partition, the ranges before that offset that no finished batch holds.
     """
 
     firsts: Mapping[int, int]
     ends: Mapping[int, int]
-    unsure: Mapping[int, Sequence[Span]]
+    unfinished: Mapping[int, Sequence[Span]]
 
 
 def resumption(spark: SparkSession, content: TableContent) -> Resumption:
@@ -123,12 +123,12 @@ def resumption(spark: SparkSession, content: TableContent) -> Resumption:
         spans.setdefault(partition, []).append((last + 1, last + 1))
     firsts = {partition: min(first for first, _ in ranges) for partition, ranges in spans.items()}
     ends = {partition: max(after for _, after in ranges) for partition, ranges in spans.items()}
-    unsure = {
-        partition: rest
+    unfinished = {
+        partition: parts
         for partition in spans
-        if (rest := without((firsts[partition], ends[partition]), finished.get(partition, [])))
+        if (parts := without((firsts[partition], ends[partition]), finished.get(partition, [])))
     }
-    return Resumption(firsts, ends, unsure)
+    return Resumption(firsts, ends, unfinished)
 
 
 def _last_quarantined(spark: SparkSession, content: TableContent) -> dict[int, int]:
@@ -150,14 +150,14 @@ def _finished(commits: Sequence[Commit]) -> list[Commit]:
 
 def without(span: Span, spans: Iterable[Span]) -> list[Span]:
     """Return the parts of a span that are not in any of `spans`."""
-    rest, (begin, end) = [], span
+    remaining, (begin, end) = [], span
     for first, after in sorted(spans):
         if begin < min(first, end):
-            rest.append((begin, min(first, end)))
+            remaining.append((begin, min(first, end)))
         begin = max(begin, after)
     if begin < end:
-        rest.append((begin, end))
-    return rest
+        remaining.append((begin, end))
+    return remaining
 
 
 def require_same_topic(
@@ -196,11 +196,11 @@ def write_missing(
     spark: SparkSession,
     settings: Settings,
     content: TableContent,
-    unsure: Mapping[int, Sequence[Span]],
+    unfinished: Mapping[int, Sequence[Span]],
     in_kafka: Mapping[int, Span],
     reader: Mapping[str, str],
 ) -> None:
-    """Write the records of `unsure` that are neither in the table nor in the quarantine.
+    """Write the records of `unfinished` that are neither in the table nor in the quarantine.
 
     It is safe to repeat, and to run in two starts at once, since both write as the same writer.
 
@@ -208,7 +208,9 @@ def write_missing(
         OffsetsLostError: Kafka has deleted some of these records, and `fail_on_data_loss` is set.
     """
     spans = [
-        (partition, first, after) for partition, ranges in sorted(unsure.items()) for first, after in ranges
+        (partition, first, after)
+        for partition, ranges in sorted(unfinished.items())
+        for first, after in ranges
     ]
     if not spans:
         return
@@ -217,16 +219,16 @@ def write_missing(
     spans = _parts(spans, in_kafka, is_aged=False)
     if not spans:
         return
-    around: dict[int, Span] = {}
+    bounds: dict[int, Span] = {}
     for partition, first, after in spans:
-        begin, end = around.get(partition, (first, after))
-        around[partition] = min(first, begin), max(after, end)
-    read = kafka_source.read_range(spark, reader, {content.topic: around})
-    records = _within(spark, read, spans).join(
+        begin, end = bounds.get(partition, (first, after))
+        bounds[partition] = min(first, begin), max(after, end)
+    fetched = kafka_source.read_range(spark, reader, {content.topic: bounds})
+    records = _within(spark, fetched, spans).join(
         rows.select("partition", "offset"), ["partition", "offset"], "left_anti"
     )
     # A join by names moves these columns to the front.
-    records = records.select(*read.columns)
+    records = records.select(*fetched.columns)
     records_text = f"records of topic {content.topic} that are in neither table"
     with lost_offsets.data_loss_errors(records_text, "fail_on_data_loss=false, which continues without them"):
         if not records.isEmpty():
@@ -248,10 +250,10 @@ def _write(
     writer = f"resume/{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     checkpoint.cache_query_id(target.checkpoint, target.start, writer)
     if settings.pipeline.is_registered:
-        registered_batch.write(target, records, 0, read_again={})
+        registered_batch.write(target, records, 0, resumed_offsets={})
     else:
         declared_batch.write(
-            target, DeclaredFormat.from_settings(settings.pipeline), records, 0, read_again={}
+            target, DeclaredFormat.from_settings(settings.pipeline), records, 0, resumed_offsets={}
         )
 
 

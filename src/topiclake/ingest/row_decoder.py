@@ -44,8 +44,8 @@ class RegisteredDecoder:
     def invalid(self, records: DataFrame) -> list[str]:
         """Return in words the schemas of records that are no longer valid, at most ten."""
         # Rows that another replay claimed may have schemas that this one has not looked up yet.
-        layout, known = self.target.schemas.layout, self.schemas.current(self.spark)
-        return _invalid(records, known, layout) and _invalid(records, self._learn(records), layout)
+        layout, codecs = self.target.schemas.layout, self.schemas.current(self.spark)
+        return _invalid(records, codecs, layout) and _invalid(records, self._learn(records), layout)
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
         """Return valid records as rows, and metadata of their decoding for the table's history."""
@@ -64,8 +64,8 @@ class RegisteredDecoder:
 
     def _learn(self, records: DataFrame) -> Codecs:
         """Return the current codecs, including the schemas that the records name."""
-        known = self.schemas.current(self.spark)
-        late = registered_rows.tally(records, known, self.target.schemas.layout).late
+        codecs = self.schemas.current(self.spark)
+        late = registered_rows.tally(records, codecs, self.target.schemas.layout).late
         self.schemas.look_up(late)
         return self.schemas.current(self.spark)
 
@@ -74,8 +74,8 @@ def _invalid(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
     """Return in words the schemas of records that are not valid, at most ten."""
     invalid = registered_rows.decode(claimed, codecs, layout).where(~registered_rows.is_valid(codecs))
     rows = invalid.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
-    named = {(part, bytes(row[f"{part}_schema"] or b"")) for row in rows for part in codecs.parts}
-    return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in named)
+    schemas = {(part, bytes(row[f"{part}_schema"] or b"")) for row in rows for part in codecs.parts}
+    return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in schemas)
 
 
 @dataclass

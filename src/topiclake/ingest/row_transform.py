@@ -56,24 +56,24 @@ class RowTransform:
     def refusal(
         self,
         spark: SparkSession,
-        others: StructType,
-        of_columns: Callable[[StructType], str | None],
+        other_columns: StructType,
+        columns_refusal: Callable[[StructType], str | None],
         decoded: StructType,
     ) -> str | None:
         """Return why the table cannot take transformed rows of a schema version, or None if it can.
 
         Args:
             spark: The session.
-            others: The columns of rows in addition to those of values.
-            of_columns: Returns why the table cannot take columns, or None if it can.
+            other_columns: The columns of rows in addition to those of values.
+            columns_refusal: Returns why the table cannot take columns, or None if it can.
             decoded: The columns of values.
         """
         try:
-            columns = self.columns(spark, StructType([*decoded.fields, *others.fields]))
+            columns = self.columns(spark, StructType([*decoded.fields, *other_columns.fields]))
         except IngestError:
             # A newer version may have the columns that the transform needs.
             return None
-        return of_columns(columns)
+        return columns_refusal(columns)
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the transformed rows, without executing anything.
@@ -82,7 +82,7 @@ class RowTransform:
             IngestError: The transform cannot be applied, returns no DataFrame, or changes `_kafka`.
         """
         try:
-            made = self.function(rows)
+            transformed = self.function(rows)
         except Exception as error:
             raise self.error(
                 f"cannot be applied to the columns {', '.join(rows.columns)}: "
@@ -90,20 +90,20 @@ class RowTransform:
                 "columns that the rows have",
                 reason="not_applicable",
             ) from error
-        if not isinstance(made, DataFrame):
+        if not isinstance(transformed, DataFrame):
             raise self.error(
-                f"returned {type(made).__name__}, where a DataFrame is expected",
+                f"returned {type(transformed).__name__}, where a DataFrame is expected",
                 "return the transformed rows",
                 reason="no_dataframe",
             )
-        expected, actual = _kafka_type(rows), _kafka_type(made)
+        expected, actual = _kafka_type(rows), _kafka_type(transformed)
         if expected != actual:
             raise self.error(
                 f"returned {actual} as {KAFKA_COLUMN}, where {expected} is expected",
                 f"keep the column {KAFKA_COLUMN} as it is, since an audit finds each record by it",
                 reason="kafka_column",
             )
-        return made
+        return transformed
 
     @contextmanager
     def computed(self, rows: DataFrame, table: StructType, unit: str) -> Iterator[DataFrame]:
@@ -118,10 +118,10 @@ class RowTransform:
             IngestError: The transform fails, or changed the number of rows or their `_kafka`.
         """
         read = Observation()
-        made = self.apply(rows.observe(read, *_content(rows)))
-        fitted = constraints.with_required(evolution.cast_to_table(made, table), table).persist()
+        transformed = self.apply(rows.observe(read, *_content(rows)))
+        cast_rows = constraints.with_required(evolution.cast_to_table(transformed, table), table).persist()
         try:
-            after = self._run(fitted, rows, unit)
+            after = self._run(cast_rows, rows, unit)
             before = observation.counts(f"transform {self.name} has computed {unit}", read) or _first(rows)
             if before != after:
                 change = f"made {after['rows']} rows of {before['rows']}"
@@ -135,13 +135,13 @@ class RowTransform:
                     actual=after["rows"],
                     reason="rows_changed",
                 )
-            yield fitted
+            yield cast_rows
         finally:
-            fitted.unpersist()
+            cast_rows.unpersist()
 
-    def _run(self, fitted: DataFrame, rows: DataFrame, unit: str) -> dict[str, Any]:
+    def _run(self, cast_rows: DataFrame, rows: DataFrame, unit: str) -> dict[str, Any]:
         try:
-            return _first(fitted)
+            return _first(cast_rows)
         except (PySparkException, Py4JError) as error:
             # An error of Kafka, or of a refused record, is raised without the transform, too.
             _first(rows)

@@ -68,18 +68,20 @@ def start_ingest(
         >>> tl.create_view(spark, settings).count()
         4
     """
-    to = targets.target(settings, transform)
+    target = targets.target(settings, transform)
     if not settings.pipeline.has_table_for_each:
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     require_avro_limits(spark)
     require_redaction(spark)
-    log_store.require_log_store(spark, to.table)
-    several = settings.pipeline.has_table_for_each
-    for location in (to.checkpoint,) if several else (to.table, to.quarantine, to.checkpoint):
+    log_store.require_log_store(spark, target.table)
+    has_several_tables = settings.pipeline.has_table_for_each
+    for location in (
+        (target.checkpoint,) if has_several_tables else (target.table, target.quarantine, target.checkpoint)
+    ):
         mount.require_writable(location)
     hooks = _hooks(settings)
     try:
-        query = _start(spark, settings, to, hooks, transform)
+        query = _start(spark, settings, target, hooks, transform)
     except BaseException:
         batch_hooks.close(hooks)
         raise
@@ -91,38 +93,41 @@ def start_ingest(
 def _start(
     spark: SparkSession,
     settings: Settings,
-    to: Target,
+    target: Target,
     hooks: Sequence[CommitHook],
     transform: Function | None,
 ) -> StreamingQuery:
-    several = Topics.from_settings(settings, to) if settings.pipeline.has_table_for_each else None
-    with storage_errors(settings.storage, to.checkpoint):
-        before = checkpoint.progress(spark, to.checkpoint)
-    known = before.position or {}
-    if several is not None:
-        waits, seen = settings.pipeline.wait_for_topic, lost_offsets.seen_topics(spark, to.checkpoint)
-        kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen)
-    settings = StartCheck(spark, settings, to, before, several).run()
+    topics = Topics.from_settings(settings, target) if settings.pipeline.has_table_for_each else None
+    with storage_errors(settings.storage, target.checkpoint):
+        before = checkpoint.progress(spark, target.checkpoint)
+    position = before.position or {}
+    if topics is not None:
+        waits, seen_topics = (
+            settings.pipeline.wait_for_topic,
+            lost_offsets.seen_topics(spark, target.checkpoint),
+        )
+        kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen_topics)
+    settings = StartCheck(spark, settings, target, before, topics).run()
     # This check precedes the creation of the table. The checkpoint may be in another store than the table.
-    with storage_errors(settings.storage, to.checkpoint):
-        new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, to.checkpoint, before.position))
+    with storage_errors(settings.storage, target.checkpoint):
+        new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, target.checkpoint, before.position))
     is_new = bool(new_ids) and before.position is None
     for hook in hooks:
         hook.begin()
-    save_topic_ids = partial(_save_topic_ids, spark, settings, to.checkpoint, new_ids)
+    save_topic_ids = partial(_save_topic_ids, spark, settings, target.checkpoint, new_ids)
     # For a new checkpoint, writing the ids shows that it is writable. For an existing checkpoint, the ids are
     # written only after all checks, since the next start must find the same losses if a check fails.
-    write_batch = _writer(spark, settings, to, several, before_table=save_topic_ids if is_new else None)
+    write_batch = _writer(spark, settings, target, topics, before_table=save_topic_ids if is_new else None)
     if hooks:
         if settings.pipeline.has_table_for_each:
-            _run_for_resumed(spark, to, hooks)
-        write_batch = batch_hooks.with_hooks(write_batch, hooks, to.checkpoint, to.start)
-    if several is None and not settings.pipeline.fail_on_data_loss:
+            _run_for_resumed(spark, target, hooks)
+        write_batch = batch_hooks.with_hooks(write_batch, hooks, target.checkpoint, target.start)
+    if topics is None and not settings.pipeline.fail_on_data_loss:
         client = kafka_client.client_settings(settings.kafka)
-        loss_check = lost_offsets.LossCheck(settings.name, to.checkpoint, to.start, client)
-        write_batch = partial(lost_offsets.write_watched, loss_check, write_batch)
-    checkpoint.cache_position(to.checkpoint, to.start, before)
-    in_checkpoint = known if several is not None else {}
+        loss_check = lost_offsets.LossCheck(settings.name, target.checkpoint, target.start, client)
+        write_batch = partial(lost_offsets.write_checked, loss_check, write_batch)
+    checkpoint.cache_position(target.checkpoint, target.start, before)
+    in_checkpoint = position if topics is not None else {}
     records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint)
     save_topic_ids()
     automatic_replay.run_at_start(spark, settings, transform)
@@ -131,10 +136,10 @@ def _start(
         settings,
         write_batch,
         name=settings.name,
-        location=to.checkpoint,
-        started_as=to.start,
+        location=target.checkpoint,
+        started_as=target.start,
     )
-    progress.on_data_loss(query, partial(lost_offsets.describe_loss, spark, settings, to.checkpoint))
+    progress.on_data_loss(query, partial(lost_offsets.describe_loss, spark, settings, target.checkpoint))
     open_transactions.watch(query, settings.kafka, settings.pipeline)
     automatic_replay.watch(query, spark, settings, transform)
     return query
@@ -147,11 +152,11 @@ def _save_topic_ids(spark: SparkSession, settings: Settings, path: str, new_ids:
     new_ids.clear()
 
 
-def _run_for_resumed(spark: SparkSession, to: Target, hooks: Sequence[CommitHook]) -> None:
+def _run_for_resumed(spark: SparkSession, target: Target, hooks: Sequence[CommitHook]) -> None:
     """Call the hooks for the last committed batch, since the start may have written paused ranges."""
-    done = checkpoint.last_committed(spark, to.checkpoint)
-    if done != NONE:
-        batch_hooks.run_hooks(hooks, to.start, CommittedBatch(spark, to.checkpoint, done))
+    batch_id = checkpoint.last_committed(spark, target.checkpoint)
+    if batch_id != NONE:
+        batch_hooks.run_hooks(hooks, target.start, CommittedBatch(spark, target.checkpoint, batch_id))
 
 
 def _hooks(settings: Settings) -> list[CommitHook]:
@@ -175,48 +180,49 @@ def _hooks(settings: Settings) -> list[CommitHook]:
 def _writer(
     spark: SparkSession,
     settings: Settings,
-    to: Target,
-    several: Topics | None,
+    target: Target,
+    topics: Topics | None,
     before_table: BeforeTable | None,
 ) -> WriteBatch:
     """Prepare the tables for the query's batches, and return the function that writes the batches."""
     if not settings.pipeline.is_registered:
         values = DeclaredFormat.from_settings(settings.pipeline)
-        with storage_errors(settings.storage, to.table):
+        with storage_errors(settings.storage, target.table):
             if before_table is not None:
                 before_table()
-            columns = declared_rows.columns(spark, values, to.schemas.layout)
-            if to.transform is not None:
-                columns = to.transform.columns(spark, columns)
-            delta.ensure_table(spark, to.table, columns, to.properties)
-            snapshot = read_snapshot(spark, to.table)
+            columns = declared_rows.columns(spark, values, target.schemas.layout)
+            if target.transform is not None:
+                columns = target.transform.columns(spark, columns)
+            delta.ensure_table(spark, target.table, columns, target.properties)
+            snapshot = read_snapshot(spark, target.table)
             if snapshot is not None:
-                to.require_fit(snapshot, columns)
-            to = replace(to, snapshot=snapshot)
-        return partial(declared_batch.write, to, values)
+                target.require_fit(snapshot, columns)
+            target = replace(target, snapshot=snapshot)
+        return partial(declared_batch.write, target, values)
     # A micro-batch waits for an unavailable registry. The start of a query does not, since a person waits.
-    patient = to.schemas.waiting(settings.schema_registry)
-    if several is not None:
-        multi_topic.resume(spark, several)
+    waiting_schemas = target.schemas.waiting(settings.schema_registry)
+    if topics is not None:
+        multi_topic.resume(spark, topics)
         # A new start id discards the state of this start, whose registry client does not wait.
-        template = replace(to, schemas=patient, start=uuid4().hex)
-        return partial(multi_topic.write, replace(several, template=template))
+        template = replace(target, schemas=waiting_schemas, start=uuid4().hex)
+        return partial(multi_topic.write, replace(topics, template=template))
     return partial(
-        registered_batch.write, replace(_prepared(spark, settings, to, before_table), schemas=patient)
+        registered_batch.write,
+        replace(_prepared(spark, settings, target, before_table), schemas=waiting_schemas),
     )
 
 
 def _prepared(
-    spark: SparkSession, settings: Settings, to: Target, before_table: BeforeTable | None
+    spark: SparkSession, settings: Settings, target: Target, before_table: BeforeTable | None
 ) -> Target:
     """Create the table if it does not exist, also for an empty topic; return the target with its state."""
-    with storage_errors(settings.storage, to.table):
-        snapshot = read_snapshot(spark, to.table)
-        is_new = snapshot is None and not delta.is_table(spark, to.table)
-        seen = replace(to, is_new=is_new, snapshot=snapshot or TableSnapshot(StructType()))
-        schemas = BatchSchemas(seen, before_table)
-        schemas.of.require_usable(schemas.current(spark))
-        if to.schemas.plain_versions:
-            to.schemas.plain_keys()
+    with storage_errors(settings.storage, target.table):
+        snapshot = read_snapshot(spark, target.table)
+        is_new = snapshot is None and not delta.is_table(spark, target.table)
+        prepared = replace(target, is_new=is_new, snapshot=snapshot or TableSnapshot(StructType()))
+        schemas = BatchSchemas(prepared, before_table)
+        schemas.source.require_usable(schemas.current(spark))
+        if target.schemas.plain_versions:
+            target.schemas.plain_keys()
     # A table that was created here has other columns than this snapshot.
-    return seen if snapshot else replace(seen, snapshot=None)
+    return prepared if snapshot else replace(prepared, snapshot=None)

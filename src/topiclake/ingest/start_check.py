@@ -35,7 +35,7 @@ from topiclake.streaming import batch_offsets, checkpoint, resumptions
 from topiclake.streaming.checkpoint import NONE, Offsets, Progress
 
 #: Number of topics whose tables are read in parallel.
-_AT_ONCE = 8
+_MAX_THREADS = 8
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -103,7 +103,7 @@ class StartCheck:
             return
         batch_id = int(newest.metadata["batch_id"])
         if batch_id > progress.planned:
-            raise self._checkpoint_put_back(target, topic, batch_id)
+            raise self._checkpoint_restored(target, topic, batch_id)
         if self.topics is not None:
             # A batch without records of the topic makes no commit, so no further comparison is possible.
             return
@@ -113,12 +113,12 @@ class StartCheck:
             return
         ends = position
         if batch_id > progress.committed:
-            ends = checkpoint.end_of(self.spark, target.checkpoint, batch_id) or position
+            ends = checkpoint.end_offsets(self.spark, target.checkpoint, batch_id) or position
         batch_offsets.require_same_ends(
             newest.metadata, ends, table=target.table, checkpoint=target.checkpoint
         )
 
-    def _checkpoint_put_back(self, target: Target, topic: str, batch_id: int) -> IngestError:
+    def _checkpoint_restored(self, target: Target, topic: str, batch_id: int) -> IngestError:
         return IngestError(
             f"the checkpoint at {target.checkpoint} ends with batch {self.progress.planned}, but the table "
             f"at {target.table} has batch {batch_id} of it: Delta would skip the batches up to it, and their "
@@ -137,7 +137,7 @@ class StartCheck:
         """Return whether a topic of several may have no table, which is created with its first record."""
         if self.topics is None:
             return False
-        begin = checkpoint.begin_of(self.spark, self.target.checkpoint, 0) or {}
+        begin = checkpoint.begin_offsets(self.spark, self.target.checkpoint, 0) or {}
         is_empty = position[topic] == begin.get(topic, dict.fromkeys(position[topic], 0))
         return is_empty or bool(paused_spans(self.spark, self.topics.ledger, topic))
 
@@ -203,16 +203,24 @@ class StartCheck:
         # The version is read before the history, so the history includes all of its commits.
         version = delta.latest_version(spark, target.table)
         commits = table_commits.read(spark, target.table)
-        of_topic = resume_table.commits_of(commits, topic)
-        others = {name for commit in commits.valid for name in commit.metadata.get(batch_offsets.OFFSETS, {})}
+        topic_commits = resume_table.commits_of(commits, topic)
+        topics_in_history = {
+            name for commit in commits.valid for name in commit.metadata.get(batch_offsets.OFFSETS, {})
+        }
         quarantine = None
         if delta.is_table(spark, target.quarantine):
             quarantine = delta.latest_version(spark, target.quarantine)
         content = TableContent(
-            topic, target, version, quarantine, of_topic, paused, is_shared=bool(others - {topic})
+            topic,
+            target,
+            version,
+            quarantine,
+            topic_commits,
+            paused,
+            is_shared=bool(topics_in_history - {topic}),
         )
-        if of_topic or paused:
-            return content if self._reads_any(content) else None
+        if topic_commits or paused:
+            return content if self._reads_partition_of(content) else None
         if self.settings.pipeline.resume == "restart":
             # A topic that was migrated may have another name.
             return content
@@ -220,7 +228,7 @@ class StartCheck:
             return None
         return content
 
-    def _reads_any(self, content: TableContent) -> bool:
+    def _reads_partition_of(self, content: TableContent) -> bool:
         """Return whether the pipeline reads a partition in the table; two pipelines may share a topic."""
         partitions = (self.settings.pipeline.assign or {}).get(content.topic)
         spans = resume_table.spans_of(content.commits, content.topic)
@@ -258,15 +266,17 @@ class StartCheck:
     ) -> Settings:
         by_topic: dict[str, Resumption] = {}
         for content in contents:
-            of_topic = _of_partitions(
+            topic_resumption = _of_partitions(
                 resume_table.resumption(self.spark, content), self.settings, content.topic
             )
-            resume_table.require_same_topic(self.settings, content, of_topic, in_kafka.get(content.topic, {}))
-            by_topic[content.topic] = of_topic
+            resume_table.require_same_topic(
+                self.settings, content, topic_resumption, in_kafka.get(content.topic, {})
+            )
+            by_topic[content.topic] = topic_resumption
         reader = kafka_source.range_options(self.settings.kafka)
         for content in contents:
-            unsure, spans = by_topic[content.topic].unsure, in_kafka[content.topic]
-            resume_table.write_missing(self.spark, self.settings, content, unsure, spans, reader)
+            unfinished, spans = by_topic[content.topic].unfinished, in_kafka[content.topic]
+            resume_table.write_missing(self.spark, self.settings, content, unfinished, spans, reader)
             if content.paused and self.topics is not None:
                 mark_resumed(self.spark, self.topics.ledger, content.topic)
         firsts = {topic: content.firsts for topic, content in by_topic.items()}
@@ -287,7 +297,7 @@ def _explains_rows(commits: Commits) -> bool:
 
 
 def _in_threads(function: Callable[[_In], _Out], values: Iterable[_In]) -> list[_Out]:
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(_MAX_THREADS) as threads:
         return list(threads.map(function, values))
 
 
@@ -299,7 +309,7 @@ def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Re
     return Resumption(
         {partition: first for partition, first in resumption.firsts.items() if partition in partitions},
         {partition: end for partition, end in resumption.ends.items() if partition in partitions},
-        {partition: spans for partition, spans in resumption.unsure.items() if partition in partitions},
+        {partition: spans for partition, spans in resumption.unfinished.items() if partition in partitions},
     )
 
 

@@ -88,13 +88,13 @@ class Target:
         """Return the rows to write: valid rows, or those that `RowTransform.computed` makes of them."""
         return nullcontext(rows) if self.transform is None else self.transform.computed(rows, table, unit)
 
-    def require_fit(self, snapshot: TableSnapshot, wanted: StructType, *, may_widen: bool = False) -> None:
+    def require_fit(self, snapshot: TableSnapshot, columns: StructType, *, may_widen: bool = False) -> None:
         """Check that the table can take columns that only the configuration or the transform decides.
 
         Raises:
             IngestError: It cannot.
         """
-        problem = snapshot.refusal(wanted, may_widen=may_widen)
+        problem = snapshot.refusal(columns, may_widen=may_widen)
         if problem is None:
             return
         if self.transform is not None:
@@ -143,7 +143,7 @@ def report_counts(target: Target, spark: SparkSession, batch_id: int, count: Tab
 
 def report_earlier_counts(target: Target, records: DataFrame, batch_id: int) -> None:
     """Report the rows that earlier attempts of a batch have committed; errors are only logged."""
-    if not batch_counts.are_wanted():
+    if not batch_counts.has_subscribers():
         return
     try:
         for count in _earlier_counts(target, records, batch_id):
@@ -166,8 +166,8 @@ def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterat
         reasons = None
         if path == target.quarantine:
             location = ["topic", "partition", "offset"]
-            here = delta.read(spark, path).where(F.col("batch_id") == batch_id)
+            batch_rows = delta.read(spark, path).where(F.col("batch_id") == batch_id)
             reasons = quarantine_rows.count_reasons(
-                here.join(records.select(location), location, "left_semi")
+                batch_rows.join(records.select(location), location, "left_semi")
             )
         yield TableCount(path, commit["rows"], reasons, name, commit.get("schemas", {}))

@@ -43,8 +43,8 @@ def lag(end: int, heads: Sequence[Head], now: float) -> Lag:
     if index == 0:
         return Lag(waiting, max(0.0, now - heads[0][0]), at_least=True)
     (before, low), (after, high) = heads[index - 1], heads[index]
-    came = before + (after - before) * (end - low) / (high - low)
-    return Lag(waiting, max(0.0, now - came))
+    arrived_at = before + (after - before) * (end - low) / (high - low)
+    return Lag(waiting, max(0.0, now - arrived_at))
 
 
 def downsample(heads: Sequence[Head], count: int) -> list[Head]:

@@ -149,8 +149,8 @@ class Lineage:
             for number, counts in sender.counts.pop(query_id, batch.number).items():
                 numbered = batch if number == batch.number else replace(batch, number=number)
                 for topic in sorted({count.topic or self.topic for count in counts}):
-                    own = [count for count in counts if (count.topic or self.topic) == topic]
-                    sender.waiting.append(self._event(numbered, query_id, topic, own))
+                    topic_counts = [count for count in counts if (count.topic or self.topic) == topic]
+                    sender.waiting.append(self._event(numbered, query_id, topic, topic_counts))
         sender.send()
 
     def close(self) -> None:
@@ -197,27 +197,27 @@ class Lineage:
         return event_v2.InputDataset(f"kafka://{self.broker}", topic, facets=facets)
 
 
-def prepared(settings: Settings, to: LineageSettings) -> Lineage:
+def prepared(settings: Settings, lineage: LineageSettings) -> Lineage:
     """Return the commit hook that sends a pipeline's lineage.
 
     Raises:
         StorageError: The file cannot be written.
         ConfigError: The API key cannot be read.
     """
-    if to.file is not None:
+    if lineage.file is not None:
         try:
-            to.file.parent.mkdir(parents=True, exist_ok=True)
-            to.file.open("ab").close()
+            lineage.file.parent.mkdir(parents=True, exist_ok=True)
+            lineage.file.open("ab").close()
         except OSError as error:
             raise StorageError(
-                f"lineage.file {to.file} cannot be written: {error.strerror}",
+                f"lineage.file {lineage.file} cannot be written: {error.strerror}",
                 "another lineage.file",
                 key="lineage.file",
-                file=str(to.file),
+                file=str(lineage.file),
             ) from None
-    api_key = to.api_key.reveal().strip() if to.api_key else None
+    api_key = lineage.api_key.reveal().strip() if lineage.api_key else None
     broker = settings.kafka.bootstrap_servers.split(",")[0].strip()
-    without_secret = to.model_copy(update={"api_key": None})
+    without_secret = lineage.model_copy(update={"api_key": None})
     return Lineage(without_secret, settings.name, broker, settings.pipeline.topic, api_key)
 
 
@@ -233,12 +233,12 @@ def ranges(begin: Offsets, end: Offsets, topic: str) -> list[dict[str, int]]:
 
 def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v2.OutputDataset]:
     """Return the tables of a batch's commits, each with the newest version that these commits made."""
-    made = []
+    datasets = []
     for path in sorted({count.path for count in counts if count.writer}):
-        own = [count for count in counts if count.path == path]
+        path_counts = [count for count in counts if count.path == path]
         committed = [
             delta.version_of(batch.spark, path, writer=count.writer, batch_id=batch.number)
-            for count in own
+            for count in path_counts
             if count.writer
         ]
         versions = [version for version in committed if version is not None]
@@ -246,14 +246,16 @@ def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v
         facets: dict[str, DatasetFacet] = {"storage": StorageDatasetFacet("delta", "parquet", **_BY)}
         if versions:
             facets["version"] = DatasetVersionDatasetFacet(str(max(versions)), **_BY)
-        if reasons := {name: many for count in own for name, many in (count.reasons or {}).items()}:
+        if reasons := {
+            name: number for count in path_counts for name, number in (count.reasons or {}).items()
+        }:
             facets["topiclake_quarantine"] = QuarantineDatasetFacet(reasons, **_BY)
-        rows = sum(count.rows for count in own)
+        rows = sum(count.rows for count in path_counts)
         output_facets: dict[str, OutputDatasetFacet] = {
             "outputStatistics": OutputStatisticsOutputDatasetFacet(rows, **_BY)
         }
-        made.append(event_v2.OutputDataset(namespace, name, facets=facets, outputFacets=output_facets))
-    return made
+        datasets.append(event_v2.OutputDataset(namespace, name, facets=facets, outputFacets=output_facets))
+    return datasets
 
 
 def dataset(path: str) -> tuple[str, str]:
@@ -261,8 +263,8 @@ def dataset(path: str) -> tuple[str, str]:
 
     Source: https://openlineage.io/docs/spec/naming: a store's name is the namespace, and S3's scheme is s3.
     """
-    scheme, _, rest = path.partition(":")
-    if not re.fullmatch(r"[A-Za-z][\w+.-]+", scheme) or not rest:
+    scheme, _, location = path.partition(":")
+    if not re.fullmatch(r"[A-Za-z][\w+.-]+", scheme) or not location:
         return "file", path
     parts = urlsplit(path)
     if scheme == "file":
@@ -318,15 +320,15 @@ class _Sender:
             except requests.HTTPError as error:
                 status = error.response.status_code
                 if status not in _REFUSED:
-                    raise self._later(f"the server answers {status}") from None
+                    raise self._postpone(f"the server answers {status}") from None
                 event = self.waiting[0]
                 _log.warning("the server refuses (%s) the lineage of run %s", status, event.run.runId)
             except Exception as error:  # noqa: BLE001 - of requests, of the file, of OpenLineage
-                raise self._later(str(error)) from None
+                raise self._postpone(str(error)) from None
             self.waiting.popleft()
         self._pause.end()
 
-    def _later(self, cause: str) -> OSError:
+    def _postpone(self, cause: str) -> OSError:
         problem = OSError(cause)
         self._pause.begin(problem)
         return problem

@@ -136,7 +136,7 @@ class _Writer(threading.Thread):
             try:
                 event = self._events.get(timeout=SAVE_SECONDS)
             except queue.Empty:
-                event = _nothing
+                event = _do_nothing
             try:
                 if event is None:
                     self._end_all(time.time())
@@ -166,10 +166,10 @@ class _Writer(threading.Thread):
                 self._heads[partition] = self._store.heads(*partition)
             # A topic that was created again, or is on another broker, starts with new heads. Spark reads
             # the heads at the batch's beginning.
-            known = [
+            heads = [
                 head for head in self._heads[partition] if head[1] <= progress.head and head[0] < report.at
             ]
-            self._heads[partition] = downsample([*known, (report.at, progress.head)], MAX_HEADS)
+            self._heads[partition] = downsample([*heads, (report.at, progress.head)], MAX_HEADS)
             lags[progress] = lag(progress.end, self._heads[partition], at)
         by_batch = self._counts.pop(run.query_id, report.batch_id)
         counts = [count for counts in by_batch.values() for count in counts]
@@ -227,7 +227,7 @@ def _process(number: int | None) -> tuple[int, float]:
     return process.pid, process.create_time()
 
 
-def _nothing(writer: _Writer) -> None:
+def _do_nothing(writer: _Writer) -> None:
     """No event came."""
 
 

@@ -65,7 +65,7 @@ class _Drawing:
         """Draw the batches and the status, unless they are shown already."""
         with self._lock:
             status = self._status()
-            reports = self._read(all_of_them=status != "running")
+            reports = self._read(all_batches=status != "running")
             line = ", ".join([f"{self._name}: {status}", *map(summary, reports[-1:])])
             if line == self._shown:
                 return
@@ -82,11 +82,11 @@ class _Drawing:
         except Exception:  # noqa: BLE001 - the JVM is gone, and takes its queries with it
             return "stopped"
 
-    def _read(self, *, all_of_them: bool) -> list[BatchReport]:
+    def _read(self, *, all_batches: bool) -> list[BatchReport]:
         """Return the newest reports; batches that end between two calls are read at the end."""
         with contextlib.suppress(Exception):
             progresses = (
-                self._query.recentProgress if all_of_them or not self._reports else [self._query.lastProgress]
+                self._query.recentProgress if all_batches or not self._reports else [self._query.lastProgress]
             )
             self._reports |= {
                 report.at: report for report in (read_report(each.json) for each in progresses if each)
@@ -99,8 +99,8 @@ def summary(report: BatchReport) -> str:
     """Return a batch as a part of a line."""
     lag_text = "" if report.lag is None else f", lag {report.lag:,} records"
     late = f", {report.late_rows:,} rows too late" if report.late_rows else ""
-    took, rate = duration_text(report.milliseconds), rate_text(report.processing_rate)
-    return f"batch {report.batch_id}: {report.rows:,} records in {took} ({rate}){lag_text}{late}"
+    duration, rate = duration_text(report.milliseconds), rate_text(report.processing_rate)
+    return f"batch {report.batch_id}: {report.rows:,} records in {duration} ({rate}){lag_text}{late}"
 
 
 def _point(report: BatchReport) -> BatchPoint:

@@ -63,8 +63,8 @@ def _figure(table: DataFrame) -> Figure | None:
     return _bars(table, [field.name for field in fields if isinstance(field.dataType, StringType)], numbers)
 
 
-def _first(names: list[str], wanted: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name.lower() in wanted), None)
+def _first(names: list[str], candidates: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name.lower() in candidates), None)
 
 
 def _map(table: DataFrame, latitude: str, longitude: str) -> Figure:

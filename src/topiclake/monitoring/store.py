@@ -187,7 +187,10 @@ class Store:
         with self._writing() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO heads VALUES (?, ?, ?)",
-                [(topic, partition, json.dumps(known)) for (topic, partition), known in heads.items()],
+                [
+                    (topic, partition, json.dumps(partition_heads))
+                    for (topic, partition), partition_heads in heads.items()
+                ],
             )
 
     def forget(self, before: float) -> None:
@@ -237,8 +240,8 @@ def _batch(run: Run, report: BatchReport, lags: Mapping[PartitionReport, Lag]) -
 
 def _add_to_totals(database: sqlite3.Connection, query_id: str, report: BatchReport) -> None:
     # Totals only grow, also when batches are deleted, as Prometheus expects it of a counter.
-    known = "SELECT 1 FROM batches WHERE query_id = ? AND batch_id = ?"
-    if database.execute(known, (query_id, report.batch_id)).fetchone():
+    existing = "SELECT 1 FROM batches WHERE query_id = ? AND batch_id = ?"
+    if database.execute(existing, (query_id, report.batch_id)).fetchone():
         return
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT (query_id) DO UPDATE SET"

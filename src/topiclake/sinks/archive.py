@@ -77,7 +77,7 @@ class Archive:
     schemas: StaticSchemas
     restarts: int = 0
     query: StreamingQuery = field(init=False)
-    _opened: int = field(init=False)
+    _renewed_at_start: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.query = self._start()
@@ -105,14 +105,14 @@ class Archive:
             return self.spark.createDataFrame([], self.schemas.columns())
         files = self.spark.read.option("mergeSchema", "true").parquet(self.path)
         # Spark returns them in the order of the first file that it reads.
-        wanted = [name for name in self.schemas.columns().fieldNames() if name in files.columns]
-        return files.select(*map(delta.quoted, dict.fromkeys([*wanted, *files.columns])))
+        column_names = [name for name in self.schemas.columns().fieldNames() if name in files.columns]
+        return files.select(*map(delta.quoted, dict.fromkeys([*column_names, *files.columns])))
 
     def create_view(self) -> DataFrame:
         """Create a temporary view of the archived rows, without `_kafka`, and return it."""
-        shown = self.rows().drop(KAFKA_COLUMN)
-        shown.createOrReplaceTempView(self.settings.pipeline.view)
-        return shown
+        view_rows = self.rows().drop(KAFKA_COLUMN)
+        view_rows.createOrReplaceTempView(self.settings.pipeline.view)
+        return view_rows
 
     def summary(self) -> ArchiveSummary:
         """Count the archived rows."""
@@ -130,7 +130,7 @@ class Archive:
                 self.query = self._start()
             except TopiclakeError:
                 # Spark's file sink hands its executors the settings with which the query started.
-                if self._renewed() == self._opened:
+                if self._renewed() == self._renewed_at_start:
                     raise
                 self.query = self._start()
             else:
@@ -141,7 +141,7 @@ class Archive:
         return int(self.spark.conf.get(renewed_key(self.settings.storage.source), None) or 0)
 
     def _start(self) -> StreamingQuery:
-        self._opened = self._renewed()
+        self._renewed_at_start = self._renewed()
         while True:
             stream = self._stream()
             try:
@@ -149,8 +149,8 @@ class Archive:
             except DecodeError as error:
                 self._learn(error)
             else:
-                find = partial(lost_offsets.describe_loss, self.spark, self.settings, self.checkpoint)
-                progress.on_data_loss(query, find)
+                describe = partial(lost_offsets.describe_loss, self.spark, self.settings, self.checkpoint)
+                progress.on_data_loss(query, describe)
                 return query
 
     def _learn(self, error: DecodeError) -> None:
@@ -207,7 +207,7 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
         new_ids = lost_offsets.check_lost_offsets(spark, settings, checkpoint_path, position)
     # An unavailable registry is an error at the start, where a user waits. A running stream waits for it.
     schemas.plain_keys()
-    known = StaticSchemas(spark, schemas.waiting(settings.schema_registry))
+    static_schemas = StaticSchemas(spark, schemas.waiting(settings.schema_registry))
     with storage_errors(settings.storage, checkpoint_path):
         lost_offsets.save_topic_ids(spark, new_ids, checkpoint_path)
-    return Archive(spark, settings, table, checkpoint_path, known)
+    return Archive(spark, settings, table, checkpoint_path, static_schemas)

@@ -124,8 +124,8 @@ class AvroRecords:
         Raises:
             EncodeError: A row does not fit its schema; names its column and its key. Nothing is sent then.
         """
-        made = self._made(rows)
-        bad = made.where(F.col(_PROBLEM).isNotNull()).select(_PROBLEM, "_topiclake_key").head(1)
+        records = self._records(rows)
+        bad = records.where(F.col(_PROBLEM).isNotNull()).select(_PROBLEM, "_topiclake_key").head(1)
         if bad:
             problem, key = bad[0]
             raise EncodeError(
@@ -134,40 +134,46 @@ class AvroRecords:
                 detail=problem,
                 key=key,
             )
-        return made.drop(_PROBLEM, "_topiclake_key")
+        return records.drop(_PROBLEM, "_topiclake_key")
 
-    def _made(self, rows: DataFrame) -> DataFrame:
+    def _records(self, rows: DataFrame) -> DataFrame:
         topic = F.col("topic") if "topic" in rows.columns else F.lit(next(iter(self.names["value"])))
         parts: dict[Part, Column] = {"value": F.struct(*_values(rows.columns))}
         if self.key:
             parts["key"] = F.struct(*self.key)
-        fits = {part: _fits(self.columns, part, self.key, self.schemas[part]) for part in self.schemas}
-        other = F.when(
+        encoders = {part: _encoder(self.columns, part, self.key, self.schemas[part]) for part in self.schemas}
+        unknown_topic = F.when(
             ~F.coalesce(topic.isin(list(self.names["value"])), F.lit(False)),
             F.concat(
                 F.lit("column topic is "), F.coalesce(topic, F.lit("null")), F.lit(", none of those named")
             ),
         )
-        problems = [other, *(fit.problem(parts[part]) for part, fit in fits.items())]
-        encoded = {part: self._encoded(part, fit.value(parts[part]), topic) for part, fit in fits.items()}
-        none = F.array().cast(HEADERS)
-        headers = F.coalesce(F.col("headers").cast(HEADERS), none) if "headers" in rows.columns else none
-        named = [
+        problems = [unknown_topic, *(encoder.problem(parts[part]) for part, encoder in encoders.items())]
+        encoded = {
+            part: self._encoded(part, encoder.value(parts[part]), topic) for part, encoder in encoders.items()
+        }
+        no_headers = F.array().cast(HEADERS)
+        headers = (
+            F.coalesce(F.col("headers").cast(HEADERS), no_headers)
+            if "headers" in rows.columns
+            else no_headers
+        )
+        schema_headers = [
             F.struct(F.lit(record_header(part)).alias("key"), self._name(part, topic).alias("value"))
             for part in self.schemas
             if self.in_header
         ]
         text = F.col(self.key[0]).cast("string") if self.key else F.lit(None)
         key = encoded.get("key", text.cast("binary"))
-        shown = F.to_json(F.struct(*self.key)) if self.key else F.lit("none")
+        key_text = F.to_json(F.struct(*self.key)) if self.key else F.lit("none")
         topics = [F.col("topic")] if "topic" in rows.columns else []
         return rows.select(
             *topics,
             key.alias("key"),
             encoded["value"].alias("value"),
-            F.concat(headers, F.array(*named).cast(HEADERS)).alias("headers"),
+            F.concat(headers, F.array(*schema_headers).cast(HEADERS)).alias("headers"),
             F.coalesce(*problems).alias(_PROBLEM),
-            shown.alias("_topiclake_key"),
+            key_text.alias("_topiclake_key"),
         )
 
     def _encoded(self, part: Part, value: Column, topic: Column) -> Column:
@@ -228,10 +234,10 @@ def propose_schemas(
         "value": derived_schema(value, name, timestamps=timestamps) if schema is None else _parsed(schema)
     }
     if avro_key:
-        of_key = T.StructType([columns[column] for column in key])
-        schemas["key"] = derived_schema(of_key, f"{name}Key", timestamps=timestamps)
+        key_type = T.StructType([columns[column] for column in key])
+        schemas["key"] = derived_schema(key_type, f"{name}Key", timestamps=timestamps)
     for part, tree in schemas.items():
-        _fits(columns, part, tuple(key), tree)
+        _encoder(columns, part, tuple(key), tree)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     patterns: dict[Part, str] = {"value": subject, "key": f"{TOPIC}-key"}
     subjects = {
@@ -240,8 +246,8 @@ def propose_schemas(
     }
     refusals = {
         each: registry.refusals(each, json.dumps(schemas[part]))
-        for part, of in subjects.items()
-        for each in dict.fromkeys(of.values())
+        for part, by_topic in subjects.items()
+        for each in dict.fromkeys(by_topic.values())
     }
     return Proposal(registry, topics, schemas, subjects, refusals, columns, tuple(key), schema_in == "header")
 
@@ -271,14 +277,14 @@ def _values(columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in _OWN]
 
 
-def _fits(columns: T.StructType, part: Part, key: Sequence[str], schema: Any) -> Encoder:  # noqa: ANN401
+def _encoder(columns: T.StructType, part: Part, key: Sequence[str], schema: Any) -> Encoder:  # noqa: ANN401
     names = _values(columns.names) if part == "value" else key
     return avro_encoding.encoder_for(T.StructType([columns[name] for name in names]), schema)
 
 
 def _record_name(topic: str) -> str:
-    words = "".join(c if c.isascii() and c.isalnum() else " " for c in topic).split()
-    name = "".join(word[0].upper() + word[1:] for word in words)
+    parts = "".join(c if c.isascii() and c.isalnum() else " " for c in topic).split()
+    name = "".join(part[0].upper() + part[1:] for part in parts)
     return name if name and not name[0].isdigit() else f"Topic{name}"
 
 

@@ -144,9 +144,9 @@ def late_batches(
         ...     "counts": tl.delta_batches(settings, spark, path="/mnt/datalake/counts"),
         ...     "late": tl.late_batches(settings, spark, windows, path="/mnt/datalake/late"),
         ... }
-        >>> place = "/mnt/datalake/checkpoints/counts"
+        >>> checkpoint = "/mnt/datalake/checkpoints/counts"
         >>> counts = tl.window_counts(tl.read_values(spark, settings), windows)
-        >>> query = tl.start_sinks(counts, settings, sinks, checkpoint_path=place)
+        >>> query = tl.start_sinks(counts, settings, sinks, checkpoint_path=checkpoint)
         >>> tl.await_caught_up(query, "availableNow")
     """
     pipeline = settings.pipeline

@@ -58,7 +58,9 @@ class NotificationBatches(Sink):
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
         """Send the notifications of a batch, then store them; a crash in between sends them again."""
-        changed = [self._made(row.asDict()) for row in self._changed(self.notifications(rows)).collect()]
+        changed = [
+            self._notification(row.asDict()) for row in self._changed(self.notifications(rows)).collect()
+        ]
         if not changed:
             return
         notifications = sorted(changed, key=lambda notification: notification["subject"])
@@ -70,19 +72,19 @@ class NotificationBatches(Sink):
         self._store(rows.sparkSession, notifications, batch)
 
     def _changed(self, now: DataFrame) -> DataFrame:
-        before = last_notifications(now.sparkSession, self.table)
-        before = before.select("subject", F.col("is_wrong").alias("was"))
+        last = last_notifications(now.sparkSession, self.table)
+        last = last.select("subject", F.col("is_wrong").alias("was"))
         was = F.coalesce("was", F.lit(False))
         since = F.unix_micros("since").alias("micros")
-        changed = now.join(before, "subject", "left").where(F.col("is_wrong") != was)
+        changed = now.join(last, "subject", "left").where(F.col("is_wrong") != was)
         return changed.select("subject", "is_wrong", since, "text")
 
-    def _made(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _notification(self, row: dict[str, Any]) -> dict[str, Any]:
         kind, micros = _KINDS[row["is_wrong"]], row["micros"]
         since = None if micros is None else _EPOCH + timedelta(microseconds=micros)
-        of = json.dumps([self.pipeline, row["subject"], kind, micros])
+        identity = json.dumps([self.pipeline, row["subject"], kind, micros])
         return {
-            "id": sha256(of.encode()).hexdigest()[:32],
+            "id": sha256(identity.encode()).hexdigest()[:32],
             "subject": row["subject"],
             "kind": kind,
             "since": since and since.isoformat(),
@@ -91,8 +93,8 @@ class NotificationBatches(Sink):
 
     def _store(self, spark: SparkSession, notifications: list[dict[str, Any]], batch: SinkBatch) -> None:
         columns = "id STRING, subject STRING, kind STRING, since STRING, text STRING"
-        noted = spark.createDataFrame([tuple(each.values()) for each in notifications], columns)
-        rows = noted.select(
+        sent = spark.createDataFrame([tuple(each.values()) for each in notifications], columns)
+        rows = sent.select(
             "subject",
             (F.col("kind") == _KINDS[True]).alias("is_wrong"),
             F.col("since").cast("timestamp"),
@@ -104,12 +106,12 @@ class NotificationBatches(Sink):
         delta.append_once(rows, self.table, writer=batch.query_id, batch_id=batch.number, commit={})
 
 
-def notice_batches(
+def notify_batches(
     settings: Settings,
     spark: SparkSession,
     *,
     path: str,
-    notices: Callable[[DataFrame], DataFrame],
+    notifications: Callable[[DataFrame], DataFrame],
 ) -> NotificationBatches:
     """Return a sink of `start_sinks` that notifies people of problems and recoveries.
 
@@ -121,28 +123,28 @@ def notice_batches(
         spark: The session.
         path: The table of sent notifications, with the columns `NOTIFICATIONS`. The first notification
             creates it.
-        notices: Function that makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING` of a
-            micro-batch's rows, one row per subject, such as `camera_notices`.
+        notifications: Function that makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING`
+            of a micro-batch's rows, one row per subject, such as `camera_notifications`.
 
     Raises:
         ConfigError: The webhook's secret is not an address.
         PlatformError: The table's log is not safe from a second driver.
         StorageError: The path cannot be used.
-        NoticeError: Within a micro-batch: the webhook does not accept a message. Nothing is lost: the next
-            start repeats the batch.
+        NotificationError: Within a micro-batch: the webhook does not accept a message. Nothing is lost: the
+            next start repeats the batch.
 
     Example:
-        >>> sink = tl.notice_batches(
+        >>> sink = tl.notify_batches(
         ...     settings,
         ...     spark,
         ...     path="/mnt/datalake/notices",
-        ...     notices=lambda rows: rows.selectExpr(
+        ...     notifications=lambda rows: rows.selectExpr(
         ...         "sensor AS subject", "celsius > 80 AS is_wrong", "at AS since", "'too hot' AS text"
         ...     ),
         ... )
     """
     table, webhook = table_of_sink(spark, settings, path), Webhook.from_settings(settings)
-    return NotificationBatches(settings.name, table, webhook, notices)
+    return NotificationBatches(settings.name, table, webhook, notifications)
 
 
 def last_notifications(spark: SparkSession, destination: str) -> DataFrame:

@@ -163,10 +163,10 @@ def _require_apart(sinks: Mapping[str, Sink]) -> None:
             )
         # The batches of the second sink would look like those of the first, and be skipped.
         destination = sink.destination()
-        if destination is not None and (other := destinations.setdefault(destination, name)) != name:
+        if destination is not None and (other_sink := destinations.setdefault(destination, name)) != name:
             raise ConfigError(
-                f"the sinks {other} and {name} both write to {destination}",
+                f"the sinks {other_sink} and {name} both write to {destination}",
                 "one of them",
-                sinks=(other, name),
-                place=destination,
+                sinks=(other_sink, name),
+                destination=destination,
             )

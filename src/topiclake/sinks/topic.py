@@ -43,9 +43,9 @@ class TopicBatches(Sink):
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
         """Produce a batch."""
-        made = rows if self.records is None else self.records(rows)
-        kafka_writer.require_columns(made, self.writer.topic, self.writer.id_columns)
-        self.writer.write(made, f"{batch.query_id}/{batch.number}")
+        records = rows if self.records is None else self.records(rows)
+        kafka_writer.require_columns(records, self.writer.topic, self.writer.id_columns)
+        self.writer.write(records, f"{batch.query_id}/{batch.number}")
 
 
 def topic_batches(

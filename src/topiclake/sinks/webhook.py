@@ -10,14 +10,14 @@ import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from topiclake.config.settings import Settings
-from topiclake.errors import ConfigError, NoticeError
+from topiclake.errors import ConfigError, NotificationError
 
 #: Timeout of a request to connect, and to answer (s).
 TIMEOUT_SECONDS = 10
 _BUSY = (408, 425, 429)
 
 
-class _NotNowError(Exception):
+class _TransientError(Exception):
     """A transient error; its text is the reason."""
 
 
@@ -58,19 +58,19 @@ class Webhook:
         """Send a message, and return when the webhook has accepted it.
 
         Raises:
-            NoticeError: The webhook refuses the message, or has not accepted it within `retry_seconds`.
+            NotificationError: The webhook refuses the message, or has not accepted it within `retry_seconds`.
         """
         tries = Retrying(
-            retry=retry_if_exception_type(_NotNowError),
+            retry=retry_if_exception_type(_TransientError),
             wait=wait_exponential_jitter(initial=0.5, max=10),
             stop=stop_after_delay(self.retry_seconds),
             reraise=True,
         )
         try:
             tries(self._send_once, message)
-        except _NotNowError as error:
+        except _TransientError as error:
             waited = f"within {self.retry_seconds:g} s"
-            raise NoticeError(
+            raise NotificationError(
                 f"the webhook at {self.host} did not accept a notification {waited}: {error}",
                 "start it again when the webhook answers: the notification is sent then",
                 server=self.host,
@@ -81,7 +81,7 @@ class Webhook:
     def _send_once(self, message: Mapping[str, object]) -> None:
         # The errors of `requests` contain the whole address.
         try:
-            answer = requests.post(
+            response = requests.post(
                 self.url,
                 json=message,
                 timeout=TIMEOUT_SECONDS,
@@ -89,23 +89,23 @@ class Webhook:
                 allow_redirects=False,
             )
         except requests.exceptions.SSLError:
-            raise NoticeError(
+            raise NotificationError(
                 f"no TLS connection to the webhook at {self.host}",
                 "check webhook.ca_file",
                 server=self.host,
                 reason="tls",
             ) from None
         except requests.RequestException as error:
-            raise _NotNowError(type(error).__name__) from None
-        if answer.status_code in _BUSY or answer.status_code >= 500:
-            raise _NotNowError(f"HTTP {answer.status_code}")
-        if not answer.ok or answer.is_redirect:
-            raise NoticeError(
-                f"the webhook at {self.host} refuses notifications: HTTP {answer.status_code}",
+            raise _TransientError(type(error).__name__) from None
+        if response.status_code in _BUSY or response.status_code >= 500:
+            raise _TransientError(f"HTTP {response.status_code}")
+        if not response.ok or response.is_redirect:
+            raise NotificationError(
+                f"the webhook at {self.host} refuses notifications: HTTP {response.status_code}",
                 "check the secret webhook.url",
                 server=self.host,
                 reason="refused",
-                status=answer.status_code,
+                status=response.status_code,
             )
 
 

@@ -66,9 +66,11 @@ def refusal(constraints: Mapping[str, str], changes: Mapping[str, str]) -> str |
         changes: In words, by column.
     """
     for name, change in changes.items():
-        for words, condition in constraints.items():
-            if words.startswith("CHECK ") and re.search(rf"\b{re.escape(name)}\b", condition, re.IGNORECASE):
-                return f"{change}, and {words} of the table names it"
+        for description, condition in constraints.items():
+            if description.startswith("CHECK ") and re.search(
+                rf"\b{re.escape(name)}\b", condition, re.IGNORECASE
+            ):
+                return f"{change}, and {description} of the table names it"
     return None
 
 
@@ -102,8 +104,8 @@ def with_broken(rows: DataFrame, columns: StructType, constraints: Mapping[str, 
     has the value that Delta would write: the column's default, or null.
     """
     checks = [
-        F.when(~F.coalesce(F.expr(condition), F.lit(False)), words)
-        for words, condition in constraints.items()
+        F.when(~F.coalesce(F.expr(condition), F.lit(False)), description)
+        for description, condition in constraints.items()
     ]
     return _completed(rows, columns).withColumn(name, F.coalesce(*checks))
 
@@ -113,10 +115,10 @@ def with_required(rows: DataFrame, columns: StructType) -> DataFrame:
 
     Delta checks lengths within a struct by the positions of fields, so such a struct must be whole.
     """
-    return _completed(rows, StructType([each for each in columns if _must_be_there(each)]))
+    return _completed(rows, StructType([each for each in columns if _is_required(each)]))
 
 
-def _must_be_there(field: StructField) -> bool:
+def _is_required(field: StructField) -> bool:
     return any(_required(StructType([field]))) or "struct<" in field.metadata.get(_DECLARED, "")
 
 
@@ -169,41 +171,41 @@ def _completed(rows: DataFrame, columns: StructType) -> DataFrame:
     return rows.withColumns(added) if added else rows
 
 
-def _filled(value: Column, actual: DataType, wanted: DataType) -> Column:
+def _filled(value: Column, actual: DataType, expected: DataType) -> Column:
     """Add to a value the fields that it lacks, as nulls."""
-    if not _lacks(actual, wanted):
+    if not _lacks(actual, expected):
         return value
-    if isinstance(actual, StructType) and isinstance(wanted, StructType):
-        rest = {field.name.lower(): field for field in actual}
+    if isinstance(actual, StructType) and isinstance(expected, StructType):
+        remaining = {field.name.lower(): field for field in actual}
         fields = []
-        for field in wanted:
-            column = rest.pop(field.name.lower(), None)
+        for field in expected:
+            column = remaining.pop(field.name.lower(), None)
             if column is None:
                 inner = F.lit(None).cast(field.dataType)
             else:
                 inner = _filled(value[column.name], column.dataType, field.dataType)
             fields.append(inner.alias(field.name))
-        fields += [value[field.name].alias(field.name) for field in rest.values()]
+        fields += [value[field.name].alias(field.name) for field in remaining.values()]
         return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(actual, ArrayType) and isinstance(wanted, ArrayType):
-        return F.transform(value, lambda item: _filled(item, actual.elementType, wanted.elementType))
-    if isinstance(actual, MapType) and isinstance(wanted, MapType):
-        return F.transform_values(value, lambda _, item: _filled(item, actual.valueType, wanted.valueType))
+    if isinstance(actual, ArrayType) and isinstance(expected, ArrayType):
+        return F.transform(value, lambda item: _filled(item, actual.elementType, expected.elementType))
+    if isinstance(actual, MapType) and isinstance(expected, MapType):
+        return F.transform_values(value, lambda _, item: _filled(item, actual.valueType, expected.valueType))
     return value
 
 
-def _lacks(actual: DataType, wanted: DataType) -> bool:
+def _lacks(actual: DataType, expected: DataType) -> bool:
     """Return whether a value has not all the fields that are wanted of it."""
-    if isinstance(actual, StructType) and isinstance(wanted, StructType):
+    if isinstance(actual, StructType) and isinstance(expected, StructType):
         kinds = {field.name.lower(): field.dataType for field in actual}
         return any(
             field.name.lower() not in kinds or _lacks(kinds[field.name.lower()], field.dataType)
-            for field in wanted
+            for field in expected
         )
-    if isinstance(actual, ArrayType) and isinstance(wanted, ArrayType):
-        return _lacks(actual.elementType, wanted.elementType)
-    if isinstance(actual, MapType) and isinstance(wanted, MapType):
-        return _lacks(actual.valueType, wanted.valueType)
+    if isinstance(actual, ArrayType) and isinstance(expected, ArrayType):
+        return _lacks(actual.elementType, expected.elementType)
+    if isinstance(actual, MapType) and isinstance(expected, MapType):
+        return _lacks(actual.valueType, expected.valueType)
     return False
 
 

@@ -69,10 +69,10 @@ def read(records: DataFrame, values: DeclaredFormat, layout: Layout, *, mode: st
 
 def is_rejected(layout: Layout) -> Column:
     """Return whether a decoded record is rejected; a skipped tombstone is neither valid nor rejected."""
-    return ~F.col("reason").isin(never_rejected(layout))
+    return ~F.col("reason").isin(reasons_not_rejected(layout))
 
 
-def never_rejected(layout: Layout) -> list[str]:
+def reasons_not_rejected(layout: Layout) -> list[str]:
     """Return the reasons of records that are in no quarantine."""
     return [OK, TOMBSTONE] if layout.skips_tombstones else [OK]
 
@@ -105,8 +105,8 @@ def fail_on_bad_record(decoded: DataFrame, values: DeclaredFormat, layout: Layou
     """Raise at the first record that is not right; inside the plan, so nothing of its batch is written."""
     detail = F.lit(f": the value is no {values.value_format} of its schema")
     if values.key is not None:
-        of_key = F.lit(f": the key is no {values.key.value_format} of its schema")
-        detail = F.when(is_decoded_key(), detail).otherwise(of_key)
+        key_detail = F.lit(f": the key is no {values.key.value_format} of its schema")
+        detail = F.when(is_decoded_key(), detail).otherwise(key_detail)
     if REFUSED in decoded.columns:
         detail = F.coalesce(F.concat(F.lit(": "), constraints.refusal_detail()), detail)
     refused = refused_record(F.lit(", reason "), F.col("reason"), detail)

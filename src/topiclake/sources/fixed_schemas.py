@@ -34,12 +34,12 @@ class FixedSchemas:
     table: str = ""
 
 
-def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> FixedSchemas:
+def current_schemas(spark: SparkSession, topic_schemas: TopicSchemas, table: str) -> FixedSchemas:
     """Return the codecs of the versions that the registry lists now, and the decisions.
 
     Args:
         spark: The session.
-        topic: The source of the schemas.
+        topic_schemas: The source of the schemas.
         table: Location of the decisions.
 
     Raises:
@@ -47,21 +47,24 @@ def schemas_of_today(spark: SparkSession, topic: TopicSchemas, table: str) -> Fi
         IngestError: No version can be used.
     """
     decisions = schema_decisions.read(spark, table)
-    known = {part: _known(topic, decisions, part) for part in topic.subjects}
+    schemas = {part: _known_schemas(topic_schemas, decisions, part) for part in topic_schemas.subjects}
     # No table must accept the columns.
-    united = topic.unite(
-        known, lambda part: partial(topic.refusal, spark, part=part, of_columns=lambda columns: None)
+    united = topic_schemas.unite(
+        schemas,
+        lambda part: partial(topic_schemas.refusal, spark, part=part, columns_refusal=lambda columns: None),
     )
-    topic.require_usable(united)
+    topic_schemas.require_usable(united)
     return FixedSchemas(united, decisions, table)
 
 
-def _known(topic: TopicSchemas, decisions: Decisions, part: Part) -> dict[SchemaKey, SchemaVersion]:
-    known = topic.listed(part, refresh=True)
-    wanted = sorted(decisions.known.get(part, frozenset()) - known.keys(), key=str)
-    schemas, _, _ = topic.registry.by_ids(wanted)
+def _known_schemas(
+    topic_schemas: TopicSchemas, decisions: Decisions, part: Part
+) -> dict[SchemaKey, SchemaVersion]:
+    listed = topic_schemas.listed(part, refresh=True)
+    decided = sorted(decisions.known.get(part, frozenset()) - listed.keys(), key=str)
+    schemas, _, _ = topic_schemas.registry.by_ids(decided)
     unknown = decisions.unknown.get(part, ())
-    return {key: version for key, version in (known | schemas).items() if key not in unknown}
+    return {key: version for key, version in (listed | schemas).items() if key not in unknown}
 
 
 def valid_rows(records: DataFrame, fixed: FixedSchemas, layout: Layout, mode: str) -> DataFrame:

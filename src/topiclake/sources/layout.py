@@ -41,12 +41,12 @@ class Layout:
     @property
     def columns(self) -> list[str]:
         """Names of the columns that are no fields of the schema."""
-        asked = (
+        requested = (
             (KAFKA_COLUMN, self.kafka),
             (KEY_COLUMN, self.key_expression),
             (HEADERS_COLUMN, self.headers),
         )
-        return [name for name, wanted in asked if wanted]
+        return [name for name, is_requested in requested if is_requested]
 
     @property
     def key_expression(self) -> str | None:

@@ -72,8 +72,12 @@ def is_valid(codecs: Codecs) -> Column:
 
 
 def _is_decoded(codecs: Codecs) -> Column:
-    right = is_decoded(F.col("decoded"))
-    return right if codecs.key is None and codecs.declared_key is None else right & is_decoded_key()
+    is_decoded_value = is_decoded(F.col("decoded"))
+    return (
+        is_decoded_value
+        if codecs.key is None and codecs.declared_key is None
+        else is_decoded_value & is_decoded_key()
+    )
 
 
 def status(codecs: Codecs) -> Column:
@@ -153,7 +157,10 @@ def tally(
         reasons[row["reason"]] += row["count"]
     return Tally(
         dict(reasons),
-        {part: [key for key in dict.fromkeys(named) if key is not None] for part, named in keys.items()},
+        {
+            part: [key for key in dict.fromkeys(schema_keys) if key is not None]
+            for part, schema_keys in keys.items()
+        },
         is_complete=len(most_frequent) < KEYS_OF_A_BATCH,
     )
 
@@ -172,8 +179,8 @@ def as_rows(decoded: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
 
 def _commented(rows: DataFrame, codecs: Codecs) -> DataFrame:
     """Add to columns that the table lacks their comments."""
-    known = {name.lower() for name in codecs.table.names}
-    comments = {name: text for name, text in codecs.comments.items() if name.lower() not in known}
+    existing = {name.lower() for name in codecs.table.names}
+    comments = {name: text for name, text in codecs.comments.items() if name.lower() not in existing}
     if not comments.keys() & set(rows.columns):
         return rows
     return rows.select(
@@ -186,8 +193,8 @@ def _commented(rows: DataFrame, codecs: Codecs) -> DataFrame:
     )
 
 
-def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> DataFrame:
-    """Return the columns that the value and the layout make, and `others`."""
+def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *other_columns: str) -> DataFrame:
+    """Return the columns that the value and the layout make, and `other_columns`."""
     expressions = _event(codecs.value)
     if layout.kafka:
         expressions.append(f"struct({', '.join(layout.kafka)}) AS {KAFKA_COLUMN}")
@@ -195,7 +202,7 @@ def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *others: str) -> Da
         expressions.append(f"{layout.key_expression} AS {KEY_COLUMN}")
     if layout.headers:
         expressions.append(f"headers AS {HEADERS_COLUMN}")
-    return decoded.selectExpr(*expressions, *others).drop(END_FIELD)
+    return decoded.selectExpr(*expressions, *other_columns).drop(END_FIELD)
 
 
 def _event(codec: Codec) -> list[str]:
@@ -226,15 +233,15 @@ def fail_on_bad_record(
     """
     reason = status(codecs)
     if codecs.key is not None:
-        of_key = F.concat(F.lit("key "), decode_status(F.col("decoded_key"), codecs.key, "key"))
-        reason = F.when(reason == OK, of_key).otherwise(reason)
+        key_reason = F.concat(F.lit("key "), decode_status(F.col("decoded_key"), codecs.key, "key"))
+        reason = F.when(reason == OK, key_reason).otherwise(reason)
     elif codecs.declared_key is not None:
-        is_wrong = (reason == OK) & ~is_decoded_key()
-        reason = F.when(is_wrong, f"key {UNDECODABLE}").otherwise(reason)
-    named = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none"))
+        is_undecodable_key = (reason == OK) & ~is_decoded_key()
+        reason = F.when(is_undecodable_key, f"key {UNDECODABLE}").otherwise(reason)
+    schema_id = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none"))
     mismatch = codecs.value.mismatch(tries=is_static)
     broken = F.coalesce(F.concat(F.lit(": "), F.col(REFUSED)), F.lit("")) if codecs.constraints else F.lit("")
-    refused = refused_record(F.lit(", schema id "), named, F.lit(", reason "), reason, broken, mismatch)
+    refused = refused_record(F.lit(", schema id "), schema_id, F.lit(", reason "), reason, broken, mismatch)
     passes = is_valid(codecs)
     for part, codec in codecs.parts.items() if not is_static else ():
         passes = passes | is_late(codec, part)
@@ -249,9 +256,9 @@ def fail_on_unknown_schema(
     """Raise at the first record whose schema is neither known nor `unknown`; for a plan that is fixed."""
     for part, codec in codecs.parts.items():
         schema = F.col(f"{part}_schema")
-        named = F.coalesce(schema_id_of(schema).cast("string"), F.hex(schema))
-        of = F.lit(", schema " if part == "value" else f", schema of its {part} ")
-        undecided = refused_record(of, named, F.lit(f": {NOT_LISTED}"))
+        schema_id = F.coalesce(schema_id_of(schema).cast("string"), F.hex(schema))
+        label = F.lit(", schema " if part == "value" else f", schema of its {part} ")
+        undecided = refused_record(label, schema_id, F.lit(f": {NOT_LISTED}"))
         is_decided = ~is_late(codec, part, unknown.get(part, ()))
         decoded = decoded.withColumn("decoded", F.when(is_decided, F.col("decoded")).otherwise(undecided))
     return decoded

@@ -48,7 +48,7 @@ def read(spark: SparkSession, table: str) -> Decisions:
         return Decisions()
     rows = delta.read(spark, table).collect()
 
-    def of(*, is_known: bool) -> dict[Part, frozenset[SchemaKey]]:
+    def decided(*, is_known: bool) -> dict[Part, frozenset[SchemaKey]]:
         parts: tuple[Part, ...] = ("value", "key")
         return {
             part: frozenset(
@@ -57,29 +57,29 @@ def read(spark: SparkSession, table: str) -> Decisions:
             for part in parts
         }
 
-    return Decisions(of(is_known=True), of(is_known=False))
+    return Decisions(decided(is_known=True), decided(is_known=False))
 
 
-def decide(spark: SparkSession, table: str, part: Part, known: Mapping[SchemaKey, bool]) -> None:
+def decide(spark: SparkSession, table: str, part: Part, decisions: Mapping[SchemaKey, bool]) -> None:
     """Write the decisions on schemas that the table does not have yet.
 
     Args:
         spark: The session.
         table: Location of the table; created if it does not exist.
         part: The part of the records.
-        known: Whether the registry knows a schema.
+        decisions: Whether the registry knows a schema.
     """
     delta.ensure_table(spark, table, _COLUMNS, {})
-    rows = [(part, str(key), is_known, datetime.now(timezone.utc)) for key, is_known in known.items()]
+    rows = [(part, str(key), is_known, datetime.now(timezone.utc)) for key, is_known in decisions.items()]
     new = spark.createDataFrame(rows, _COLUMNS)
-    same = "row.part = found.part AND row.schema = found.schema"
+    is_same = "row.part = new.part AND row.schema = new.schema"
 
     def insert() -> None:
         rows = DeltaTable.forPath(spark, table).alias("row")
-        rows.merge(new.alias("found"), same).whenNotMatchedInsertAll().execute()
+        rows.merge(new.alias("new"), is_same).whenNotMatchedInsertAll().execute()
 
     # If two queries decide at once, Delta accepts one commit. The other query then finds the decision.
-    delta.written_again(insert, lambda: None)
+    delta.write_with_retries(insert, lambda: None)
 
 
 def _key(text: str) -> SchemaKey:

@@ -33,14 +33,14 @@ class StaticSchemas:
 
     Attributes:
         spark: The session.
-        of: The source of the schemas.
-        known: The schemas of each part, oldest first, by id and, where they have one, by GUID.
+        topic_schemas: The source of the schemas.
+        schemas: The schemas of each part, oldest first, by id and, where they have one, by GUID.
         codecs: How records of these schemas are decoded.
     """
 
     spark: SparkSession
-    of: TopicSchemas
-    known: dict[Part, dict[SchemaKey, SchemaVersion]] = field(default_factory=dict)
+    topic_schemas: TopicSchemas
+    schemas: dict[Part, dict[SchemaKey, SchemaVersion]] = field(default_factory=dict)
     codecs: Codecs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,15 +49,21 @@ class StaticSchemas:
 
     def rows(self, records: DataFrame) -> DataFrame:
         """Return Kafka's records as rows; the plan raises at the first that is not right."""
-        plain = self.of.usable_plain_keys(self.codecs)
+        plain = self.topic_schemas.usable_plain_keys(self.codecs)
         records = avro_plain.tag_plain_records(records, self.codecs.value, plain)
-        decoded = registered_rows.decode(records, self.codecs, self.of.layout)
-        decoded = registered_rows.fail_on_bad_record(decoded, self.codecs, self.of.layout, is_static=True)
-        return registered_rows.valid_rows(registered_rows.as_rows(decoded, self.codecs, self.of.layout))
+        decoded = registered_rows.decode(records, self.codecs, self.topic_schemas.layout)
+        decoded = registered_rows.fail_on_bad_record(
+            decoded, self.codecs, self.topic_schemas.layout, is_static=True
+        )
+        return registered_rows.valid_rows(
+            registered_rows.as_rows(decoded, self.codecs, self.topic_schemas.layout)
+        )
 
     def columns(self) -> StructType:
         """Return the columns of `rows`."""
-        return registered_rows.columns(self.spark, self.codecs, self.of.layout, kafka_source.RECORD_SCHEMA)
+        return registered_rows.columns(
+            self.spark, self.codecs, self.topic_schemas.layout, kafka_source.RECORD_SCHEMA
+        )
 
     def learn(self, error: DecodeError) -> None:
         """Learn the schema that a record lacked; repeated calls learn each schema only once.
@@ -73,9 +79,9 @@ class StaticSchemas:
         self._list(refresh=True)
         record = _RECORD.search(error.cause)
         if record and record["reason"] == UNKNOWN_SCHEMA_ID and record["id"] != "none":
-            asked: list[SchemaKey] = [int(record["id"])]
-            schemas, _, _ = self.of.registry.by_ids(asked)
-            self.known["value"].update(schemas)
+            ids: list[SchemaKey] = [int(record["id"])]
+            schemas, _, _ = self.topic_schemas.registry.by_ids(ids)
+            self.schemas["value"].update(schemas)
         if self._keys() == before:
             raise DecodeError(
                 error.cause + self._refusal_detail(record), _remedy(record), **error.fields
@@ -83,14 +89,16 @@ class StaticSchemas:
         self._unite()
 
     def _keys(self) -> dict[Part, set[SchemaKey]]:
-        return {part: set(known) for part, known in self.known.items()}
+        return {part: set(schemas) for part, schemas in self.schemas.items()}
 
     def _list(self, *, refresh: bool) -> None:
-        for part in self.of.subjects:
-            self.known[part] = self.known.get(part, {}) | self.of.listed(part, refresh=refresh)
+        for part in self.topic_schemas.subjects:
+            self.schemas[part] = self.schemas.get(part, {}) | self.topic_schemas.listed(part, refresh=refresh)
 
     def _unite(self) -> None:
-        self.codecs = self.of.unite(self.known, lambda part: _Additions(self.spark, self.of, part).refusal)
+        self.codecs = self.topic_schemas.unite(
+            self.schemas, lambda part: _Additions(self.spark, self.topic_schemas, part).refusal
+        )
 
     def _refusal_detail(self, record: re.Match[str] | None) -> str:
         if record is None or record["id"] == "none":
@@ -104,12 +112,12 @@ class _Additions:
     """The check of further versions for Parquet files: more columns, but no other types."""
 
     spark: SparkSession
-    of: TopicSchemas
+    topic_schemas: TopicSchemas
     part: Part
     columns: StructType = field(default_factory=StructType)
 
     def refusal(self, reader: str) -> str | None:
-        return self.of.refusal(self.spark, reader, self.part, self._refusal_of_columns)
+        return self.topic_schemas.refusal(self.spark, reader, self.part, self._refusal_of_columns)
 
     def _refusal_of_columns(self, columns: StructType) -> str | None:
         refused = evolution.parquet_refusal(self.columns, columns)

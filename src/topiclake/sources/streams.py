@@ -96,7 +96,7 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
     require_named(pipeline)
     if pipeline.is_registered:
         require_avro_limits(records.sparkSession)
-        fixed = schemas_of_today(records.sparkSession, settings)
+        fixed = current_schemas(records.sparkSession, settings)
         return fixed_schemas.valid_rows(records, fixed, layout, pipeline.mode)
     return declared_rows.read(records, DeclaredFormat.from_settings(pipeline), layout, mode=pipeline.mode)
 
@@ -118,10 +118,10 @@ def require_named(pipeline: PipelineSettings) -> None:
         )
 
 
-def schemas_of_today(spark: SparkSession, settings: Settings) -> FixedSchemas:
+def current_schemas(spark: SparkSession, settings: Settings) -> FixedSchemas:
     """Return the schemas that the registry lists now, and the decisions on others."""
     table = mount.resolve(settings.storage, settings.pipeline.schemas_path)
     # A stream has one topic, even if the path of its table has a placeholder for the topic.
     schemas = TopicSchemas.from_settings(settings).for_topic(settings.pipeline.topic)
     with storage_errors(settings.storage, table):
-        return fixed_schemas.schemas_of_today(spark, schemas, table)
+        return fixed_schemas.current_schemas(spark, schemas, table)

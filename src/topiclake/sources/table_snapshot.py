@@ -25,26 +25,26 @@ class TableSnapshot:
     Attributes:
         columns: Its columns; none if the table does not exist.
         properties: Its table properties.
-        at: The moment, in seconds since 1970.
+        read_at: The moment, in seconds since 1970.
     """
 
     columns: StructType
     properties: Mapping[str, str] = field(default_factory=dict)
-    at: float = field(default_factory=time.time)
+    read_at: float = field(default_factory=time.time)
 
     @cached_property
     def constraints(self) -> dict[str, str]:
         """The conditions that its rows must meet."""
         return constraints.of_table(self.columns, self.properties)
 
-    def refusal(self, wanted: StructType, *, may_widen: bool) -> str | None:
-        """Return why it cannot take rows with columns `wanted`, or None if it can.
+    def refusal(self, row_columns: StructType, *, may_widen: bool) -> str | None:
+        """Return why it cannot take rows with columns `row_columns`, or None if it can.
 
         Its columns become wider only if `may_widen` is set, or if the table has Delta's type widening.
         """
-        if problem := evolution.refusal(self.columns, wanted):
+        if problem := evolution.refusal(self.columns, row_columns):
             return problem
-        changes = evolution.widened(self.columns, wanted)
+        changes = evolution.widened(self.columns, row_columns)
         if changes and not may_widen and not evolution.WIDENING.items() <= self.properties.items():
             change = next(iter(changes.values()))
             return f"{change}; type_widening: true allows it, where each reader of the table can read that"
@@ -53,7 +53,7 @@ class TableSnapshot:
     @property
     def is_fresh(self) -> bool:
         """Whether it is recent enough to be used: a query may wait for hours for its first batch."""
-        return 0 <= time.time() - self.at < _FRESH
+        return 0 <= time.time() - self.read_at < _FRESH
 
 
 #: For a table that does not exist, or has no constraints.

@@ -88,27 +88,28 @@ class TopicSchemas:
         Raises:
             SchemaRegistryError: The registry cannot be used, or lacks a subject.
         """
-        known: dict[SchemaKey, SchemaVersion] = {}
+        schemas: dict[SchemaKey, SchemaVersion] = {}
         for subject in self.subjects[part]:
             for version in self.registry.versions(subject, refresh=refresh):
                 for key in (version.schema_id, version.guid):
                     if key is not None:
-                        known.setdefault(key, version)
-        return known
+                        schemas.setdefault(key, version)
+        return schemas
 
     def unite(
         self,
-        known: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
+        schemas_by_part: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
         accepts: Callable[[Part], Callable[[str], str | None]],
     ) -> Codecs:
         """Unite schemas, oldest first, for a plan that is fixed.
 
         Args:
-            known: The schemas of each part.
+            schemas_by_part: The schemas of each part.
             accepts: Returns for a part a function that says why rows of a reader schema are not possible.
         """
         codecs: dict[Part, Codec] = {
-            part: self.format_of(part).codec(schemas, accepts(part), None) for part, schemas in known.items()
+            part: self.format_of(part).codec(schemas, accepts(part), None)
+            for part, schemas in schemas_by_part.items()
         }
         return Codecs(codecs["value"], codecs.get("key"), declared_key=self.declared_key)
 
@@ -126,7 +127,11 @@ class TopicSchemas:
             )
 
     def refusal(
-        self, spark: SparkSession, reader: str, part: Part, of_columns: Callable[[StructType], str | None]
+        self,
+        spark: SparkSession,
+        reader: str,
+        part: Part,
+        columns_refusal: Callable[[StructType], str | None],
     ) -> str | None:
         """Say why nothing can be decoded with a reader schema and stored; None: it can.
 
@@ -134,21 +139,21 @@ class TopicSchemas:
             spark: The session.
             reader: The schema of the rows.
             part: The part of records that is decoded with it.
-            of_columns: Says why the existing table or files cannot take columns.
+            columns_refusal: Says why the existing table or files cannot take columns.
         """
-        of = self.format_of(part)
+        schema_format = self.format_of(part)
         try:
-            event = of.event_type(spark, reader)
+            event = schema_format.event_type(spark, reader)
         except ImpossibleSchemaError as error:
             return str(error)
         if part == "key":
-            return of_columns(StructType().add(KEY_COLUMN, event))
-        if not of.has_columns(reader) or not isinstance(event, StructType):
-            return of_columns(StructType().add("value", event))
+            return columns_refusal(StructType().add(KEY_COLUMN, event))
+        if not schema_format.has_columns(reader) or not isinstance(event, StructType):
+            return columns_refusal(StructType().add("value", event))
         for name in event.names:
             if name in self.layout.columns or name.lower().startswith(OWN):
                 return f"a field is called {name}, which is a name of Topiclake's own"
-        return of_columns(event)
+        return columns_refusal(event)
 
     def usable_plain_keys(self, codecs: Codecs) -> list[SchemaKey]:
         """Return the schemas of `plain_keys` that `codecs` decode with; empty if values name theirs."""
@@ -164,14 +169,16 @@ class TopicSchemas:
             SchemaRegistryError: The registry cannot be used.
         """
         versions = self.plain_versions or ()
-        known = [version for subject in self.subjects["value"] for version in self.registry.versions(subject)]
-        if missing := set(versions) - {version.version for version in known}:
+        listed = [
+            version for subject in self.subjects["value"] for version in self.registry.versions(subject)
+        ]
+        if missing := set(versions) - {version.version for version in listed}:
             raise SubjectNotFoundError(
                 f"{', '.join(self.subjects['value'])} has no version {', '.join(map(str, sorted(missing)))}; "
-                f"it has: {', '.join(str(version.version) for version in known)}",
+                f"it has: {', '.join(str(version.version) for version in listed)}",
                 "fix plain_versions, or leave it empty for all",
                 subjects=tuple(self.subjects["value"]),
                 missing=tuple(sorted(missing)),
-                allowed=tuple(version.version for version in known),
+                allowed=tuple(version.version for version in listed),
             )
-        return [version.schema_id for version in known if not versions or version.version in versions]
+        return [version.schema_id for version in listed if not versions or version.version in versions]

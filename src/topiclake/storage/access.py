@@ -66,11 +66,11 @@ def _wasbs(storage: StorageSettings, container: str, host: str) -> dict[str, str
 
 
 def _abfss(storage: StorageSettings, host: str) -> dict[str, str]:
-    given = _abfss_access(storage)
+    settings = _abfss_access(storage)
     if _BLOB_ENDPOINT in host:
         # An account without a hierarchical namespace. To detect it, Hadoop would ask another address.
-        given["account.hns.enabled"] = "false"
-    return {f"fs.azure.{key}.{host}": value for key, value in given.items()}
+        settings["account.hns.enabled"] = "false"
+    return {f"fs.azure.{key}.{host}": value for key, value in settings.items()}
 
 
 def _abfss_access(storage: StorageSettings) -> dict[str, str]:
@@ -101,11 +101,11 @@ def _s3a(storage: StorageSettings) -> dict[str, str]:
     keys: dict[str, Any] = {names[name]: secret for name, secret in storage.credentials.items()}
     if keys:
         provider = f"{_S3A}.{'Temporary' if storage.session_token else 'Simple'}AWSCredentialsProvider"
-    where = {"endpoint": storage.endpoint, "endpoint.region": storage.region}
+    endpoint = {"endpoint": storage.endpoint, "endpoint.region": storage.region}
     return {
         "aws.credentials.provider": provider,
         "path.style.access": str(storage.path_style_access).lower(),
-        **{key: value for key, value in where.items() if value is not None},
+        **{key: value for key, value in endpoint.items() if value is not None},
         **{key: secret.reveal() for key, secret in keys.items()},
     }
 
@@ -129,10 +129,10 @@ def _token(storage: StorageSettings) -> str:
 
 def open_store(spark: SparkSession, source: str, settings: Mapping[str, str]) -> None:
     """Set the Hadoop settings that open `source` in a session; an open store uses changed ones, too."""
-    wanted = {**_superseded(source, settings), **settings}
-    if all(spark.conf.get(key, None) == value for key, value in wanted.items()):
+    new_settings = {**_superseded(source, settings), **settings}
+    if all(spark.conf.get(key, None) == value for key, value in new_settings.items()):
         return
-    for key, value in wanted.items():
+    for key, value in new_settings.items():
         if value is None:
             spark.conf.unset(key)
         else:

@@ -25,12 +25,12 @@ _LOG = logging.getLogger(__name__)
 _reminded: dict[tuple[str, datetime], float] = {}
 
 
-def begin_of(token: str) -> datetime | None:
-    """Return when a shared access signature begins (`st`), or None if it is valid at once; see `end_of`."""
+def start_time(token: str) -> datetime | None:
+    """Return when a shared access signature begins (`st`), or None if it is valid at once; see `end_time`."""
     return _moment(token, "st")
 
 
-def end_of(token: str) -> datetime | None:
+def end_time(token: str) -> datetime | None:
     """Return when a shared access signature ends, or None if only a stored access policy may limit it.
 
     Source: `se`, https://learn.microsoft.com/rest/api/storageservices/create-service-sas
@@ -65,7 +65,7 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
         StorageError: It has not begun yet, or has ended.
     """
     require_started(storage, settings, _CLOCKS_DIFFER)
-    end, now = _first_time(settings, end_of), _now()
+    end, now = _first_time(settings, end_time), _now()
     if end is None:
         return
     if end <= now:
@@ -76,7 +76,7 @@ def require_current(storage: StorageSettings, settings: Mapping[str, str]) -> No
             secret=_secret(storage),
             ended_at=_utc(end),
         )
-    if _is_soon(storage, end, now):
+    if _ends_soon(storage, end, now):
         _warn(storage, end, now)
 
 
@@ -84,7 +84,7 @@ def require_started(
     storage: StorageSettings, settings: Mapping[str, str], but_for: timedelta = timedelta()
 ) -> None:
     """Raise a StorageError if a token begins later than `but_for` from now, by this machine's clock."""
-    begin, now = _first_time(settings, begin_of), _now()
+    begin, now = _first_time(settings, start_time), _now()
     if begin is not None and begin > now + but_for:
         raise StorageError(
             f"{storage.source} cannot be opened: {_message(storage, begin, now, 'begins')}",
@@ -96,7 +96,7 @@ def require_started(
         )
 
 
-def still_good(storage: StorageSettings) -> str:
+def validity(storage: StorageSettings) -> str:
     """Return until when a token that a store refuses is valid by this machine's clock, or "" if it is not.
 
     The store uses its own clock, and does not report it.
@@ -104,7 +104,7 @@ def still_good(storage: StorageSettings) -> str:
     if "sas_token" not in storage.credentials or storage.sas_token is None:
         return ""
     try:
-        end, now = end_of(storage.sas_token.reveal()), _now()
+        end, now = end_time(storage.sas_token.reveal()), _now()
     except Exception:  # noqa: BLE001 (the refusal is reported, whatever else fails)
         return ""
     if end is None or end <= now:
@@ -114,8 +114,8 @@ def still_good(storage: StorageSettings) -> str:
 
 def remind(storage: StorageSettings, settings: Mapping[str, str]) -> None:
     """Warn when a token ends soon or has ended, at most once an hour for each token."""
-    end, now = _first_time(settings, end_of), _now()
-    if end is None or not _is_soon(storage, end, now):
+    end, now = _first_time(settings, end_time), _now()
+    if end is None or not _ends_soon(storage, end, now):
         return
     token = _secret(storage), end
     if time.monotonic() - _reminded.get(token, -_HOUR_SECONDS) >= _HOUR_SECONDS:
@@ -128,7 +128,7 @@ def _first_time(settings: Mapping[str, str], moment_of: Callable[[str], datetime
     return next(filter(None, moments), None)
 
 
-def _is_soon(storage: StorageSettings, end: datetime, now: datetime) -> bool:
+def _ends_soon(storage: StorageSettings, end: datetime, now: datetime) -> bool:
     return end - now <= timedelta(hours=storage.expiry_warning_hours)
 
 
@@ -139,10 +139,10 @@ def _warn(storage: StorageSettings, end: datetime, now: datetime) -> None:
 def _message(storage: StorageSettings, moment: datetime, now: datetime, verb: str = "ends") -> str:
     minutes = int(abs(moment - now).total_seconds() // 60)
     span = f"{minutes // 60} h {minutes % 60} min"
-    verb, how_long = ("ended", f"{span} ago") if moment <= now else (verb, f"in {span}")
+    verb, duration = ("ended", f"{span} ago") if moment <= now else (verb, f"in {span}")
     return (
         f"its SAS token, the secret {_secret(storage)}, {verb} at {_utc(moment)}, "
-        f"{how_long} by this machine's clock"
+        f"{duration} by this machine's clock"
     )
 
 

@@ -179,7 +179,7 @@ def _of_the_credential(storage: StorageSettings, problem: str, secret: str) -> t
     region = storage.region or "of this machine"
     # S3 refuses both without naming the cause.
     has_token = storage.session_token is not None
-    good = expiry.still_good(storage)
+    good = expiry.validity(storage)
     return (
         (_NO_KEY, "account_key_form", "cannot be opened: its account key is not base64", secret),
         (
@@ -218,12 +218,12 @@ def _of_the_credential(storage: StorageSettings, problem: str, secret: str) -> t
 
 def _credential(storage: StorageSettings) -> str:
     """Return the kind of credential, as its store names it."""
-    words = {"sas_token": "SAS token", "account_key": "account key", "oauth": "OAuth client"}
-    return next((words[name] for name in storage.credentials if name in words), "access key")
+    kinds = {"sas_token": "SAS token", "account_key": "account key", "oauth": "OAuth client"}
+    return next((kinds[name] for name in storage.credentials if name in kinds), "access key")
 
 
 def secret_names(storage: StorageSettings) -> str:
     """Return the names of the secrets that open the storage."""
-    named = storage.credentials.values()
-    secrets = [each.client_secret if isinstance(each, OAuthSettings) else each for each in named]
+    credentials = storage.credentials.values()
+    secrets = [each.client_secret if isinstance(each, OAuthSettings) else each for each in credentials]
     return ", ".join(each.name for each in secrets if isinstance(each, Secret)) or "of the machine"

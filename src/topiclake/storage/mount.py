@@ -133,9 +133,9 @@ def _is_mounted(storage: StorageSettings) -> bool:
 
 def _is_stale(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSession | None) -> bool:
     """Return whether the mount has another credential; see `apply_credential`."""
-    known = {} if spark is None else {key: spark.conf.get(key, None) for key in settings}
-    if any(value is not None for value in known.values()):
-        return known != settings
+    current = {} if spark is None else {key: spark.conf.get(key, None) for key in settings}
+    if any(value is not None for value in current.values()):
+        return current != settings
     if storage.mount_point in _marks:
         return _marks[storage.mount_point] != _fingerprint(settings)
     try:
@@ -190,13 +190,13 @@ def resolve(storage: StorageSettings, path: str) -> str:
     if path.startswith("file:"):
         return _as_spark_reads(path)
     is_own = not storage.is_mounted or (_dbutils is None and not is_databricks())
-    if is_own and _lies_in(path, storage.mount_point):
+    if is_own and _is_within(path, storage.mount_point):
         return _as_spark_reads(storage.source.rstrip("/")) + path[len(storage.mount_point) :]
     if is_databricks() or not path.startswith("/mnt/"):
         return path
     mounts = {} if _dbutils is None else _mounts()
     for mount_point, source in mounts.items():
-        if _lies_in(path, mount_point):
+        if _is_within(path, mount_point):
             return _as_spark_reads(source.rstrip("/")) + path[len(mount_point) :]
     raise StorageError(
         f"{path} is below no mount; mounted: {', '.join(sorted(mounts)) or 'nothing'}",
@@ -238,7 +238,7 @@ def _require_allowed(path: str) -> None:
         )
 
 
-def _lies_in(path: str, folder: str) -> bool:
+def _is_within(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder}/")
 
 

@@ -45,54 +45,58 @@ def _write(write_batch: WriteBatch, source: str, records: DataFrame, batch_id: i
     write_batch(records, batch_id)
 
 
-def follow(has_ended: Callable[[int], bool], spark: SparkSession, to: StorageSettings) -> None:
+def follow(has_ended: Callable[[int], bool], spark: SparkSession, storage: StorageSettings) -> None:
     """Keep a store's credential up to date while a query runs, and warn before it ends.
 
     Args:
         has_ended: Waits for a number of seconds, or until the query ends, and returns whether it has ended.
         spark: The session that started it.
-        to: The store.
+        storage: The store.
     """
-    if to.credentials:
-        arguments = (has_ended, spark, to, _stamp(spark, to))
-        name = f"credential of {to.source}"
+    if storage.credentials:
+        arguments = (has_ended, spark, storage, _stamp(spark, storage))
+        name = f"credential of {storage.source}"
         threading.Thread(target=_follow, args=arguments, name=name, daemon=True).start()
 
 
 def _follow(
     has_ended: Callable[[int], bool],
     spark: SparkSession,
-    to: StorageSettings,
+    storage: StorageSettings,
     stamp: str | None,
 ) -> None:
     problem = ""
     settings: Mapping[str, str] = {}
     while not has_ended(EVERY_SECONDS):
         try:
-            before, settings = settings, hadoop_settings(to)
-            expiry.remind(to, settings)
-            expiry.require_started(to, settings)
+            before, settings = settings, hadoop_settings(storage)
+            expiry.remind(storage, settings)
+            expiry.require_started(storage, settings)
             # One of several secrets may have been replaced, and the other one not yet.
-            if settings == before or len(to.credentials) == 1:
-                mount.apply_credential(to, settings, spark)
-            if (now := _stamp(spark, to)) != stamp:
+            if settings == before or len(storage.credentials) == 1:
+                mount.apply_credential(storage, settings, spark)
+            if (now := _stamp(spark, storage)) != stamp:
                 stamp = now
-                _refresh(spark, to, settings)
+                _refresh(spark, storage, settings)
             problem = ""
         except Exception as error:  # noqa: BLE001 (an unavailable secret store must not end the query)
             previous, problem = problem, mount.reason(error)
             if problem != previous:
-                _LOG.warning("the credential of %s is not renewed, and tried again: %s", to.source, problem)
+                _LOG.warning(
+                    "the credential of %s is not renewed, and tried again: %s", storage.source, problem
+                )
 
 
-def _stamp(spark: SparkSession, to: StorageSettings) -> str | None:
+def _stamp(spark: SparkSession, storage: StorageSettings) -> str | None:
     """Return when a store's settings in a session changed, or None for a mount on Databricks."""
-    return spark.conf.get(renewed_key(to.source), None)
+    return spark.conf.get(renewed_key(storage.source), None)
 
 
-def _refresh(spark: SparkSession, to: StorageSettings, settings: Mapping[str, str]) -> None:
-    _renewed[to.source] = {key: spark.conf.get(key) or "" for key in (*settings, renewed_key(to.source))}
-    with storage_errors(to, to.source):
+def _refresh(spark: SparkSession, storage: StorageSettings, settings: Mapping[str, str]) -> None:
+    _renewed[storage.source] = {
+        key: spark.conf.get(key) or "" for key in (*settings, renewed_key(storage.source))
+    }
+    with storage_errors(storage, storage.source):
         # Any access opens the store again; the checkpoint is then written with the renewed credential.
-        DeltaTable.isDeltaTable(spark, to.source)
-    _LOG.info("%s is opened with its renewed credential", to.source)
+        DeltaTable.isDeltaTable(spark, storage.source)
+    _LOG.info("%s is opened with its renewed credential", storage.source)

@@ -41,7 +41,7 @@ class TableCount:
         return self.reasons is not None
 
 
-_watches: list[CountSubscription] = []
+_subscriptions: list[CountSubscription] = []
 
 
 class CountSubscription:
@@ -50,19 +50,19 @@ class CountSubscription:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: OrderedDict[tuple[str, int], list[TableCount]] = OrderedDict()
-        _watches.append(self)
+        _subscriptions.append(self)
 
     def add(self, query_id: str, batch_id: int, count: TableCount) -> None:
         """Keep a count until it is taken; a later count of the same commit replaces it."""
         commit = count.path, count.writer
         with self._lock:
-            known = self._counts.setdefault((query_id, batch_id), [])
-            known[:] = [
+            counts = self._counts.setdefault((query_id, batch_id), [])
+            counts[:] = [
                 earlier
-                for earlier in known
+                for earlier in counts
                 if earlier.writer is None or (earlier.path, earlier.writer) != commit
             ]
-            known.append(count)
+            counts.append(count)
             while len(self._counts) > MAX_BATCHES:
                 self._counts.popitem(last=False)
 
@@ -78,21 +78,21 @@ class CountSubscription:
         Older batches are included, because a topic that resumes writes them later.
         """
         with self._lock:
-            known = sorted(key for key in self._counts if key[0] == query_id and key[1] <= batch_id)
-            return {key[1]: self._counts.pop(key) for key in known}
+            keys = sorted(key for key in self._counts if key[0] == query_id and key[1] <= batch_id)
+            return {key[1]: self._counts.pop(key) for key in keys}
 
     def close(self) -> None:
         """End the subscription."""
-        if self in _watches:
-            _watches.remove(self)
+        if self in _subscriptions:
+            _subscriptions.remove(self)
 
 
-def are_wanted() -> bool:
+def has_subscribers() -> bool:
     """Return whether a subscriber exists; without one, rows need not be counted."""
-    return bool(_watches)
+    return bool(_subscriptions)
 
 
 def publish(query_id: str, batch_id: int, count: TableCount) -> None:
     """Publish the count of a commit that this attempt of a batch has made."""
-    for watch in list(_watches):
-        watch.add(query_id, batch_id, count)
+    for subscription in list(_subscriptions):
+        subscription.add(query_id, batch_id, count)

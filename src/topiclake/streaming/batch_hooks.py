@@ -46,12 +46,12 @@ class CommittedBatch:
     @cached_property
     def first(self) -> Offsets | None:
         """Its first offsets by topic and partition, or None if the checkpoint no longer has them."""
-        return checkpoint.begin_of(self.spark, self.checkpoint, self.number)
+        return checkpoint.begin_offsets(self.spark, self.checkpoint, self.number)
 
     @cached_property
     def end(self) -> Offsets:
         """Its end offsets by topic and partition, exclusive."""
-        return checkpoint.end_of(self.spark, self.checkpoint, self.number) or {}
+        return checkpoint.end_offsets(self.spark, self.checkpoint, self.number) or {}
 
 
 class CommitHook(Protocol):

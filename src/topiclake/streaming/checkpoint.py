@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from topiclake.errors import IngestError
-from topiclake.streaming.checkpoint_notes import if_found
+from topiclake.streaming.checkpoint_notes import read_if_exists
 
 #: Number of the newest batch if no batch exists yet.
 NONE = -1
@@ -70,9 +70,9 @@ def query_id(spark: SparkSession, path: str, start: str | None) -> str:
         start: Id of a start of the query, whose micro-batches read the query id once. None: the query id is
             read now, since the checkpoint may have been deleted and begun again.
     """
-    known = _ids.get(path)
-    if known is not None and known[0] == start:
-        return known[1]
+    cached = _ids.get(path)
+    if cached is not None and cached[0] == start:
+        return cached[1]
     metadata = spark.read.schema("id STRING").json(f"{path}/metadata").collect()
     query = str(metadata[0][0])
     if start is not None:
@@ -110,7 +110,7 @@ def is_interrupted(spark: SparkSession, path: str) -> bool:
 def progress(spark: SparkSession, path: str) -> Progress:
     """Return the progress of the query of a checkpoint."""
     planned, committed = _last_batches(spark, path)
-    return Progress(planned, committed, begin_of(spark, path, committed + 1))
+    return Progress(planned, committed, begin_offsets(spark, path, committed + 1))
 
 
 def _last_batches(spark: SparkSession, path: str) -> tuple[int, int]:
@@ -121,15 +121,15 @@ def _last_batches(spark: SparkSession, path: str) -> tuple[int, int]:
 
 def position(spark: SparkSession, path: str) -> Offsets | None:
     """Return the next offsets, the end of the newest committed batch; None before the first start."""
-    return begin_of(spark, path, last_committed(spark, path) + 1)
+    return begin_offsets(spark, path, last_committed(spark, path) + 1)
 
 
-def begin_of(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
+def begin_offsets(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
     """Return the first offsets of a batch, or None if the checkpoint does not have them."""
     return read_offsets(spark, f"{path}/{_OFFSETS}/{batch_id - 1}" if batch_id else f"{path}/sources/0/0")
 
 
-def end_of(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
+def end_offsets(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
     """Return the end offsets of a batch, or None if the batch has not begun."""
     return read_offsets(spark, f"{path}/{_OFFSETS}/{batch_id}")
 
@@ -143,12 +143,12 @@ def ranges(spark: SparkSession, path: str, batch_id: int, start: str) -> Ranges:
         batch_id: Spark's number of the batch.
         start: Id of the start of the query, whose micro-batches read one file each.
     """
-    known_start, known_batch, end, ranges = _batches.get(path, ("", NONE, {}, {}))
-    if (known_start, known_batch) == (start, batch_id):
+    cached_start, cached_batch, end, ranges = _batches.get(path, ("", NONE, {}, {}))
+    if (cached_start, cached_batch) == (start, batch_id):
         return ranges
-    follows = (known_start, known_batch + 1) == (start, batch_id)
-    begin = end if follows else begin_of(spark, path, batch_id) or {}
-    end = end_of(spark, path, batch_id) or {}
+    follows = (cached_start, cached_batch + 1) == (start, batch_id)
+    begin = end if follows else begin_offsets(spark, path, batch_id) or {}
+    end = end_offsets(spark, path, batch_id) or {}
     _batches[path] = start, batch_id, end, _between(begin, end)
     return _batches[path][-1]
 
@@ -254,7 +254,7 @@ def _required(spark: SparkSession, path: str, file: str) -> list[str]:
 
 
 def _lines(spark: SparkSession, file: str) -> list[str] | None:
-    texts = if_found(lambda: spark.read.text(file, wholetext=True).collect())
+    texts = read_if_exists(lambda: spark.read.text(file, wholetext=True).collect())
     return None if texts is None else str(texts[0][0]).splitlines()
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 _Content = TypeVar("_Content")
 
 #: Option for `jars/store` on S3: a single file needs no rename.
-_AT_ONCE = "topiclake.committed.at.once"
+_COMMITTED_AT_ONCE = "topiclake.committed.at.once"
 
 
 def path(checkpoint: str, name: str) -> str:
@@ -19,7 +19,7 @@ def path(checkpoint: str, name: str) -> str:
     return f"{checkpoint}/topiclake/{name}"
 
 
-def if_found(read: Callable[[], _Content]) -> _Content | None:
+def read_if_exists(read: Callable[[], _Content]) -> _Content | None:
     """Return what `read` reads with Spark, or None if the path does not exist."""
     try:
         return read()
@@ -33,7 +33,7 @@ def read(spark: SparkSession, checkpoint: str, name: str, schema: str) -> list[R
     """Return the notes called `name`, with the columns of the DDL `schema`; empty without notes."""
     # A line that a full disk truncated belongs to a start that failed.
     lines = spark.read.schema(schema).option("mode", "DROPMALFORMED")
-    return if_found(lambda: lines.json(path(checkpoint, name)).collect()) or []
+    return read_if_exists(lambda: lines.json(path(checkpoint, name)).collect()) or []
 
 
 def append(
@@ -42,4 +42,4 @@ def append(
     """Add notes; write no file if `rows` is empty."""
     if notes := list(rows):
         one_file = spark.createDataFrame(notes, schema).coalesce(1)
-        one_file.write.mode("append").option(_AT_ONCE, "true").json(path(checkpoint, name))
+        one_file.write.mode("append").option(_COMMITTED_AT_ONCE, "true").json(path(checkpoint, name))

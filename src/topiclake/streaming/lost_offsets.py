@@ -87,14 +87,14 @@ def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
     """
     path = mount.resolve(settings.storage, settings.pipeline.checkpoint_path)
     with storage_errors(settings.storage, path):
-        known = [
+        noted = [
             LostRange(row["topic"], row["partition"], row["first"], row["after"], row["why"], row["topic_id"])
             for row in checkpoint_notes.read(spark, path, "lost", _LOST)
         ]
         losses = find(spark, settings, path)
     rows = [
         (lost.topic, lost.partition, lost.first, lost.after, lost.records, lost.why)
-        for lost in joined([*known, *losses])
+        for lost in joined([*noted, *losses])
     ]
     columns = "topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING"
     return spark.createDataFrame(rows, columns)
@@ -141,8 +141,8 @@ def save_topic_ids(spark: SparkSession, new: NewIds, path: str) -> None:
     except (PySparkException, Py4JError):
         # Hadoop's committers share a folder, and the first one to end removes it. Spark's files in the
         # checkpoint decide which of the starts continues.
-        known = _ids(spark, path)
-        if any(known.get(topic) != topic_id for topic, topic_id in new.items()):
+        stored_ids = _ids(spark, path)
+        if any(stored_ids.get(topic) != topic_id for topic, topic_id in new.items()):
             raise
 
 
@@ -179,20 +179,20 @@ def data_loss_errors(subject: str, remedy: str) -> Iterator[None]:
         raise OffsetsLostError(f"Kafka deleted {subject}", remedy, reason="deleted") from None
 
 
-def write_watched(
-    watch: LossCheck, write: Callable[[DataFrame, int], None], records: DataFrame, batch_id: int
+def write_checked(
+    check: LossCheck, write: Callable[[DataFrame, int], None], records: DataFrame, batch_id: int
 ) -> None:
     """Note the lost offsets of a micro-batch, then write the batch.
 
     Records that Kafka deletes later, while Spark reads the batch, are not reported.
     """
     spark = records.sparkSession
-    ranges = checkpoint.ranges(spark, watch.checkpoint, batch_id, watch.start)
-    note_losses(spark, watch.pipeline, watch.checkpoint, lost_of_batch(watch.client, ranges))
+    ranges = checkpoint.ranges(spark, check.checkpoint, batch_id, check.start)
+    note_losses(spark, check.pipeline, check.checkpoint, batch_losses(check.client, ranges))
     write(records, batch_id)
 
 
-def lost_of_batch(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
+def batch_losses(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
     """Return the ranges of a batch that Kafka has lost.
 
     Args:
@@ -252,12 +252,12 @@ def _configured(pipeline: PipelineSettings) -> Offsets:
 
 def _with_new(position: Offsets, pipeline: PipelineSettings, broker_offsets: BrokerOffsets) -> Offsets:
     """Add the partitions that the checkpoint does not know yet, which Spark reads from offset 0 on."""
-    known = set(position) - set(pipeline.topics)
-    wanted = {topic: dict(offsets) for topic, offsets in position.items()}
+    pattern_topics = set(position) - set(pipeline.topics)
+    expected = {topic: dict(offsets) for topic, offsets in position.items()}
     for topic, partitions in broker_offsets.offsets.items():
-        if pipeline.assign is None and (pipeline.topic_pattern or topic not in known):
-            wanted[topic] = dict.fromkeys(partitions, 0) | wanted.get(topic, {})
-    return wanted
+        if pipeline.assign is None and (pipeline.topic_pattern or topic not in pattern_topics):
+            expected[topic] = dict.fromkeys(partitions, 0) | expected.get(topic, {})
+    return expected
 
 
 def _error(settings: Settings, path: str, losses: list[LostRange]) -> OffsetsLostError:

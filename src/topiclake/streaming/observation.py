@@ -12,19 +12,19 @@ from pyspark.sql import Observation
 #: may be slow.
 WAIT_SECONDS = 60.0
 #: Time to wait for metrics that may not exist (s). Spark usually delivers metrics within milliseconds.
-_SOON_SECONDS = 1.0
+_SHORT_WAIT_SECONDS = 1.0
 _LONGEST_PAUSE = 0.05
 _log = logging.getLogger(__name__)
 
 
-def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
+def counts(action: str, *observations: Observation) -> dict[str, Any] | None:
     """Wait for the metrics of an action that has ended.
 
     `Observation.get` may wait for ever. Spark's listener bus drops events when it is full, and a user may
     have cleared the session's listeners (https://issues.apache.org/jira/browse/SPARK-55037).
 
     Args:
-        done: Description of the action for the log, which is written if its metrics are lost.
+        action: Description of the action for the log, which is written if its metrics are lost.
         observations: The observations of that action.
 
     Returns:
@@ -35,7 +35,7 @@ def counts(done: str, *observations: Observation) -> dict[str, Any] | None:
     for observation in observations:
         metrics = observation.get if _has_metrics(observation, end) else {}
         if not metrics:
-            _log.warning("%s, but Spark did not deliver its metrics: the records are read again", done)
+            _log.warning("%s, but Spark did not deliver its metrics: the records are read again", action)
             return None
         counted |= metrics
     return counted
@@ -47,7 +47,9 @@ def has_metrics(observation: Observation) -> bool:
     False: Spark may still deliver them, or the action was not executed, such as an append that Delta skipped.
     """
     # On Spark Connect, reading metrics that do not exist is an error.
-    has_metrics = hasattr(observation, "_jo") and _has_metrics(observation, time.monotonic() + _SOON_SECONDS)
+    has_metrics = hasattr(observation, "_jo") and _has_metrics(
+        observation, time.monotonic() + _SHORT_WAIT_SECONDS
+    )
     return has_metrics and bool(observation.get)
 
 

@@ -31,18 +31,18 @@ class Stalls:
 
     Attributes:
         since: By topic, partition and offset, the time at which it was first seen (s, monotonic clock).
-        named: The transactions that were logged.
+        logged: The transactions that were logged.
     """
 
     since: dict[tuple[str, int, int], float] = field(default_factory=dict)
-    named: set[tuple[str, int, int]] = field(default_factory=set)
+    logged: set[tuple[str, int, int]] = field(default_factory=set)
 
     def update(self, transactions: OpenTransactions, now: float) -> list[tuple[str, int, int]]:
         """Return the topic, partition and offset of each transaction that must be logged now."""
         open_now = [(topic, partition, offset) for (topic, partition), offset in sorted(transactions.items())]
         self.since = {transaction: self.since.get(transaction, now) for transaction in open_now}
         stalled = {transaction for transaction, began in self.since.items() if now - began >= STALLED_SECONDS}
-        new, self.named = sorted(stalled - self.named), stalled
+        new, self.logged = sorted(stalled - self.logged), stalled
         return new
 
 
@@ -55,8 +55,10 @@ def watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSett
         pipeline: The topics of the query.
     """
     if settings.isolation_level == "read_committed":
-        given = (query, settings, pipeline)
-        threading.Thread(target=_watch, args=given, name=f"transactions of {query.name}", daemon=True).start()
+        arguments = (query, settings, pipeline)
+        threading.Thread(
+            target=_watch, args=arguments, name=f"transactions of {query.name}", daemon=True
+        ).start()
 
 
 def _watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSettings) -> None:

@@ -127,9 +127,9 @@ def start(
     return query
 
 
-def require_output_mode(output_mode: str, *, usual: str = "append") -> None:
-    """Raise a ConfigError if `output_mode` is not an output mode; the error proposes the `usual` one."""
-    require_choice("output_mode", output_mode, OUTPUT_MODES, usual=usual)
+def require_output_mode(output_mode: str, *, default: str = "append") -> None:
+    """Raise a ConfigError if `output_mode` is not an output mode; the error proposes the `default` one."""
+    require_choice("output_mode", output_mode, OUTPUT_MODES, usual=default)
 
 
 def triggered(stream: DataStreamWriter, trigger: str) -> DataStreamWriter:

@@ -106,7 +106,7 @@ class RestartedQuery:
                 return error
             failed_at = error.cause
             _LOG.warning("%s; it starts again", error.cause)
-            if (error := self._started_again()) is not None:
+            if (error := self._restart()) is not None:
                 return error
         return None
 
@@ -118,9 +118,9 @@ class RestartedQuery:
             return None if self._stopped else query_failure(self.query.name, str(error))
         return None
 
-    def _started_again(self) -> TopiclakeError | None:
+    def _restart(self) -> TopiclakeError | None:
         """Start another query instead of the one that ended, or return the error that prevents it."""
-        met: set[str] = set()
+        seen_causes: set[str] = set()
         end, wait = time.monotonic() + self._patience, _FIRST_WAIT
         while True:
             try:
@@ -129,8 +129,8 @@ class RestartedQuery:
                 # The start first finishes the interrupted batch. A schema that the registry lists stops that
                 # batch once. `start_quarantine` may be about to decide about any other schema.
                 is_schema = isinstance(error, NewSchemaError)
-                if is_schema and error.cause not in met:
-                    met.add(error.cause)
+                if is_schema and error.cause not in seen_causes:
+                    seen_causes.add(error.cause)
                     end = time.monotonic() + min(self._patience, DECISION_SECONDS)
                     continue
                 if time.monotonic() > end:

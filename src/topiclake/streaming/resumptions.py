@@ -41,8 +41,8 @@ def read_firsts(
     for row in checkpoint_notes.read(spark, checkpoint, _NOTES, _FIRSTS):
         topic, partition = row["topic"], row["partition"]
         if row["begin"] == begins.get(topic, {}).get(partition):
-            known = firsts.setdefault(topic, {})
-            known[partition] = min(row["first"], known.get(partition, row["first"]))
+            offsets = firsts.setdefault(topic, {})
+            offsets[partition] = min(row["first"], offsets.get(partition, row["first"]))
     return firsts
 
 
@@ -59,4 +59,4 @@ def note_rows(rows: DataFrame, checkpoint: str) -> None:
 def read_rows(spark: SparkSession, checkpoint: str) -> DataFrame | None:
     """Return the rows that `note_rows` has noted, or None without a note."""
     path = checkpoint_notes.path(checkpoint, _ROWS)
-    return checkpoint_notes.if_found(lambda: spark.read.parquet(path))
+    return checkpoint_notes.read_if_exists(lambda: spark.read.parquet(path))

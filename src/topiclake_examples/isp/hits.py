@@ -69,16 +69,16 @@ def _numbered(spark: SparkSession, hits: int, seed: int, start: str, minutes: in
     place = _one_of(
         _PLACES, hash_random("place", seed, len(_PLACES)), "city STRING, state STRING, zipcode STRING"
     )
-    later = hash_random("time", seed, minutes * 60_000_000)
+    delay = hash_random("time", seed, minutes * 60_000_000)
     # Networks that RFC 5737 keeps for documentation.
     network = F.element_at(F.split(F.lit("192.0.2.,198.51.100.,203.0.113."), ","), _nth("network", seed, 3))
-    made = spark.range(hits).select("id", place.alias("place"))
-    return made.select(
+    rows = spark.range(hits).select("id", place.alias("place"))
+    return rows.select(
         "id",
         F.concat(network, hash_random("host", seed, 256)).alias("ip"),
         _text_of(_PROVIDERS, "isp", seed),
         "place.*",
-        F.timestamp_micros(F.unix_micros(F.lit(start).cast("timestamp")) + later).alias("hittime"),
+        F.timestamp_micros(F.unix_micros(F.lit(start).cast("timestamp")) + delay).alias("hittime"),
         F.concat(F.lit("/page/"), hash_random("url", seed, 200)).alias("url"),
         F.when(hash_random("status", seed, _ERRORS) == 0, 503).otherwise(200).alias("status"),
         (hash_random("bytes", seed, 100_000) + 200).alias("bytes"),
@@ -120,11 +120,11 @@ def publish_hits(
     moment("start", start)
     topic = settings.pipeline.topic
     partition_count = tl.ensure_topic(settings.kafka, topic, partitions)
-    made = _numbered(spark, amount, seeded, start, max(spread, 1))
-    fields = [name for name in made.columns if name != "id"]
+    rows = _numbered(spark, amount, seeded, start, max(spread, 1))
+    fields = [name for name in rows.columns if name != "id"]
     text = F.to_json(F.struct(*fields), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
     value = F.when(F.col("id") < cut, F.left(text, F.lit(20))).otherwise(text)
-    records = made.select(F.col("zipcode").alias("key"), value.alias("value"))
+    records = rows.select(F.col("zipcode").alias("key"), value.alias("value"))
     # The hits of each call are new ones, even with the same content.
     tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
     return PublishedHits(topic, partition_count, amount, min(cut, amount))
@@ -203,15 +203,15 @@ def _zips_not_ahead(hits: DataFrame) -> DataFrame:
     return tl.not_ahead(zip_hits(hits), "hittime", "_kafka.timestamp")
 
 
-def _nth(purpose: str, seed: int, of: int) -> Column:
-    return (hash_random(purpose, seed, of) + 1).cast("int")
+def _nth(purpose: str, seed: int, count: int) -> Column:
+    return (hash_random(purpose, seed, count) + 1).cast("int")
 
 
 def _text_of(texts: tuple[str, ...], name: str, seed: int) -> Column:
     return F.element_at(F.array(*map(F.lit, texts)), _nth(name, seed, len(texts))).alias(name)
 
 
-def _one_of(rows: tuple[tuple[str, ...], ...], drawn: Column, ddl: str) -> Column:
+def _one_of(rows: tuple[tuple[str, ...], ...], index: Column, ddl: str) -> Column:
     structs = F.array(*(F.struct(*map(F.lit, row)) for row in rows))
     kind = ", ".join(": ".join(part.split()) for part in ddl.split(","))
-    return F.element_at(structs, (drawn + 1).cast("int")).cast(f"STRUCT<{kind}>")
+    return F.element_at(structs, (index + 1).cast("int")).cast(f"STRUCT<{kind}>")

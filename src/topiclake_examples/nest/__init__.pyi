@@ -1,5 +1,5 @@
 from .cameras import (
-    camera_notices,
+    camera_notifications,
     camera_states,
     dated_cameras,
     nest_cameras,
@@ -12,7 +12,7 @@ from .locations import device_locations
 from .report import sightings_chart, sightings_report
 
 __all__ = [
-    "camera_notices",
+    "camera_notifications",
     "camera_states",
     "dated_cameras",
     "device_locations",

@@ -68,29 +68,29 @@ def publish_nest_logs(
         ConfigError: A number or the time is not valid. Nothing was sent.
         KafkaError: The broker cannot be used, or does not accept all logs.
     """
-    given = {"logs": logs, "homes": homes, "seed": seed, "minutes": minutes, "offline": offline}
-    numbers = {name: whole_number(name, value) for name, value in given.items()}
+    counts = {"logs": logs, "homes": homes, "seed": seed, "minutes": minutes, "offline": offline}
+    numbers = {name: whole_number(name, value) for name, value in counts.items()}
     cut, began = whole_number("damaged", damaged), moment("start", start)
     for name in ("homes", "minutes"):
         if not numbers[name]:
             raise ConfigError(f"{name} is 0", f"-p {name}=50", parameter=name, found=0)
-    made = NestLogs(
+    generated = NestLogs(
         value_schema=str(settings.pipeline.value_schema),
         timestamp_format=str(settings.pipeline.timestamp_format),
         start=began,
         **numbers,
     )
-    topic, of_lines = settings.pipeline.topic, locations.pipeline.topic
+    topic, lines_topic = settings.pipeline.topic, locations.pipeline.topic
     partition_count = tl.ensure_topic(settings.kafka, topic, 4)
     # One partition: of two lines about a camera, the later one counts.
-    tl.ensure_topic(locations.kafka, of_lines, 1)
-    lines = location_lines(spark, made.homes)
-    tl.write_topic(lines, locations, write_id=uuid4().hex, topic=of_lines)
-    value = F.left(made.text(), F.when(F.col("id") < cut, 40).otherwise(_MAX_CHARACTERS))
-    records = spark.range(made.logs).select(made.home.alias("key"), value.alias("value"))
+    tl.ensure_topic(locations.kafka, lines_topic, 1)
+    lines = location_lines(spark, generated.homes)
+    tl.write_topic(lines, locations, write_id=uuid4().hex, topic=lines_topic)
+    value = F.left(generated.text(), F.when(F.col("id") < cut, 40).otherwise(_MAX_CHARACTERS))
+    records = spark.range(generated.logs).select(generated.home.alias("key"), value.alias("value"))
     # The logs of each call are new ones, even with the same content.
     tl.write_topic(records, settings, write_id=uuid4().hex, topic=topic)
-    return PublishedLogs(topic, partition_count, made.logs, min(cut, made.logs), lines.count())
+    return PublishedLogs(topic, partition_count, generated.logs, min(cut, generated.logs), lines.count())
 
 
 def nest_cameras(logs: DataFrame) -> DataFrame:
@@ -102,8 +102,8 @@ def nest_cameras(logs: DataFrame) -> DataFrame:
     Returns:
         The fields of a camera, then `_kafka`.
     """
-    each = logs.select(F.explode("devices.cameras").alias("device", "camera"), "_kafka")
-    return each.select("camera.*", "_kafka")
+    exploded = logs.select(F.explode("devices.cameras").alias("device", "camera"), "_kafka")
+    return exploded.select("camera.*", "_kafka")
 
 
 def dated_cameras(cameras: DataFrame) -> DataFrame:
@@ -115,8 +115,8 @@ def dated_cameras(cameras: DataFrame) -> DataFrame:
 
 def sightings(cameras: DataFrame) -> DataFrame:
     """Return the events of cameras with a person: `device_id STRING, start_time TIMESTAMP`."""
-    seen = cameras.where("last_event.has_person")
-    return seen.select("device_id", "last_event.start_time")
+    with_person = cameras.where("last_event.has_person")
+    return with_person.select("device_id", "last_event.start_time")
 
 
 def sightings_per_hour(cameras: DataFrame, locations: DataFrame) -> DataFrame:
@@ -167,13 +167,13 @@ def camera_states(cameras: DataFrame) -> DataFrame:
     return newest.select("device_id", "newest.*")
 
 
-def camera_notices(states: DataFrame) -> DataFrame:
-    """Make notifications of the states of cameras, for `notice_batches`."""
+def camera_notifications(states: DataFrame) -> DataFrame:
+    """Make notifications of the states of cameras, for `notify_batches`."""
     since = F.date_format(F.to_utc_timestamp("since", F.current_timezone()), "yyyy-MM-dd HH:mm:ss")
     change = F.when(F.col("is_online"), "is online again").otherwise("is offline")
     since_text = F.concat(F.lit("since "), since, F.lit(" UTC"))
     text = F.concat_ws(" ", F.lit("camera"), "device_id", "name", change, since_text)
-    wrong = ~F.coalesce("is_online", F.lit(True))
+    is_offline = ~F.coalesce("is_online", F.lit(True))
     return states.select(
-        F.col("device_id").alias("subject"), wrong.alias("is_wrong"), "since", text.alias("text")
+        F.col("device_id").alias("subject"), is_offline.alias("is_wrong"), "since", text.alias("text")
     )

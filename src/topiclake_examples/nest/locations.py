@@ -45,6 +45,6 @@ def device_locations(spark: SparkSession, settings: tl.Settings) -> DataFrame:
         )
     lines = spark.read.format("delta").load(path)
     newest = F.max_by(F.struct("device_id", "zip_code", "city"), "_kafka.offset").alias("newest")
-    places = lines.groupBy(F.col("device_id").alias("of")).agg(newest).select("newest.*")
-    places.createOrReplaceTempView(settings.pipeline.view)
-    return places
+    locations = lines.groupBy(F.col("device_id").alias("of")).agg(newest).select("newest.*")
+    locations.createOrReplaceTempView(settings.pipeline.view)
+    return locations

@@ -80,13 +80,13 @@ class NestLogs:
     @property
     def _at(self) -> Column:
         """Return when the log was written."""
-        return self._later(F.floor(F.col("id") * self.minutes * 60 * _SECOND / max(self.logs, 1)))
+        return self._time_after(F.floor(F.col("id") * self.minutes * 60 * _SECOND / max(self.logs, 1)))
 
     @property
     def _half(self) -> Column:
-        return self._later(F.lit(self.minutes * 30 * _SECOND))
+        return self._time_after(F.lit(self.minutes * 30 * _SECOND))
 
-    def _later(self, micros: Column) -> Column:
+    def _time_after(self, micros: Column) -> Column:
         return F.timestamp_micros(F.lit(round(self.start.timestamp() * _SECOND)) + micros)
 
     def _device(self, kind: str) -> Column:
@@ -144,7 +144,7 @@ class NestLogs:
             "name_long": F.concat(room, F.lit(" Camera")),
             "is_online": ~has_failed,
             "is_streaming": ~has_failed,
-            "last_is_online_change": F.when(has_failed, self._half).otherwise(self._later(F.lit(0))),
+            "last_is_online_change": F.when(has_failed, self._half).otherwise(self._time_after(F.lit(0))),
             "last_event.has_sound": hash_random("sound", self.seed, 3, number) == 0,
             "last_event.has_person": (hash_random("person", self.seed, 2, number) == 0) & ~has_failed,
             # Within the minute before the log.
@@ -176,10 +176,10 @@ def location_lines(spark: SparkSession, homes: int) -> DataFrame:
     """
     home, place = F.col("id").cast("int"), _place(F.col("id"))
     camera = F.explode(_camera_numbers(home)).alias("camera")
-    each = spark.range(homes).select(_home_id(home).alias("home"), place.alias("place"), camera)
+    rows = spark.range(homes).select(_home_id(home).alias("home"), place.alias("place"), camera)
     device = F.concat("home", F.lit("-camera-"), "camera")
     line = F.concat_ws(";", device, "place.zip", "place.city")
-    return each.select(device.alias("key"), F.encode(line, "ISO-8859-1").alias("value"))
+    return rows.select(device.alias("key"), F.encode(line, "ISO-8859-1").alias("value"))
 
 
 def _template() -> str:

@@ -54,14 +54,14 @@ _BAD = "_bad_line"
 _SECONDS_A_WEEK = 7 * 24 * 3600
 
 
-def read_trips(spark: SparkSession, source: str, where: str = SAMPLE) -> DataFrame:
+def read_trips(spark: SparkSession, source: str, remedy: str = SAMPLE) -> DataFrame:
     """Read trips from CSV files, and check each line.
 
     Args:
         spark: The session.
         source: A file or folder as Spark reads it, such as `file:/…` or `s3a://…`; its first line names the
             article's 17 columns, or 18.
-        where: The remedy if there is no such file.
+        remedy: The remedy if there is no such file.
 
     Returns:
         The 18 columns; `congestion_surcharge` is null if the file does not have it.
@@ -69,7 +69,7 @@ def read_trips(spark: SparkSession, source: str, where: str = SAMPLE) -> DataFra
     Raises:
         ConfigError: There is no such file, its header differs, or a line is not a trip; names file and line.
     """
-    names = _header(spark, source, where)
+    names = _header(spark, source, remedy)
     lines = (
         spark.read.schema(", ".join([*map(_ddl, names), f"{_BAD} STRING"]))
         .options(header="true", enforceSchema="false", mode="PERMISSIVE")
@@ -83,13 +83,15 @@ def read_trips(spark: SparkSession, source: str, where: str = SAMPLE) -> DataFra
     return trips
 
 
-def _header(spark: SparkSession, source: str, where: str) -> list[str]:
+def _header(spark: SparkSession, source: str, remedy: str) -> list[str]:
     try:
         names = spark.read.option("header", "true").csv(source).columns
     except AnalysisException as error:
         if not re.search("PATH_NOT_FOUND|UNABLE_TO_INFER_SCHEMA", str(error)):
             raise
-        raise ConfigError(f"there are no trips at {source}", where, source=source, reason="missing") from None
+        raise ConfigError(
+            f"there are no trips at {source}", remedy, source=source, reason="missing"
+        ) from None
     if names not in (_COLUMNS, _COLUMNS[:-1]):
         raise ConfigError(
             f"{source} is no file of yellow taxi trips: its columns are {', '.join(names)}",
@@ -120,11 +122,11 @@ def _require_trips(lines: DataFrame, source: str) -> None:
     except (PySparkException, Py4JError) as error:
         if "CSV header" not in str(error):
             raise
-        other = re.search(r"CSV file: (\S+)", str(error))
+        match = re.search(r"CSV file: (\S+)", str(error))
         raise ConfigError(
-            f"{other[1] if other else source} has other columns than the first file of {source}",
+            f"{match[1] if match else source} has other columns than the first file of {source}",
             "publish files of one form at a time",
-            file=other[1] if other else source,
+            file=match[1] if match else source,
             source=source,
             reason="header",
         ) from None
@@ -156,22 +158,22 @@ def generate_trips(trips: DataFrame, count: int, seed: int) -> DataFrame:
     # Ordered by all columns: rows that tie are equal, so it does not matter how Spark reads the file.
     row_number = F.row_number().over(Window.orderBy(*trips.columns)) - 1
     numbered = trips.withColumn("_place", row_number.cast("bigint"))
-    real = trips.count()
-    made = trips.sparkSession.range(count).select(
-        hash_random("trip", seed, real).alias("_place"),
+    trip_count = trips.count()
+    generated = trips.sparkSession.range(count).select(
+        hash_random("trip", seed, trip_count).alias("_place"),
         (hash_random("week", seed, 52) * _SECONDS_A_WEEK + hash_random("second", seed, 3600)).alias("_later"),
         (0.9 + hash_random("factor", seed, 201) / 1000).alias("_factor"),
     )
-    return made.join(F.broadcast(numbered), "_place").select(*map(_shifted, trips.columns))
+    return generated.join(F.broadcast(numbered), "_place").select(*map(_shifted, trips.columns))
 
 
 def _shifted(name: str) -> Column:
-    factor, later = F.col("_factor"), F.col("_later")
+    factor, shift = F.col("_factor"), F.col("_later")
     pickup, dropoff = F.col("tpep_pickup_datetime"), F.col("tpep_dropoff_datetime")
     fare, tip = (_scaled(amount, factor) for amount in ("fare_amount", "tip_amount"))
     total = F.col("total_amount") - F.col("fare_amount") - F.col("tip_amount") + fare + tip
     duration = F.timestamp_diff("SECOND", pickup, dropoff)
-    start = F.timestamp_add("SECOND", later, pickup)
+    start = F.timestamp_add("SECOND", shift, pickup)
     shifted = {
         "tpep_pickup_datetime": start,
         "tpep_dropoff_datetime": F.timestamp_add("SECOND", (duration * factor).cast("bigint"), start),

@@ -14,7 +14,7 @@ from topiclake.errors import EventStreamError
 
 _LOG = logging.getLogger(__name__)
 #: Status codes of transient errors.
-_FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 #: Pauses between two tries (s): each is twice as long as the one before, up to the second value.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 
@@ -128,7 +128,7 @@ def _fields(error: Exception, last: str | None) -> dict[str, object]:
 
 def _is_final(error: Exception) -> bool:
     if isinstance(error, InvalidStatusCodeError):
-        return error.status_code not in _FOR_NOW
+        return error.status_code not in _TRANSIENT_STATUSES
     return isinstance(error, InvalidContentTypeError | requests.exceptions.InvalidURL | ValueError)
 
 

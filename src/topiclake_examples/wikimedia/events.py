@@ -151,33 +151,36 @@ def multiplied(events: list[Event], number: int, seed: int) -> Iterator[Event]:
     """
     lap = moment_of(events[-1]) - moment_of(events[0]) + 1
     ids = [event["id"] for event in events if event.get("id") is not None]
-    apart = max(ids, default=0) - min(ids, default=0) + 1
+    id_span = max(ids, default=0) - min(ids, default=0) + 1
 
-    def made(turn: int, index: int) -> Event:
+    def generate(turn: int, index: int) -> Event:
         event = shifted(events[index], turn * lap)
         if event.get("id") is not None:
-            event["id"] += turn * apart
-        return _drawn(event, events, random.Random(f"{seed}/{turn}/{index}"))  # noqa: S311 (no secret)
+            event["id"] += turn * id_span
+        return _varied(event, events, random.Random(f"{seed}/{turn}/{index}"))  # noqa: S311 (no secret)
 
-    later = (made(turn, index) for turn in count(1) for index in range(len(events)))
-    return islice(chain(events, later), number)
+    repeated = (generate(turn, index) for turn in count(1) for index in range(len(events)))
+    return islice(chain(events, repeated), number)
 
 
-def _drawn(made: Event, events: list[Event], drawn: random.Random) -> Event:
-    page, editor = drawn.choice(events), drawn.choice(events)
-    made["meta"] |= {"id": str(UUID(int=drawn.getrandbits(128), version=4)), "uri": page["meta"].get("uri")}
+def _varied(event: Event, events: list[Event], generator: random.Random) -> Event:
+    page, editor = generator.choice(events), generator.choice(events)
+    event["meta"] |= {
+        "id": str(UUID(int=generator.getrandbits(128), version=4)),
+        "uri": page["meta"].get("uri"),
+    }
     for names, source in ((("title", "title_url", "namespace"), page), (("user", "bot", "minor"), editor)):
-        made |= {name: source[name] for name in names if name in source}
-    if (length := made.get("length")) and length.get("new") is not None:
-        made["length"] = length | {"new": max(0, length["new"] + drawn.randint(-500, 500))}
-    return made
+        event |= {name: source[name] for name in names if name in source}
+    if (length := event.get("length")) and length.get("new") is not None:
+        event["length"] = length | {"new": max(0, length["new"] + generator.randint(-500, 500))}
+    return event
 
 
 def shifted(event: Event, seconds: float) -> Event:
     """Return an event with its times shifted by a number of seconds."""
     meta, at = dict(event["meta"]), datetime.fromisoformat(event["meta"]["dt"].replace("Z", "+00:00"))
-    later = (at + timedelta(seconds=seconds)).astimezone(timezone.utc)
-    meta["dt"] = later.isoformat(timespec="seconds").replace("+00:00", "Z")
+    new_time = (at + timedelta(seconds=seconds)).astimezone(timezone.utc)
+    meta["dt"] = new_time.isoformat(timespec="seconds").replace("+00:00", "Z")
     return event | {"meta": meta, "timestamp": int(event["timestamp"] + seconds)}
 
 

@@ -83,13 +83,13 @@ def publish_recorded_edits(
     pace, number = at_least(0, "speed", speed), whole_number("events", events)
     require_choice("times", times, ("recorded", "now"))
     recorded = read_events(Path(file))
-    made = multiplied(recorded, number or len(recorded), whole_number("seed", seed))
+    generated = multiplied(recorded, number or len(recorded), whole_number("seed", seed))
     if times == "now":
-        later = int(time.time() - moment_of(recorded[0]))
-        made = (shifted(event, later) for event in made)
+        shift = int(time.time() - moment_of(recorded[0]))
+        generated = (shifted(event, shift) for event in generated)
     published = _prepared(settings)
     # The events of each run are new ones, so they have no ids.
-    records = (_record(event, None) for event in played(made, pace))
+    records = (_record(event, None) for event in played(generated, pace))
     published.records = produce(settings, published.topic, RECENT_CHANGE, published.schema_id, records)
     return published
 
@@ -132,10 +132,10 @@ def publish_live_edits(
     if since:
         moment("since", since)
     published = _prepared(settings)
-    sent = event_stream.follow(
+    stream = event_stream.follow(
         url, user_agent=user_agent, params={"since": since} if since else None, after=after or None
     )
-    records = _right(islice(sent, number), published)
+    records = _valid_records(islice(stream, number), published)
     published.records = produce(settings, published.topic, RECENT_CHANGE, published.schema_id, records)
     return published
 
@@ -149,9 +149,11 @@ def _prepared(settings: tl.Settings) -> PublishedEdits:
     return PublishedEdits(topic, schema_id)
 
 
-def _right(sent: Iterator[event_stream.ServerSentEvent], published: PublishedEdits) -> Iterator[AvroRecord]:
+def _valid_records(
+    stream: Iterator[event_stream.ServerSentEvent], published: PublishedEdits
+) -> Iterator[AvroRecord]:
     """Yield the records of events that fit the schema, and count the other events."""
-    for received in sent:
+    for received in stream:
         published.last_event_id = received.id
         try:
             event = json.loads(received.data)

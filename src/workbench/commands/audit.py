@@ -15,7 +15,7 @@ KEYS = frozenset({"ok", "partitions", "findings"})
 FAULTS = ("missing", "doubled", "in_both", "aborted", "unknown")
 #: Columns that are always shown, then columns that are shown only where a count is not 0.
 _COLUMNS = (
-    *("partition", "first", "committed", "held", "in_table", "quarantined"),
+    *("partition", "first", "committed", "in_kafka", "in_table", "quarantined"),
     *("missing", "doubled", "in_both", "unknown"),
 )
 _RARE_COLUMNS = ("aborted", "skipped", "paused", "compacted", "aged_out", "in_flight")
@@ -31,8 +31,8 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
     if wrong > len(report["findings"]):
         console.print(f"✗ {wrong:,} in all; the first {len(report['findings'])} are listed", markup=False)
     if report["ok"]:
-        in_kafka = sum(partition["held"] - partition["paused"] for partition in report["partitions"])
-        console.print(f"✓ each of the {in_kafka:,} records that Kafka holds is in exactly one place")
+        checked = sum(partition["in_kafka"] - partition["paused"] for partition in report["partitions"])
+        console.print(f"✓ each of the {checked:,} records that Kafka holds is in exactly one place")
 
 
 def partitions_table(partitions: list[dict[str, Any]]) -> Table:

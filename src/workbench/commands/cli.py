@@ -18,7 +18,7 @@ from topiclake.config.load import pipeline_names
 from topiclake.errors import TopiclakeError
 from workbench.commands import logs as log_files
 from workbench.commands.activity import Activity
-from workbench.commands.job import given_option, job
+from workbench.commands.job import assignment_option, job
 from workbench.commands.topic_options import Request, make_request, topic_options
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
@@ -71,8 +71,8 @@ def status(context: click.Context) -> None:
     """Show the status of each service; exit 1 if one has crashed or does not answer."""
     statuses = services.status(Home.find())
     for service in statuses:
-        where = f"  {service.address}  (process {service.pid})" if service.state == "running" else ""
-        click.echo(f"{_SIGNS[service.state]} {service.name:<16} {service.state}{where}")
+        location = f"  {service.address}  (process {service.pid})" if service.state == "running" else ""
+        click.echo(f"{_SIGNS[service.state]} {service.name:<16} {service.state}{location}")
     for service in statuses:
         if service.state in ("crashed", "silent"):
             remedy = f"python -m workbench logs {service.name}, or python -m workbench up"
@@ -103,7 +103,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@given_option
+@assignment_option
 @click.option(
     "--cell-timeout",
     "cell_seconds",
@@ -112,7 +112,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     metavar="SECONDS",
     help="Stop a cell that takes longer, with its Spark job and streams; the run fails.",
 )
-def run(notebook: Path, given: tuple[str, ...], cell_seconds: int) -> None:
+def run(notebook: Path, assignments: tuple[str, ...], cell_seconds: int) -> None:
     """Run NOTEBOOK as a job, and keep it executed as .ipynb and .html.
 
     Notebooks find the services by WORKBENCH_KAFKA, WORKBENCH_SCHEMA_REGISTRY and WORKBENCH_DATALAKE; one that
@@ -120,43 +120,45 @@ def run(notebook: Path, given: tuple[str, ...], cell_seconds: int) -> None:
     """
     from workbench.runner.run import run_with_services
 
-    done = run_with_services(notebook, parse_parameters(given), Home.find(), cell_seconds=cell_seconds)
-    click.echo(f"exit value  {done.exit_value}")
-    click.echo(f"notebook    {done.ipynb}")
-    click.echo(f"page        {done.html}")
-    click.echo(f"took        {done.seconds:.1f} s")
+    result = run_with_services(
+        notebook, parse_parameters(assignments), Home.find(), cell_seconds=cell_seconds
+    )
+    click.echo(f"exit value  {result.exit_value}")
+    click.echo(f"notebook    {result.ipynb}")
+    click.echo(f"page        {result.html}")
+    click.echo(f"took        {result.seconds:.1f} s")
 
 
 @cli.command()
-@given_option
+@assignment_option
 @click.option("--port", type=click.IntRange(1, 65535), help="8888 by default, or a free one.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def lab(given: tuple[str, ...], port: int | None, no_browser: bool) -> None:
+def lab(assignments: tuple[str, ...], port: int | None, no_browser: bool) -> None:
     """Open JupyterLab with the project's notebooks, until Ctrl-C.
 
     Widgets have their defaults, or the values of -p. Kernels find the services as those of `run` do.
     """
     from workbench.lab.server import serve
 
-    serve(Home.find(), parse_parameters(given), port=port or 0, browser=not no_browser)
+    serve(Home.find(), parse_parameters(assignments), port=port or 0, browser=not no_browser)
 
 
 @cli.command()
 @click.argument("action", type=click.Choice(("list", "show", "replay")))
 @click.argument("pipeline", default="")
 @click.option("--reason", default="", help="Only records with this reason, such as unknown_schema_id.")
-@given_option
+@assignment_option
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the notebook's exit value: {path, reasons, rows, replay}."
 )
-def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], as_json: bool) -> None:
+def quarantine(action: str, pipeline: str, reason: str, assignments: tuple[str, ...], as_json: bool) -> None:
     """List the reasons of records in quarantine, show the records, or replay those that decode now.
 
     PIPELINE is gps by default.
     """
     from workbench.commands.quarantine import KEYS, print_summary
 
-    parameters = _parameters(given, pipeline) | {"action": action, "reason": reason}
+    parameters = _parameters(assignments, pipeline) | {"action": action, "reason": reason}
     _run_notebook(
         "quarantine.py", parameters, KEYS, None if as_json else partial(print_summary, action=action)
     )
@@ -164,7 +166,7 @@ def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], 
 
 @cli.command()
 @click.argument("pipeline", default="")
-@given_option
+@assignment_option
 @click.option(
     "--notebook",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -173,7 +175,7 @@ def quarantine(action: str, pipeline: str, reason: str, given: tuple[str, ...], 
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def audit(
-    context: click.Context, pipeline: str, given: tuple[str, ...], notebook: Path | None, as_json: bool
+    context: click.Context, pipeline: str, assignments: tuple[str, ...], notebook: Path | None, as_json: bool
 ) -> None:
     """Compare what Kafka holds with table and quarantine; exit 1 unless each record is in exactly one place.
 
@@ -182,8 +184,8 @@ def audit(
     from workbench.commands.audit import KEYS, print_report
 
     # Here the report comes first, and then the exit code; a job's run of the notebook fails by itself.
-    of_ours = {} if notebook else {"on_wrong": "report"}
-    parameters = _parameters(given, pipeline) | of_ours
+    defaults = {} if notebook else {"on_wrong": "report"}
+    parameters = _parameters(assignments, pipeline) | defaults
     report = _run_notebook(notebook or "audit.py", parameters, KEYS, None if as_json else print_report)
     if not report["ok"]:
         context.exit(1)
@@ -232,10 +234,10 @@ def new(package: str, pipeline: str) -> None:
 
 @cli.command()
 @click.argument("pipeline", default="")
-@given_option
+@assignment_option
 @click.option("--json", "as_json", is_flag=True, help="Print the counts and the audit as JSON.")
 @topic_options
-def ingest(pipeline: str, given: tuple[str, ...], as_json: bool, **options: str) -> None:
+def ingest(pipeline: str, assignments: tuple[str, ...], as_json: bool, **options: str) -> None:
     """Ingest the topic of PIPELINE, conf/pipelines/<PIPELINE>.yaml, into its table, and audit it.
 
     With --topic and without such a file, `init` writes it first.
@@ -253,20 +255,20 @@ def ingest(pipeline: str, given: tuple[str, ...], as_json: bool, **options: str)
         else:
             _init(home, make_request(pipeline, options))
     show = None if as_json else partial(print_run, pipeline=pipeline)
-    _run_notebook("ingest.py", _parameters(given, pipeline), KEYS, show)
+    _run_notebook("ingest.py", _parameters(assignments, pipeline), KEYS, show)
 
 
 @cli.command()
 @click.argument("pipeline")
-@given_option
+@assignment_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
-def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json: bool) -> None:
+def plan(context: click.Context, pipeline: str, assignments: tuple[str, ...], as_json: bool) -> None:
     """Show what the next ingest of PIPELINE would do; exit 2 if it would do something. It changes nothing."""
     from workbench.commands.plan import CHANGES, KEYS, print_plan
 
     show = None if as_json else print_plan
-    result = _run_notebook("plan.py", _parameters(given, pipeline), KEYS, show)
+    result = _run_notebook("plan.py", _parameters(assignments, pipeline), KEYS, show)
     if result["has_changes"]:
         context.exit(CHANGES)
 
@@ -275,13 +277,13 @@ def plan(context: click.Context, pipeline: str, given: tuple[str, ...], as_json:
 @click.argument("pipeline")
 @click.option("--sql", default="", help="A query of the pipeline's view, in place of all columns.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=0), help="Number of rows.")
-@given_option
+@assignment_option
 @click.option("--json", "as_json", is_flag=True, help="Print {table, records, rows}.")
-def show(pipeline: str, sql: str, limit: int, given: tuple[str, ...], as_json: bool) -> None:
+def show(pipeline: str, sql: str, limit: int, assignments: tuple[str, ...], as_json: bool) -> None:
     """Show rows of the table of PIPELINE."""
     from workbench.commands.show import KEYS, print_rows
 
-    parameters = _parameters(given, pipeline) | {"sql": sql, "limit": str(limit)}
+    parameters = _parameters(assignments, pipeline) | {"sql": sql, "limit": str(limit)}
     _run_notebook("query.py", parameters, KEYS, None if as_json else print_rows)
 
 
@@ -290,9 +292,11 @@ def show(pipeline: str, sql: str, limit: int, given: tuple[str, ...], as_json: b
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF kafka-console-consumer]")
 @click.option("--avro", is_flag=True, help="Values are Confluent-framed Avro: print them as JSON.")
 @click.option("--avro-keys", is_flag=True, help="Keys are Avro, too: print both as JSON.")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="env=azure, for one.")
+@click.option(
+    "-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="env=azure, for one."
+)
 def consume(
-    topic: str, options: tuple[str, ...], avro: bool, avro_keys: bool, given: tuple[str, ...]
+    topic: str, options: tuple[str, ...], avro: bool, avro_keys: bool, assignments: tuple[str, ...]
 ) -> None:
     """Print a topic's records as they come, until Ctrl-C: Kafka's own console consumer, which knows conf/.
 
@@ -300,7 +304,7 @@ def consume(
     """
     from workbench.commands.console_consumer import consume
 
-    consume(Home.find(), topic, options, parse_parameters(given), avro=avro, avro_keys=avro_keys)
+    consume(Home.find(), topic, options, parse_parameters(assignments), avro=avro, avro_keys=avro_keys)
 
 
 @cli.command()
@@ -381,7 +385,7 @@ cli.add_command(job)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 1 for an error that is printed as one line, 130 for Ctrl-C."""
-    processes.take_sigterm_as_ctrl_c()
+    processes.treat_sigterm_as_ctrl_c()
     # A browser that the demo's dashboard opens is no service, which `down` would stop.
     os.environ.pop(processes.HOME_MARK, None)
     name = "topiclake" if Path(sys.argv[0]).stem == "topiclake" else "python -m workbench"
@@ -423,8 +427,8 @@ def _run_notebook(
     return value
 
 
-def _parameters(given: Sequence[str], pipeline: str) -> dict[str, str]:
-    return parse_parameters(given) | ({"pipeline": pipeline} if pipeline else {})
+def _parameters(assignments: Sequence[str], pipeline: str) -> dict[str, str]:
+    return parse_parameters(assignments) | ({"pipeline": pipeline} if pipeline else {})
 
 
 def _failure(status: ServiceStatus) -> str:

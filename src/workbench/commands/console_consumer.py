@@ -68,7 +68,7 @@ def consume(
         *_java_options(home, jars),
         MAIN_CLASS,
         *("--bootstrap-server", kafka.bootstrap_servers, "--topic", topic),
-        *("--consumer.config", _handed_on(jvm_client_settings(kafka))),
+        *("--consumer.config", _pipe_path(jvm_client_settings(kafka))),
     ]
     # Kafka accepts neither a group together with a partition nor two groups.
     is_free = not any(option.startswith(("--partition", "--group")) for option in options)
@@ -76,22 +76,22 @@ def consume(
         command += ["--group", f"{kafka.group_id_prefix}-console-{uuid.uuid4().hex[:8]}"]
     if avro or avro_keys:
         keys = {"key.avro": "true", "print.key": "true"} if avro_keys else {}
-        given = _formatter(settings.schema_registry) | keys
-        command += ["--formatter", FORMATTER, "--formatter-config", _handed_on(given)]
+        properties = _formatter(settings.schema_registry) | keys
+        command += ["--formatter", FORMATTER, "--formatter-config", _pipe_path(properties)]
     os.execv(command[0], [*command, *options])  # noqa: S606 - no shell is wanted
 
 
 def _formatter(registry: SchemaRegistrySettings) -> dict[str, str]:
     """Return properties of `io.topiclake.console.AvroFormatter` (jars/console)."""
-    given = {
+    properties = {
         "schema.registry.url": registry.url,
         "schema.registry.retry.seconds": str(registry.retry_seconds),
     }
     if registry.username is not None and registry.password is not None:
-        given["basic.auth.user.info"] = f"{registry.username.reveal()}:{registry.password.reveal()}"
+        properties["basic.auth.user.info"] = f"{registry.username.reveal()}:{registry.password.reveal()}"
     if registry.ca_file is not None:
-        given["schema.registry.ca.file"] = str(registry.ca_file)
-    return given
+        properties["schema.registry.ca.file"] = str(registry.ca_file)
+    return properties
 
 
 def _java_options(home: Home, jars: Sequence[Path]) -> list[str]:
@@ -106,11 +106,11 @@ def _java_options(home: Home, jars: Sequence[Path]) -> list[str]:
     ]
 
 
-def _handed_on(properties: Mapping[str, str]) -> str:
+def _pipe_path(properties: Mapping[str, str]) -> str:
     """Return a path from which the next program reads these properties, once: they never reach a disk."""
-    read, write = os.pipe()
+    reader, write = os.pipe()
     # Far less than the buffer of a pipe, so that the write does not wait for a reader.
     os.write(write, properties_text(properties).encode("ascii"))
     os.close(write)
-    os.set_inheritable(read, True)
-    return f"/dev/fd/{read}"
+    os.set_inheritable(reader, True)
+    return f"/dev/fd/{reader}"

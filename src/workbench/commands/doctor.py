@@ -134,21 +134,21 @@ def check_jars(folder: Path) -> Check:
 
 def listed_jars(folder: Path) -> list[Path]:
     """Return where each jar has to be below the folder of the jars."""
-    own = [f"{name}/target/jars/topiclake-{name}-1.jar" for name in OWN_JARS]
-    return [folder / path for path in (*own, *read_sums(folder))]
+    own_jars = [f"{name}/target/jars/topiclake-{name}-1.jar" for name in OWN_JARS]
+    return [folder / path for path in (*own_jars, *read_sums(folder))]
 
 
 def check_packages(needed: Sequence[Requirement], remedy: str) -> Check:
     """Check that Python packages are installed in a version that fits."""
-    wrong = []
+    mismatches = []
     for package in needed:
         installed = _installed(package.name)
         if installed is None or not package.specifier.contains(installed, prereleases=True):
             version = str(package.specifier).removeprefix("==")
-            wrong.append(f"{package.name} {installed or 'is missing'} instead of {version}")
-    if wrong:
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        return Check("packages", False, f"{'; '.join(wrong[:3])}{more}", remedy)
+            mismatches.append(f"{package.name} {installed or 'is missing'} instead of {version}")
+    if mismatches:
+        more = f" and {len(mismatches) - 3} more" if len(mismatches) > 3 else ""
+        return Check("packages", False, f"{'; '.join(mismatches[:3])}{more}", remedy)
     return Check("packages", True, f"all {len(needed)} fit")
 
 

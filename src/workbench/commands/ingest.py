@@ -26,7 +26,7 @@ def print_run(console: Console, run: Mapping[str, Any], pipeline: str) -> None:
     if run["audit"] is None:
         console.print("kafka_column is false: nothing can be audited", markup=False)
     else:
-        held = sum(partition["held"] for partition in run["audit"]["partitions"])
+        in_kafka = sum(partition["in_kafka"] for partition in run["audit"]["partitions"])
         console.print(
-            f"✓ each of the {held:,} records that Kafka holds is in exactly one place", markup=False
+            f"✓ each of the {in_kafka:,} records that Kafka holds is in exactly one place", markup=False
         )

@@ -106,8 +106,8 @@ def require_same(home: Home, name: str, topic: str, into: str) -> None:
     file = home.project / "conf" / "pipelines" / f"{name}.yaml"
     keys = yaml.safe_load(file.read_text("utf-8")) if file.exists() else {}
     folder = str(keys.get("table_path")).rpartition("/")[0]
-    wanted = _storage_root(into) or folder
-    for key, actual, expected in (("topic", keys.get("topic"), topic), ("folder", folder, wanted)):
+    expected_folder = _storage_root(into) or folder
+    for key, actual, expected in (("topic", keys.get("topic"), topic), ("folder", folder, expected_folder)):
         if actual != expected:
             raise ConfigError(
                 f"pipeline {name} exists, and its {key} is {actual}, not {expected} (in {file})",
@@ -170,10 +170,10 @@ def _environment(conf: Path, env: str, request: Request) -> dict[Path, str]:
         section, _, name = key.partition("-")
         section = "schema_registry" if section == "registry" else section
         sections[section][name.replace("-", "_")] = f"{{{{secrets/{scope}/{key}}}}}"
-    where = f"the scope {scope}" if request.scope else f"conf/secrets/{scope}, which git ignores"
+    location = f"the scope {scope}" if request.scope else f"conf/secrets/{scope}, which git ignores"
     header = [f"# Broker, registry and store of pipeline {request.name}, written by `topiclake init`."]
     if request.logins:
-        header.append(f"# Secrets are in {where}.")
+        header.append(f"# Secrets are in {location}.")
     return {file: "\n".join([*header, yaml.safe_dump(sections, sort_keys=False)])}
 
 
@@ -237,13 +237,13 @@ def _clear_format(request: Request, sample: TopicSample, registry: SchemaRegistr
     (name, most), *_ = counted.most_common(1)
     if most >= CLEAR_SHARE * sum(counted.values()):
         return name
-    shown = ", ".join(f"{name}: {count}" for name, count in counted.most_common())
+    counts = ", ".join(f"{name}: {count}" for name, count in counted.most_common())
     raise ConfigError(
-        f"topic {request.topic} has values of several formats ({shown})",
+        f"topic {request.topic} has values of several formats ({counts})",
         f"topiclake init {request.name} --format <format>: values of other formats then go to quarantine",
         topic=request.topic,
         reason="mixed",
-        found=shown,
+        found=counts,
     )
 
 

@@ -23,7 +23,7 @@ from workbench.jobs.background import (
 from workbench.jobs.bundle import load_bundle
 from workbench.jobs.bundle_model import Job
 from workbench.jobs.execution import run_folder
-from workbench.jobs.executor import carry_out, open_store
+from workbench.jobs.executor import execute_run, open_store
 from workbench.jobs.history import History
 from workbench.jobs.notifications import notify, secret_address
 from workbench.jobs.references import problem, references, shown
@@ -31,8 +31,8 @@ from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
 from workbench.jobs.store import Store
 
-given_option = click.option(
-    "-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="May be repeated."
+assignment_option = click.option(
+    "-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="May be repeated."
 )
 _target = click.option("--target", help="One of the targets in databricks.yml, in place of the default one.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -62,14 +62,14 @@ def list_jobs(target: str | None, as_json: bool) -> None:
 
 @job.command("run")
 @click.argument("key", metavar="JOB")
-@given_option
+@assignment_option
 @_target
 @click.pass_context
-def run_job(context: click.Context, key: str, given: tuple[str, ...], target: str | None) -> None:
+def run_job(context: click.Context, key: str, assignments: tuple[str, ...], target: str | None) -> None:
     """Run JOB now and wait for its end; exit 1 unless it succeeds. Ctrl-C cancels the run."""
     home = Home.find()
     chosen = load_bundle(home.project, target).job(key)
-    parameters = parse_parameters(given)
+    parameters = parse_parameters(assignments)
     check_job_parameters(key, chosen, parameters)
     store = open_store(home)
     _mark_interrupted(home, store)
@@ -78,7 +78,7 @@ def run_job(context: click.Context, key: str, given: tuple[str, ...], target: st
     run = store.begin(new)
     if run.state == "RUNNING":
         click.echo(f"run {run.id} of {key} begins; its output: python -m workbench job logs {run.id}")
-        run = carry_out(home, store, run)
+        run = execute_run(home, store, run)
     for attempt in History(store).attempts(run.id):
         click.echo(f"  {attempt.task:<16} {attempt.state:<10} {attempt.page or attempt.reason}")
     click.echo(_line(run))
@@ -185,9 +185,9 @@ def check_job_parameters(key: str, job: Job, parameters: Mapping[str, str]) -> N
     for name, value in parameters.items():
         if name not in job.defaults:
             near = difflib.get_close_matches(name, job.defaults, n=1)
-            known = ", ".join(sorted(job.defaults)) or "none"
+            names = ", ".join(sorted(job.defaults)) or "none"
             raise ConfigError(
-                f"job {key} has no parameter '{name}'; it has {known}",
+                f"job {key} has no parameter '{name}'; it has {names}",
                 f"-p {near[0]}=…" if near else "",
                 job=key,
                 parameter=name,

@@ -41,8 +41,8 @@ def _new_lines(path: Path, positions: dict[Path, tuple[int, int]]) -> list[str]:
     try:
         with path.open("rb") as file:
             inode = path.stat().st_ino
-            known, offset = positions.get(path, (inode, 0))
-            file.seek(offset if known == inode else 0)
+            last_inode, offset = positions.get(path, (inode, 0))
+            file.seek(offset if last_inode == inode else 0)
             start, text = file.tell(), file.read()
     except FileNotFoundError:
         return []

@@ -20,7 +20,7 @@ _NUMBERS = ("partition", "offset", "schema_id", *_COUNTS)
 def print_summary(console: Console, summary: Mapping[str, Any], action: str) -> None:
     """Print the reasons, or the rows if the action is `show`; after `replay` print its counts first."""
     if replay := summary["replay"]:
-        waiting = sum(replay["left"].values())
+        waiting = sum(replay["waiting"].values())
         console.print(f"✓ {replay['replayed']:,} replayed, {waiting:,} wait on", markup=False)
     if not summary["reasons"]:
         console.print(

@@ -82,27 +82,27 @@ def topic_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def make_request(name: str, options: Mapping[str, Any]) -> Request:
     """Return what the options ask for; passwords and keys of a store are asked for here."""
-    given = {key: value or "" for key, value in options.items()}
+    texts = {key: value or "" for key, value in options.items()}
     kafka: dict[str, str] = {}
     logins: dict[str, str] = {}
-    if given["bootstrap"]:
-        protocol = given["security_protocol"] or ("SASL_SSL" if given["username"] else "PLAINTEXT")
+    if texts["bootstrap"]:
+        protocol = texts["security_protocol"] or ("SASL_SSL" if texts["username"] else "PLAINTEXT")
         kafka["security_protocol"] = protocol
         if protocol.startswith("SASL"):
-            kafka["sasl_mechanism"] = given["sasl_mechanism"] or "PLAIN"
-            logins["kafka-username"] = given["username"] or _ask("username at the broker", hidden=False)
-            logins["kafka-password"] = _ask(f"password of {logins['kafka-username']} at the broker")
-        if given["registry_username"]:
-            logins["registry-username"] = given["registry_username"]
-            logins["registry-password"] = _ask(f"password of {given['registry_username']} at the registry")
-        logins |= _store_logins(given["into"])
+            kafka["sasl_mechanism"] = texts["sasl_mechanism"] or "PLAIN"
+            logins["kafka-username"] = texts["username"] or _prompt("username at the broker", hidden=False)
+            logins["kafka-password"] = _prompt(f"password of {logins['kafka-username']} at the broker")
+        if texts["registry_username"]:
+            logins["registry-username"] = texts["registry_username"]
+            logins["registry-password"] = _prompt(f"password of {texts['registry_username']} at the registry")
+        logins |= _store_logins(texts["into"])
     return Request(
         name=name,
-        topic=given["topic"] or name,
+        topic=texts["topic"] or name,
         kafka=kafka,
         logins=logins,
         **{
-            key: given[key]
+            key: texts[key]
             for key in ("into", "env", "bootstrap", "registry", "ca_file", "scope", "value_format")
         },
     )
@@ -111,15 +111,18 @@ def make_request(name: str, options: Mapping[str, Any]) -> Request:
 def _store_logins(into: str) -> dict[str, str]:
     """Ask for the credentials of a store; an S3 store may need none: the machine's role grants access."""
     if re.match(r"(wasb|abfs)s?:", into):
-        return {"storage-sas-token": _ask("SAS token of the container")}
+        return {"storage-sas-token": _prompt("SAS token of the container")}
     if into.startswith("s3a:"):
-        access_key = _ask("access key of the bucket (empty: what this machine has)", optional=True)
+        access_key = _prompt("access key of the bucket (empty: what this machine has)", optional=True)
         if access_key:
-            return {"storage-access-key": access_key, "storage-secret-key": _ask("secret key of the bucket")}
+            return {
+                "storage-access-key": access_key,
+                "storage-secret-key": _prompt("secret key of the bucket"),
+            }
     return {}
 
 
-def _ask(question: str, *, hidden: bool = True, optional: bool = False) -> str:
+def _prompt(question: str, *, hidden: bool = True, optional: bool = False) -> str:
     answer = click.prompt(
         question, hide_input=hidden, default="" if optional else None, show_default=False, err=True
     )

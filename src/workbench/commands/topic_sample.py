@@ -59,11 +59,11 @@ def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> T
         TopicNotFoundError: The broker does not hold the topic.
         KafkaError, SchemaRegistryError: A service cannot be used.
     """
-    held = topic_offsets(kafka, topic)
-    sample = TopicSample(len(held), sum(end - first for first, end in held.values()))
+    offsets = topic_offsets(kafka, topic)
+    sample = TopicSample(len(offsets), sum(end - first for first, end in offsets.values()))
     plain = _plain_schema(registry, topic)
     try:
-        for message in _newest(kafka, topic, held):
+        for message in _newest(kafka, topic, offsets):
             value, headers = message.value(), dict(message.headers() or ())
             kind, schema_id = _framed(registry, value, headers, "value")
             kind = kind or _unframed(value, plain)
@@ -80,12 +80,12 @@ def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> T
     return sample
 
 
-def _newest(kafka: KafkaSettings, topic: str, held: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+def _newest(kafka: KafkaSettings, topic: str, offsets: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
     """Yield the newest records; offsets without a record, after compaction or a transaction, are skipped."""
-    each = max(1, SAMPLE_RECORDS // max(1, len(held)))
+    per_partition = max(1, SAMPLE_RECORDS // max(1, len(offsets)))
     partitions = [
-        TopicPartition(topic, partition, max(first, end - each))
-        for partition, (first, end) in held.items()
+        TopicPartition(topic, partition, max(first, end - per_partition))
+        for partition, (first, end) in offsets.items()
         if end > first
     ]
     consumer = Consumer(

@@ -130,8 +130,8 @@ def _refused(path: str, problem: str, reason: str) -> StorageError:
 def _message(error: Exception) -> str:
     """Return the cause: the error's lines before its stack."""
     lines = _COLOUR.sub("", str(error)).split("\n   0: ")[0].splitlines()
-    words = ": ".join(line.strip(" ↳") for line in lines if line.strip())
-    return _LOGIN.sub("…", words)[:300]
+    message = ": ".join(line.strip(" ↳") for line in lines if line.strip())
+    return _LOGIN.sub("…", message)[:300]
 
 
 def _local_folder(path: str) -> str | None:
@@ -149,13 +149,13 @@ def _version(commit: Mapping[str, Any]) -> dict[str, Any]:
     metrics = commit.get("operationMetrics")
     numbers = metrics or {}
     # Metrics may be turned off. A commit that changes no file has none of these metrics.
-    known = {"added": 0, "removed": 0} if metrics is not None else {"added": None, "removed": None}
+    defaults = {"added": 0, "removed": 0} if metrics is not None else {"added": None, "removed": None}
     return {
         "version": commit["version"],
         "at": commit.get("timestamp", 0) / 1000,
         "operation": commit.get("operation", ""),
-        "added": _number(numbers, _ADDED, known["added"]),
-        "removed": _number(numbers, _REMOVED, known["removed"]),
+        "added": _number(numbers, _ADDED, defaults["added"]),
+        "removed": _number(numbers, _REMOVED, defaults["removed"]),
         "rows": _number(numbers, _ROWS, None),
         "bytes": _number(numbers, _BYTES, None),
         "who": _author(commit),

@@ -56,8 +56,8 @@ def page(store: Store, readings: Readings, address: str) -> dict[str, Any] | Non
     It reads only tables that `store` names. The result is `None` if the page does not exist.
     """
     kind, query_id, name = [*map(unquote, address.split("/")), "", ""][:3]
-    shown = {"table": _table, "reason": _reason}.get(kind)
-    details = shown(store, readings, query_id, name) if shown else None
+    reader = {"table": _table, "reason": _reason}.get(kind)
+    details = reader(store, readings, query_id, name) if reader else None
     if details is None:
         return None
     names = store.rows(_NAME, query_id)
@@ -77,7 +77,7 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
         return None
     rows = sum(row["rows"] for row in tables)
     (period,) = store.rows(_PERIOD, query_id, reason)
-    known = REASONS.get(reason, OTHER)
+    description = REASONS.get(reason, OTHER)
     topics = [row["topic"] for row in store.rows(_TOPICS, query_id)]
     course = store.rows(_COURSE, query_id, reason, POINTS)[::-1]
     return {
@@ -94,22 +94,22 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
                 "path": row["path"],
                 "id": table_id(row["path"]),
                 "rows": row["rows"],
-                "commands": _commands(row["path"], reason, topics, may_replay=known.may_replay),
+                "commands": _commands(row["path"], reason, topics, may_replay=description.may_replay),
                 "read": readings.get(read_records, row["path"], reason),
             }
             for row in tables[:QUARANTINES]
         ],
         "more_tables": max(0, len(tables) - QUARANTINES),
-        **asdict(known),
+        **asdict(description),
     }
 
 
 def _commands(path: str, reason: str, topics: list[str], *, may_replay: bool) -> list[str]:
     """Return the commands that show these records and put them into the table."""
-    given = [f"topic={topics[0]}"] if len(topics) == 1 else ["topic=<topic>"]
+    assignments = [f"topic={topics[0]}"] if len(topics) == 1 else ["topic=<topic>"]
     if path.endswith(QUARANTINE):
-        given.append(f"table_path={path.removesuffix(QUARANTINE)}")
-    options = " ".join(f"-p {shlex.quote(word)}" for word in given)
+        assignments.append(f"table_path={path.removesuffix(QUARANTINE)}")
+    options = " ".join(f"-p {shlex.quote(assignment)}" for assignment in assignments)
     actions = ("show", "replay") if may_replay else ("show",)
     return [
         f"python -m workbench quarantine {action} --reason {shlex.quote(reason)} {options}"

@@ -60,8 +60,8 @@ def read_notebook(home: Home, run: int, task: str, number: int) -> str:
     """
     for attempt in History(open_store(home)).attempts(run):
         file = Path(attempt.page).resolve()
-        is_asked = (attempt.task, attempt.attempt) == (task, number)
-        if is_asked and file.is_relative_to(home.runs.resolve()) and file.is_file():
+        is_requested = (attempt.task, attempt.attempt) == (task, number)
+        if is_requested and file.is_relative_to(home.runs.resolve()) and file.is_file():
             return file.read_text("utf-8")
     raise ConfigError("this notebook does not exist", run=run, task=task, attempt=number)
 

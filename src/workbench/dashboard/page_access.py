@@ -28,6 +28,6 @@ class PageAccess:
         """
         return host in {f"{name}:{self.port}" for name in (self.address, HOST, "localhost")}
 
-    def fits(self, given: str) -> bool:
+    def is_token(self, token: str) -> bool:
         """Whether this is the token; takes as long for each that is not."""
-        return hmac.compare_digest(given.encode(), self.token.encode())
+        return hmac.compare_digest(token.encode(), self.token.encode())

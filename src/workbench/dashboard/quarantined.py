@@ -65,8 +65,8 @@ def _since(files: Any, budget: int) -> tuple[datetime | None, bool]:  # noqa: AN
             reason="too_large",
         )
     newest = files.sort_by([(f"max.{_TIME_COLUMN}", "descending")])
-    taken = max(1, pc.sum(pc.less_equal(pc.cumulative_sum(newest["size_bytes"]), budget)).as_py())
-    return (newest[f"max.{_TIME_COLUMN}"][taken].as_py(), False) if taken < newest.num_rows else (None, True)
+    count = max(1, pc.sum(pc.less_equal(pc.cumulative_sum(newest["size_bytes"]), budget)).as_py())
+    return (newest[f"max.{_TIME_COLUMN}"][count].as_py(), False) if count < newest.num_rows else (None, True)
 
 
 def _claims(path: str) -> DeltaTable | None:

@@ -38,14 +38,14 @@ def application(store: Store, access: PageAccess, home: Home) -> Application:
         access: The page's token, and the hosts and the port that requests may name.
         home: The home whose jobs are shown.
     """
-    given: dict[str, Any] = {"store": store, "access": access, "home": home, "readings": Readings()}
+    arguments: dict[str, Any] = {"store": store, "access": access, "home": home, "readings": Readings()}
     return Application(
         [
-            (r"/", _Page, given),
-            (r"/events", _Events, given),
-            (r"/metrics", _Metrics, given),
-            (r"/jobs/(\d{1,18})/([\w-]+)/(\d{1,18})", _Notebook, given),
-            (r"/assets/(.*)", _Asset, {"path": str(ASSETS), **given}),
+            (r"/", _Page, arguments),
+            (r"/events", _Events, arguments),
+            (r"/metrics", _Metrics, arguments),
+            (r"/jobs/(\d{1,18})/([\w-]+)/(\d{1,18})", _Notebook, arguments),
+            (r"/assets/(.*)", _Asset, {"path": str(ASSETS), **arguments}),
         ],
         log_function=lambda _: None,  # addresses carry the token
     )
@@ -69,10 +69,10 @@ class _Guarded(RequestHandler):
         cookie = f"workbench_dashboard_{self._access.port}"
         if not self._access.is_own(self.request.host):
             self._refuse(403, "Host header not allowed")
-        elif self._access.fits(self.get_query_argument("token", "")):
+        elif self._access.is_token(self.get_query_argument("token", "")):
             self.set_cookie(cookie, self._access.token, httponly=True, samesite="Strict")
             self.redirect(self.request.path)
-        elif not self._access.fits(self.get_cookie(cookie) or self._bearer()):
+        elif not self._access.is_token(self.get_cookie(cookie) or self._bearer()):
             self._refuse(401, "the token is missing: open the address that `workbench dashboard` prints")
 
     def _refuse(self, status: int, problem: str) -> None:
@@ -99,8 +99,8 @@ class _Metrics(_Guarded):
 
 
 class _Asset(_Guarded, StaticFileHandler):
-    def initialize(self, path: str, **given: Any) -> None:  # type: ignore[override]  # noqa: ANN401
-        _Guarded.initialize(self, **given)
+    def initialize(self, path: str, **arguments: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+        _Guarded.initialize(self, **arguments)
         StaticFileHandler.initialize(self, path)
 
 
@@ -126,7 +126,7 @@ class _Events(_Guarded):
         address, before, silent = self.get_query_argument("page", ""), "", 0.0
         try:
             while True:
-                text = json.dumps(self._shown(address))
+                text = json.dumps(self._content(address))
                 if text != before:
                     self.write(f"retry: 1000\ndata: {text}\n\n")
                     before, silent = text, 0.0
@@ -139,12 +139,12 @@ class _Events(_Guarded):
         except (StreamClosedError, asyncio.CancelledError):
             return  # the browser or the server has ended
 
-    def _shown(self, address: str) -> dict[str, Any]:
+    def _content(self, address: str) -> dict[str, Any]:
         queries = overview(self._store)
-        shown: dict[str, Any] = {"queries": queries, "details": None, "small": {}, "page": None}
+        content: dict[str, Any] = {"queries": queries, "details": None, "small": {}, "page": None}
         if any(query["id"] == address for query in queries):
             small = small_tables(self._store, self._readings, address)
-            return shown | {"details": details(self._store, address), "small": small}
+            return content | {"details": details(self._store, address), "small": small}
         if address == JOBS:
-            return shown | {"page": jobs_page(self._home, self._readings)}
-        return shown | {"page": page(self._store, self._readings, address)}
+            return content | {"page": jobs_page(self._home, self._readings)}
+        return content | {"page": page(self._store, self._readings, address)}

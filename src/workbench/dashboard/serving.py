@@ -27,7 +27,7 @@ from workbench.dashboard.page_access import PageAccess
 from workbench.dashboard.server import application
 from workbench.host.files import replace_json, replace_private
 from workbench.host.home import Home
-from workbench.host.ports import HOST, ask
+from workbench.host.ports import HOST, send_request
 from workbench.services.query_watch import reports_file
 
 LOOPBACK = IPv4Address(HOST)
@@ -125,7 +125,7 @@ def _is_served(access: PageAccess) -> bool:
     if not access.port:
         return False
     headers = {"Authorization": f"Bearer {access.token}"}
-    answer = ask(access.port, "GET", f"http://{HOST}:{access.port}/", 2, headers=headers)
+    answer = send_request(access.port, "GET", f"http://{HOST}:{access.port}/", 2, headers=headers)
     return not isinstance(answer, str) and answer.ok
 
 
@@ -138,9 +138,9 @@ def _open_store(home: Home) -> Store:
 
 
 def _bind(address: IPv4Address, port: int, before: int) -> list[socket.socket]:
-    for wanted in [port] if port else [before, 0]:
+    for candidate in [port] if port else [before, 0]:
         try:
-            return bind_sockets(wanted, str(address))
+            return bind_sockets(candidate, str(address))
         except OSError as error:
             problem = error.strerror
     raise ConfigError(f"port {port} cannot be used on {address}: {problem}", "another --port or --listen")

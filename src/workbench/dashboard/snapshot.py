@@ -33,7 +33,7 @@ _POINTS = (
 )
 _RUNS = "SELECT began, ended, error FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 20"
 TERMINATED = "its driver (process {}) terminated unexpectedly: it was killed, or out of memory"
-GO_ON = "start it again: it resumes from its checkpoint"
+RESTART_REMEDY = "start it again: it resumes from its checkpoint"
 
 IsAlive = Callable[[int, float], bool]
 
@@ -81,7 +81,7 @@ def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, An
     totals = store.rows(_TOTALS, query_id)
     partitions, tables = store.rows(_PARTITIONS, query_id), store.rows(_TABLES, query_id)
     state, error, remedy = _state(run, alive)
-    named = ("batch_id", "at", "input_rate", "processing_rate", "milliseconds", "state_rows", "state_bytes")
+    columns = ("batch_id", "at", "input_rate", "processing_rate", "milliseconds", "state_rows", "state_bytes")
     return {
         "id": query_id,
         "name": run["name"],
@@ -92,7 +92,7 @@ def _query(store: Store, run: Mapping[str, Any], alive: IsAlive) -> dict[str, An
         "heard": run["heard"],
         "error": error,
         "remedy": remedy,
-        **{name: batch.get(name) for name in named},
+        **{name: batch.get(name) for name in columns},
         **(totals[0] if totals else {"rows": 0, "late_rows": 0}),
         "sink": batch.get("sink", ""),
         "lag_records": sum(row["lag_records"] for row in partitions) if partitions else None,
@@ -109,4 +109,8 @@ def _state(run: Mapping[str, Any], alive: IsAlive) -> tuple[str, str | None, str
         return ("failed", run["error"], run["remedy"]) if run["error"] else ("ended", None, None)
     processes = [(run["process"], run["process_began"]), (run["jvm"], run["jvm_began"])]
     terminated = [process for process, began in processes if process and not alive(process, began)]
-    return ("killed", TERMINATED.format(terminated[0]), GO_ON) if terminated else ("running", None, None)
+    return (
+        ("killed", TERMINATED.format(terminated[0]), RESTART_REMEDY)
+        if terminated
+        else ("running", None, None)
+    )

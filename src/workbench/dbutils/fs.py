@@ -21,7 +21,7 @@ from workbench.dbutils.mounts import (
     MountInfo,
     MountTable,
     has_login,
-    lies_in,
+    is_within,
     local_folder,
     require_inside,
     shown,
@@ -120,7 +120,9 @@ class FileSystem(Documented):
         """List a folder by name, or the file itself; `/mnt` lists what is mounted."""
         if _plain(path) == MOUNTS:
             names = {
-                mount.mountPoint.split("/")[2] for mount in self.mounts() if lies_in(mount.mountPoint, MOUNTS)
+                mount.mountPoint.split("/")[2]
+                for mount in self.mounts()
+                if is_within(mount.mountPoint, MOUNTS)
             }
             return [FileInfo(f"dbfs:{MOUNTS}/{name}/", f"{name}/", 0, 0) for name in sorted(names)]
         target = self._existing(path)
@@ -248,8 +250,8 @@ class FileSystem(Documented):
         mount = self._mounts.find(plain)
         if mount is None:
             if plain.startswith("/mnt/"):
-                known = ", ".join(known_mount.mountPoint for known_mount in self.mounts()) or "none"
-                return _refuse(path, f"nothing is mounted there; mounted are {known}")
+                mount_points = ", ".join(entry.mountPoint for entry in self.mounts()) or "none"
+                return _refuse(path, f"nothing is mounted there; mounted are {mount_points}")
             return self._below_root(path, plain)
         if mount.folder is None:
             return _refuse(path, f"it is mounted from {shown(mount.source)}, which only Spark reads here")

@@ -45,12 +45,12 @@ def method_of(part: Documented, name: str) -> Callable[..., object]:
     Raises:
         ConfigError: The part has no method of that name.
     """
-    known = [method for method in _public(type(part)) if callable(getattr(part, method))]
-    if name not in known:
-        known += [method for method, below in vars(part).items() if isinstance(below, Documented)]
-        near = difflib.get_close_matches(name, known, n=1)
-        problem = f"there is no method '{name}'; there are {', '.join(known)}"
-        raise ConfigError(problem, "".join(near) or known[0], method=name, allowed=tuple(known))
+    names = [method for method in _public(type(part)) if callable(getattr(part, method))]
+    if name not in names:
+        names += [method for method, value in vars(part).items() if isinstance(value, Documented)]
+        near = difflib.get_close_matches(name, names, n=1)
+        problem = f"there is no method '{name}'; there are {', '.join(names)}"
+        raise ConfigError(problem, "".join(near) or names[0], method=name, allowed=tuple(names))
     method: Callable[..., object] = getattr(part, name)
     return method
 

@@ -111,9 +111,9 @@ class TaskValues(Documented):
         for secret in read_secrets(secrets_file(folder, taskKey)):
             self._redactor.remember(secret)
         if key not in values and default is None:
-            known = ", ".join(f"'{known_key}'" for known_key in sorted(values)) or "nothing"
+            keys = ", ".join(f"'{name}'" for name in sorted(values)) or "nothing"
             raise TaskValueError(
-                f"task '{taskKey}' has set no value '{key}'; it has set {known}",
+                f"task '{taskKey}' has set no value '{key}'; it has set {keys}",
                 "default=<a value>",
                 task=taskKey,
                 key=key,

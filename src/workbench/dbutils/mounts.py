@@ -86,7 +86,7 @@ class MountTable:
 
     def find(self, path: str) -> Mount | None:
         """Return the mount that a path lies in."""
-        return next((mount for mount in self.all() if lies_in(path, mount.mount_point)), None)
+        return next((mount for mount in self.all() if is_within(path, mount.mount_point)), None)
 
     def add(self, mount: Mount, *, is_update: bool = False) -> None:
         """Add a mount.
@@ -104,8 +104,8 @@ class MountTable:
         _check_source(mount)
         _check_account_key(mount)
         with self._locked():
-            others = [known for known in self.all() if known.mount_point != mount.mount_point]
-            existing = next((known for known in self.all() if known.mount_point == mount.mount_point), None)
+            others = [entry for entry in self.all() if entry.mount_point != mount.mount_point]
+            existing = next((entry for entry in self.all() if entry.mount_point == mount.mount_point), None)
             if existing and not is_update:
                 raise StorageError(
                     f"Directory already mounted: {mount.mount_point} (to {shown(existing.source)}; "
@@ -119,7 +119,7 @@ class MountTable:
             if existing is None or not _is_of_one_store(existing, mount):
                 _check_credential(mount, others)
             _make_folder(mount)
-            self._write([*(_with_settings_of(mount, known) for known in others), mount])
+            self._write([*(_with_settings_of(mount, entry) for entry in others), mount])
 
     def remove(self, mount_point: str) -> None:
         """Remove a mount; the files of its source stay.
@@ -131,9 +131,9 @@ class MountTable:
             mounts = self.all()
             remaining = [mount for mount in mounts if mount.mount_point != mount_point]
             if len(remaining) == len(mounts):
-                known = ", ".join(mount.mount_point for mount in mounts) or "none"
+                mount_points = ", ".join(mount.mount_point for mount in mounts) or "none"
                 raise StorageError(
-                    f"Directory not mounted: {mount_point}; mounted are {known}",
+                    f"Directory not mounted: {mount_point}; mounted are {mount_points}",
                     mount_point=mount_point,
                     mounted=tuple(mount.mount_point for mount in mounts),
                 )
@@ -159,7 +159,7 @@ class MountTable:
         replace_json(self._file, [asdict(mount) for mount in mounts])
 
 
-def lies_in(path: str, mount_point: str) -> bool:
+def is_within(path: str, mount_point: str) -> bool:
     """Return whether a path is a mount point or lies below it."""
     return f"{path}/".startswith(f"{mount_point}/")
 
@@ -233,7 +233,7 @@ def _check_mount_point(mount_point: str) -> None:
 
 def _check_nesting(mount_point: str, others: list[Mount]) -> None:
     for other in others:
-        if lies_in(mount_point, other.mount_point) or lies_in(other.mount_point, mount_point):
+        if is_within(mount_point, other.mount_point) or is_within(other.mount_point, mount_point):
             raise StorageError(
                 f"{mount_point} and {other.mount_point}, which is mounted, lie in each other",
                 mount_point=mount_point,

@@ -69,27 +69,27 @@ class Notebook(Documented):
             ConfigError: There is no such notebook, or an argument is no string.
             WorkflowException: It failed, or did not end in time.
         """
-        given = dict(arguments or {})
-        for name, value in given.items():
+        values = dict(arguments or {})
+        for name, value in values.items():
             if not isinstance(value, str):
                 problem = f"argument '{name}' of {path} is {value!r}, not a string"
                 raise ConfigError(problem, f"'{value}'", notebook=path, argument=name, found=value)
         notebook = find_notebook(path, self._folder())
-        asked = {
+        request = {
             "notebook": str(notebook),
-            "arguments": given,
+            "arguments": values,
             "home_folder": str(self._home_folder),
             "project_folder": str(self._project_folder),
             "secrets": self._redactor.values,
         }
         with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
             file = Path(folder) / "run.json"
-            replace_json(file, asked)
+            replace_json(file, request)
             _execute(file, notebook, timeout_seconds)
-            answer = json.loads(file.read_text(encoding="utf-8"))
-        if "error" in answer:
-            raise WorkflowException(answer["error"])
-        return str(answer["exit_value"])
+            response = json.loads(file.read_text(encoding="utf-8"))
+        if "error" in response:
+            raise WorkflowException(response["error"])
+        return str(response["exit_value"])
 
 
 def _execute(file: Path, notebook: Path, timeout_seconds: float) -> None:

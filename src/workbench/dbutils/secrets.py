@@ -108,12 +108,12 @@ class Secrets(Documented):
         """List the scopes; one that only the environment has is named by its first word, in lower case."""
         stored = set(self._stored()) | self._folder.scopes()
         prefixes = tuple(f"{PREFIX}{_upper(scope)}_" for scope in stored)
-        only_there = [
+        unstored = [
             name.removeprefix(PREFIX)
             for name in os.environ
             if name.startswith(PREFIX) and not name.startswith(prefixes)
         ]
-        return [SecretScope(name) for name in sorted(stored | {n.split("_")[0].lower() for n in only_there})]
+        return [SecretScope(name) for name in sorted(stored | {n.split("_")[0].lower() for n in unstored})]
 
     def _stored(self) -> dict[str, dict[str, str]]:
         if not self._file.exists():

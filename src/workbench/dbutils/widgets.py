@@ -51,7 +51,7 @@ class Widgets(Documented):
     def __init__(self, parameters: Mapping[str, str]) -> None:
         self._parameters = dict(parameters)
         self._widgets: dict[str, Widget] = {}
-        self._taken: set[str] = set()
+        self._defined_names: set[str] = set()
 
     def text(self, name: str, defaultValue: str, label: str | None = None) -> None:  # noqa: N803
         """Define a parameter that takes any text."""
@@ -132,7 +132,7 @@ class Widgets(Documented):
         if kind in ("dropdown", "multiselect"):
             _check_choice(name, "default", kind, default, choices)
         value = self._parameters.get(name, default)
-        self._taken.add(name)
+        self._defined_names.add(name)
         if name in self._widgets and name not in self._parameters:
             # As on Databricks: a widget that exists already keeps its value.
             value = self._widgets[name].value
@@ -142,7 +142,7 @@ class Widgets(Documented):
 
 
 @contextmanager
-def given(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
+def with_values(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
     """Give values to the widgets that the block defines, as `%run $name="value"` does.
 
     A widget that was there before has its own value again afterwards, unless the block removed it.
@@ -153,13 +153,13 @@ def given(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         widgets._parameters = parameters
-        untaken_names = before.keys() & widgets._widgets.keys()
-        widgets._widgets.update({name: before[name] for name in untaken_names})
+        restored_names = before.keys() & widgets._widgets.keys()
+        widgets._widgets.update({name: before[name] for name in restored_names})
 
 
-def untaken(widgets: Widgets) -> list[str]:
+def unused_parameters(widgets: Widgets) -> list[str]:
     """Return the parameters of the run that no widget has taken so far."""
-    return sorted(widgets._parameters.keys() - widgets._taken)
+    return sorted(widgets._parameters.keys() - widgets._defined_names)
 
 
 def _check_choice(name: str, role: str, kind: str, value: str, choices: Sequence[str]) -> None:

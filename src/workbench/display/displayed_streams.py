@@ -8,7 +8,7 @@ import time
 from workbench.display.stream import StreamDisplay
 
 #: The number of ended streams whose last state is kept for the end of the run.
-MAX_OVER = 50
+MAX_ENDED = 50
 
 
 class StreamDisplays:
@@ -20,14 +20,14 @@ class StreamDisplays:
 
     def add(self, display: StreamDisplay) -> None:
         """Remember a stream that the running cell shows."""
-        over = [shown for shown in self._shown if shown[1].over]
-        forgotten = over[:-MAX_OVER]
-        self._shown = [*(shown for shown in self._shown if shown not in forgotten), (self._cell, display)]
+        ended = [entry for entry in self._shown if entry[1].has_ended]
+        forgotten = ended[:-MAX_ENDED]
+        self._shown = [*(entry for entry in self._shown if entry not in forgotten), (self._cell, display)]
 
     def begin_cell(self, cell: str | None) -> None:
         """Stop the streams of an earlier run of this cell, as Databricks does: no output would show them."""
         for shown_by, display in self._shown:
-            if cell is not None and shown_by == cell and not display.over:
+            if cell is not None and shown_by == cell and not display.has_ended:
                 display.stop()
                 display.finish(1.0)
         self._cell = cell
@@ -40,12 +40,12 @@ class StreamDisplays:
         """Wait until each stream has something to show; return those that failed."""
         deadline = time.monotonic() + seconds
         for _, display in self._shown:
-            display.await_something(deadline)
+            display.await_output(deadline)
         return [display for _, display in self._shown if display.failure]
 
     def stop(self, seconds: float) -> None:
         """Stop all streams, and show the last state of each, also of streams that have ended."""
-        active = [display for _, display in self._shown if not display.over]
+        active = [display for _, display in self._shown if not display.has_ended]
         stopping = [threading.Thread(target=display.stop, daemon=True) for display in active]
         for thread in stopping:
             thread.start()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from topiclake.errors import TopiclakeError
 from topiclake.monitoring.charts import BatchPoint
-from workbench.dbutils.mounts import lies_in, local_folder
+from workbench.dbutils.mounts import is_within, local_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,11 +51,11 @@ class QueryOptions:
         return "availableNow" in self.trigger or "once" in self.trigger
 
     @classmethod
-    def read(cls, given: Mapping[str, object], located: Callable[[str], str]) -> QueryOptions:
+    def read(cls, options: Mapping[str, object], located: Callable[[str], str]) -> QueryOptions:
         """Read the options of a `display`.
 
         Args:
-            given: The options `streamName`, `checkpointLocation`, and `processingTime` or `trigger`. An
+            options: The options `streamName`, `checkpointLocation`, and `processingTime` or `trigger`. An
                 interval is text such as "2 seconds". The option `trigger` may also be "availableNow", or a
                 mapping with the arguments of `DataStreamWriter.trigger`.
             located: Turns a path below a mount point into one that Spark opens.
@@ -63,34 +63,34 @@ class QueryOptions:
         Raises:
             DisplayError: An option is unknown, or does not accept its value.
         """
-        _refuse_unknown(given)
-        if given.get("trigger") is not None and given.get("processingTime") is not None:
+        _refuse_unknown(options)
+        if options.get("trigger") is not None and options.get("processingTime") is not None:
             problem = "display was given both trigger and processingTime"
             raise DisplayError(problem, "one of them", options=("trigger", "processingTime"))
         for option in ("streamName", "processingTime", "checkpointLocation"):
-            if not isinstance(given.get(option), str | None):
-                problem = f"display was given {option}={given[option]!r}, not a string"
-                raise DisplayError(problem, f'{option}="…"', option=option, found=given[option])
-        name = given.get("streamName") or f"display_query_{next(_numbers)}"
-        checkpoint = given.get("checkpointLocation")
-        return cls(str(name), _trigger(given), located(str(checkpoint)) if checkpoint else "")
+            if not isinstance(options.get(option), str | None):
+                problem = f"display was given {option}={options[option]!r}, not a string"
+                raise DisplayError(problem, f'{option}="…"', option=option, found=options[option])
+        name = options.get("streamName") or f"display_query_{next(_numbers)}"
+        checkpoint = options.get("checkpointLocation")
+        return cls(str(name), _trigger(options), located(str(checkpoint)) if checkpoint else "")
 
 
-def _refuse_unknown(given: Mapping[str, object]) -> None:
-    unknown = ", ".join(sorted(given.keys() - set(OPTIONS)))
+def _refuse_unknown(options: Mapping[str, object]) -> None:
+    unknown = ", ".join(sorted(options.keys() - set(OPTIONS)))
     if unknown:
         raise DisplayError(
             f"display takes no {unknown}",
             f"one of {', '.join(OPTIONS)}",
-            options=tuple(sorted(given.keys() - set(OPTIONS))),
+            options=tuple(sorted(options.keys() - set(OPTIONS))),
             allowed=tuple(OPTIONS),
         )
 
 
-def _trigger(given: Mapping[str, object]) -> Mapping[str, Any]:
-    if given.get("processingTime") is not None:
-        return {"processingTime": given["processingTime"]}
-    match given.get("trigger"):
+def _trigger(options: Mapping[str, object]) -> Mapping[str, Any]:
+    if options.get("processingTime") is not None:
+        return {"processingTime": options["processingTime"]}
+    match options.get("trigger"):
         case None:
             return {}
         case "availableNow":
@@ -113,7 +113,7 @@ def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
     """
     plain = path.removeprefix("dbfs:")
     for mount_point, source, _ in mounts:
-        if lies_in(plain, mount_point):
+        if is_within(plain, mount_point):
             # In a path, Spark reads %20 as three characters; in the URI of a mount's source it is a space.
             folder = local_folder(source)
             return (f"file://{folder}" if folder else source.rstrip("/")) + plain[len(mount_point) :]

@@ -48,7 +48,7 @@ class Display:
         self._mounts = mounts
         self._streams = StreamDisplays()
         self._draws_plotly = draws_plotly
-        self._plotly_is_there = False
+        self._has_plotly = False
 
     def __call__(self, input: object = None, **options: object) -> None:
         """Show a DataFrame or named tuples as a table, a plotly figure as a picture, others as Jupyter does.
@@ -76,8 +76,8 @@ class Display:
             self._show_stream(cast("DataFrame", input), options)
             return
         if options:
-            given = ", ".join(sorted(options))
-            raise DisplayError(f"display takes {given} for streaming DataFrames only", "spark.readStream")
+            listed = ", ".join(sorted(options))
+            raise DisplayError(f"display takes {listed} for streaming DataFrames only", "spark.readStream")
         if is_dataframe(input):
             self._show_rows(fetch_first(cast("DataFrame", input)))
         elif is_figure(input):
@@ -114,8 +114,8 @@ class Display:
         """Stop every stream, and leave the last state of each in its output."""
         self._streams.stop(STOP_SECONDS)
 
-    def _show_stream(self, frame: DataFrame, given: dict[str, object]) -> None:
-        options = QueryOptions.read(given, lambda path: below_mounts(path, self._mounts()))
+    def _show_stream(self, frame: DataFrame, named_options: dict[str, object]) -> None:
+        options = QueryOptions.read(named_options, lambda path: below_mounts(path, self._mounts()))
         stream = StreamDisplay(frame, options, NotebookOutput(_publish), self._redaction)
         self._streams.add(stream)
         stream.watch()
@@ -125,9 +125,9 @@ class Display:
         self._show_rows(Fetched(list(zip(names, kinds, strict=True)), rows, sys.maxsize))
 
     def _show_rows(self, fetched: Fetched) -> None:
-        shown, more = fitting(fetched.cells(self._redaction))
+        rows, more = fitting(fetched.cells(self._redaction))
         columns = self._redaction.columns(fetched.columns)
-        data = {"text/html": html_table(columns, shown, more), "text/plain": text_table(columns, shown, more)}
+        data = {"text/html": html_table(columns, rows, more), "text/plain": text_table(columns, rows, more)}
         _publish(data, raw=True)
 
     def _show_figure(self, figure: Any) -> None:  # noqa: ANN401 - plotly carries no types
@@ -136,8 +136,8 @@ class Display:
             _publish({PLOTLY_MIME_TYPE: json.loads(figure.to_json()), "text/plain": "<figure>"}, raw=True)
             return
         # plotly.js has 4 MB, and once in a page is enough.
-        page = figure.to_html(full_html=False, include_plotlyjs=not self._plotly_is_there)
-        self._plotly_is_there = True
+        page = figure.to_html(full_html=False, include_plotlyjs=not self._has_plotly)
+        self._has_plotly = True
         self.html(page)
 
 

@@ -52,7 +52,7 @@ class StreamState:
     points: tuple[BatchPoint, ...] = ()
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it shows no more micro-batches."""
         return self.status != "running"
 
@@ -98,9 +98,9 @@ class StreamDisplay:
             raise
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the query has ended."""
-        return self._state.over
+        return self._state.has_ended
 
     @property
     def failure(self) -> str:
@@ -146,16 +146,16 @@ class StreamDisplay:
     def finish(self, seconds: float) -> None:
         """Wait until the end is shown, and show it once more; wait at most `seconds`."""
         self._ended.wait(seconds)
-        if not self.over:
+        if not self.has_ended:
             self._change(status="stopped", cause="")
         self._publish(again=True)
 
     @property
     def awaited(self) -> bool:
-        """Whether `await_something` would wait."""
+        """Whether `await_output` would wait."""
         return not (self._ended if self._options.ends else self._has_rows).is_set()
 
-    def await_something(self, deadline: float) -> None:
+    def await_output(self, deadline: float) -> None:
         """Wait for the first micro-batch that has rows, or, where the query ends by itself, for its end."""
         if self._options.ends:
             self.wait()
@@ -167,11 +167,11 @@ class StreamDisplay:
         fetched = fetch_batch(batch, newest=not complete)
         rows = [*fetched.cells(self._redaction)]
         with self._lock:
-            before = self._state
+            previous = self._state
             if not complete:
-                rows += before.rows
-            shown, more = fitting(rows, MAX_LIVE_CHARACTERS)
-            self._state = replace(before, rows=shown, more=more or (before.more and not complete))
+                rows += previous.rows
+            fitting_rows, more = fitting(rows, MAX_LIVE_CHARACTERS)
+            self._state = replace(previous, rows=fitting_rows, more=more or (previous.more and not complete))
 
     def _read_progress(self) -> None:
         progress: Any = self._query.lastProgress
@@ -188,9 +188,9 @@ class StreamDisplay:
     def _end(self, error: Exception | None) -> None:
         # The query's own reports outlive it, unless the JVM is gone.
         with contextlib.suppress(Exception):
-            known = {point.time: point for point in self._points}
-            known |= {batch.time: batch for batch in map(batch_point, self._query.recentProgress)}
-            points = [known[time] for time in sorted(known)][-MAX_POINTS:]
+            by_time = {point.time: point for point in self._points}
+            by_time |= {batch.time: batch for batch in map(batch_point, self._query.recentProgress)}
+            points = [by_time[time] for time in sorted(by_time)][-MAX_POINTS:]
             self._change(points=tuple(points))
         if error is None:
             self._change(status="ended" if self._options.ends else "stopped")

@@ -39,7 +39,7 @@ def _heading(state: StreamState) -> str:
     if state.points:
         last = state.points[-1]
         parts += [f"batch {last.batch}", f"{last.rows:,} rows in it", f"{last.time:%H:%M:%S} UTC"]
-    elif not state.over:
+    elif not state.has_ended:
         parts.append("waiting for the first micro-batch")
     return ", ".join(parts)
 

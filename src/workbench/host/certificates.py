@@ -30,12 +30,12 @@ def make_certificate(folder: Path, *hosts: str) -> Certificate:
     folder.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA(organization_name="Topiclake workbench")
     server = authority.issue_cert(*hosts)
-    made = Certificate(folder / "authority.pem", folder / "server.pem", folder / "server.key")
-    authority.cert_pem.write_to_path(made.authority)
-    server.cert_chain_pems[0].write_to_path(made.certificate)
-    made.key.touch(mode=0o600)
-    server.private_key_pem.write_to_path(made.key)
-    return made
+    certificate = Certificate(folder / "authority.pem", folder / "server.pem", folder / "server.key")
+    authority.cert_pem.write_to_path(certificate.authority)
+    server.cert_chain_pems[0].write_to_path(certificate.certificate)
+    certificate.key.touch(mode=0o600)
+    server.private_key_pem.write_to_path(certificate.key)
+    return certificate
 
 
 def trust_store(folder: Path, certificate: Certificate) -> Path:

@@ -47,9 +47,9 @@ def require_java() -> Java:
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    where = f"in JAVA_HOME ({home})" if home else "on the PATH"
+    location = f"in JAVA_HOME ({home})" if home else "on the PATH"
     if program is None or not os.access(program, os.X_OK):
-        raise _unfit(f"found none {where}", reason="missing")
+        raise _unfit(f"found none {location}", reason="missing")
     path = Path(program)
     version = parse_version(_version_text(path))
     if version is None:

@@ -35,14 +35,14 @@ class HandedOn:
         return cls(**json.loads(Path(file).read_text(encoding="utf-8"))) if file else cls()
 
 
-def parse_parameters(given: Sequence[str]) -> dict[str, str]:
+def parse_parameters(assignments: Sequence[str]) -> dict[str, str]:
     """Return `NAME=VALUE` pairs as a mapping.
 
     Raises:
         click.BadParameter: One has no name or no `=`, or a name comes twice.
     """
     parameters: dict[str, str] = {}
-    for pair in given:
+    for pair in assignments:
         name, equals, value = pair.partition("=")
         if not name or not equals or name in parameters:
             problem = "is given twice" if name in parameters else "is not NAME=VALUE"

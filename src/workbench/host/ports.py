@@ -38,7 +38,7 @@ def answers(port: int, seconds: float = 1.0) -> bool:
     return True
 
 
-def ask(port: int, method: str, url: str, seconds: float, **named: Any) -> requests.Response | str:  # noqa: ANN401
+def send_request(port: int, method: str, url: str, seconds: float, **options: Any) -> requests.Response | str:  # noqa: ANN401
     """Send a request to a service of this machine; return its answer, or the cause of the failure.
 
     Args:
@@ -46,14 +46,14 @@ def ask(port: int, method: str, url: str, seconds: float, **named: Any) -> reque
         method: The HTTP method.
         url: The address, with its scheme.
         seconds: How long a connection may take; an answer may take 10 seconds in any case.
-        named: Further arguments of `requests`.
+        options: Further arguments of `requests`.
     """
     if not answers(port, seconds):
         return "nothing listens on its port"
     try:
         with requests.Session() as session:
             session.trust_env = False  # a proxy knows nothing of this machine's own ports
-            return session.request(method, url, timeout=max(seconds, 10.0), **named)
+            return session.request(method, url, timeout=max(seconds, 10.0), **options)
     except requests.RequestException as error:
         return type(error).__name__
 
@@ -64,13 +64,16 @@ def refusal(
     url: str,
     seconds: float,
     accepted: Collection[int] = (),
-    **named: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
 ) -> str | None:
-    """Send a request as `ask` does; return None for a success or an `accepted` status, else the problem."""
-    answer = ask(port, method, url, seconds, **named)
-    if isinstance(answer, str):
-        return answer
-    return None if answer.ok or answer.status_code in accepted else f"HTTP status {answer.status_code}"
+    """Send a request; return None for a success or an `accepted` status, else the problem.
+
+    Arguments are those of `send_request`.
+    """
+    response = send_request(port, method, url, seconds, **options)
+    if isinstance(response, str):
+        return response
+    return None if response.ok or response.status_code in accepted else f"HTTP status {response.status_code}"
 
 
 def choose(names: Iterable[str], recorded: Mapping[str, int], avoid: Collection[int] = ()) -> dict[str, int]:
@@ -87,16 +90,16 @@ def choose(names: Iterable[str], recorded: Mapping[str, int], avoid: Collection[
     chosen: dict[str, int] = {}
     for name in names:
         port = recorded.get(name, 0)
-        taken = {*avoid, *chosen.values()}
-        is_usable = port and port not in taken and is_free(port)
-        chosen[name] = port if is_usable else _pick(taken)
+        reserved = {*avoid, *chosen.values()}
+        is_usable = port and port not in reserved and is_free(port)
+        chosen[name] = port if is_usable else _pick(reserved)
     return chosen
 
 
-def _pick(taken: Collection[int]) -> int:
+def _pick(reserved: Collection[int]) -> int:
     # Two commands at once must not try the same ports in the same order.
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        if port not in taken and is_free(port):
+        if port not in reserved and is_free(port):
             return port
     raise OSError(
         errno.EADDRINUSE, f"none of the ports {_PORTS.start} to {_PORTS.stop - 1} of {HOST} is free"

@@ -61,7 +61,7 @@ def start(
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))
     # Ctrl-C between fork and exec would leave a process that has no mark yet.
-    with log.open("wb") as output, signals_held():
+    with log.open("wb") as output, signals_delayed():
         process = spawn(command, output, cwd, variables)
         # The kernel publishes the environment a moment after Popen returns.
         while process.poll() is None and not _environment(Process(process.pid)):
@@ -81,8 +81,8 @@ def is_running(record: ProcessRecord) -> bool:
     """Return whether a process runs; a zombie does not, nor does another process that now has its id."""
     try:
         process = Process(record.pid)
-        same = abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        is_same_process = abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS
+        return is_same_process and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 
@@ -100,8 +100,8 @@ def running(home: Home) -> dict[str, Process]:
 
 def marked(home: Home, service: str | None = None) -> list[Process]:
     """Return the running processes that carry the mark of this home (and service), and their children."""
-    wanted = (marks(home, service) if service else {HOME_MARK: str(home.folder)}).items()
-    return [process for process in psutil.process_iter() if wanted <= _environment(process).items()]
+    variables = (marks(home, service) if service else {HOME_MARK: str(home.folder)}).items()
+    return [process for process in psutil.process_iter() if variables <= _environment(process).items()]
 
 
 def session_of(pid: int) -> int | None:
@@ -150,13 +150,13 @@ def last_error_line(log: Path) -> str:
     return f"no error in its log, which ends with: {text_lines[-1][:400]}"
 
 
-def take_sigterm_as_ctrl_c() -> None:
+def treat_sigterm_as_ctrl_c() -> None:
     """Raise KeyboardInterrupt for SIGTERM, so that it ends everything as cleanly as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
+def signals_delayed() -> Iterator[None]:
     """Delay SIGINT and SIGTERM until the block ends; a child would inherit a signal mask."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -111,9 +111,9 @@ def _npm() -> list[str]:
 
 
 def _go(cache: Path, on_progress: OnProgress) -> Path:
-    own = shutil.which("go")
-    if own is not None and _go_version(Path(own)) >= GO_MINIMUM:
-        return Path(own)
+    installed = shutil.which("go")
+    if installed is not None and _go_version(Path(installed)) >= GO_MINIMUM:
+        return Path(installed)
     folder = cache / GO_PACKAGE.replace("==", "-")
     program = folder / "go" / "bin" / "go"
     if not program.is_file():
@@ -131,7 +131,7 @@ def _go_version(go: Path) -> tuple[int, ...]:
 
 def _run(command: Sequence[str], action: str, settings: Mapping[str, str]) -> None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -141,6 +141,6 @@ def _run(command: Sequence[str], action: str, settings: Mapping[str, str]) -> No
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlatformError(f"could not {action}: {error}", "the same command again") from None
-    if done.returncode != 0:
-        problem = " ".join(done.stderr.split())[-500:]
+    if process.returncode != 0:
+        problem = " ".join(process.stderr.split())[-500:]
         raise PlatformError(f"could not {action}: {problem}", " ".join(command))

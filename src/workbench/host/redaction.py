@@ -38,9 +38,9 @@ class Redactor:
         if not value.strip() or value in self.values:
             return
         self.values = (*self.values, value)
-        known = {*self._spellings, *_spellings(value)}
+        spellings = {*self._spellings, *_spellings(value)}
         # The longest first: a secret may be the beginning of another one.
-        self._spellings = tuple(sorted(known, key=len, reverse=True))
+        self._spellings = tuple(sorted(spellings, key=len, reverse=True))
         self._pattern = re.compile("|".join(map(re.escape, self._spellings)))
 
     def redact(self, text: str) -> str:

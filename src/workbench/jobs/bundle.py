@@ -89,15 +89,15 @@ def _validated(file: YamlFile, content: object) -> BundleFile:
         return BundleFile.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where, kind = first["loc"], first["type"]
+        key_path, kind = first["loc"], first["type"]
         if kind not in _MESSAGES:
-            text = f"{'.'.join(map(str, where)) or 'the file'}: {first['msg']}"
-            raise file.error(where, text) from None
-        key = str(where[-1])
+            text = f"{'.'.join(map(str, key_path)) or 'the file'}: {first['msg']}"
+            raise file.error(key_path, text) from None
+        key = str(key_path[-1])
         near = difflib.get_close_matches(key, _KNOWN_KEYS - {key}, n=1) if kind == "extra_forbidden" else []
-        inside = ".".join(map(str, where[:-1]))
+        inside = ".".join(map(str, key_path[:-1]))
         text = f"{_MESSAGES[kind]} '{key}'" + (f" in {inside}" if inside else "")
-        raise file.error(where, text, near[0] if near else "") from None
+        raise file.error(key_path, text, near[0] if near else "") from None
 
 
 def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
@@ -114,8 +114,8 @@ def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
 
 def _target_name(file: YamlFile, root: BundleFile, chosen: str | None) -> str:
     if chosen is not None and chosen not in root.targets:
-        known = ", ".join(root.targets) or "none"
-        raise file.error(("targets",), f"there is no target '{chosen}'; there are: {known}", "--target=<one>")
+        names = ", ".join(root.targets) or "none"
+        raise file.error(("targets",), f"there is no target '{chosen}'; there are: {names}", "--target=<one>")
     if chosen is not None:
         return chosen
     defaults = [name for name, target in root.targets.items() if target and target.default]
@@ -143,16 +143,16 @@ def _with_values(file: YamlFile, values: Mapping[str, str]) -> object:
     return file.content | {"resources": resources}
 
 
-def _expanded(file: YamlFile, content: object, where: KeyPath, values: Mapping[str, str]) -> object:
+def _expanded(file: YamlFile, content: object, key_path: KeyPath, values: Mapping[str, str]) -> object:
     """Return content with `${var.x}` and `${bundle.x}` replaced."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise file.error(where, f"there is no {match[0]}", f"one of {', '.join(sorted(values))}")
+            raise file.error(key_path, f"there is no {match[0]}", f"one of {', '.join(sorted(values))}")
         return values[match[1]]
 
     if isinstance(content, dict):
-        return {key: _expanded(file, item, (*where, key), values) for key, item in content.items()}
+        return {key: _expanded(file, item, (*key_path, key), values) for key, item in content.items()}
     if isinstance(content, list):
-        return [_expanded(file, item, (*where, at), values) for at, item in enumerate(content)]
+        return [_expanded(file, item, (*key_path, at), values) for at, item in enumerate(content)]
     return _REFERENCE.sub(value, content) if isinstance(content, str) else content

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topiclake.errors import TopiclakeError
-from workbench.host.processes import signals_held
+from workbench.host.processes import signals_delayed
 from workbench.jobs.bundle_model import Job, Task
 from workbench.jobs.history import History
 from workbench.jobs.run_records import Run
@@ -58,7 +58,7 @@ class Execution:
         self._retries: dict[str, tuple[float, int]] = {}
         self._stopped = ""
 
-    def carry_out(self) -> str:
+    def execute_run(self) -> str:
         """Run the tasks; return the state in which the run ended.
 
         Ctrl-C cancels the run: its tasks are stopped before this returns.
@@ -117,7 +117,7 @@ class Execution:
                 _write(log, f"ignored parameters that the notebook does not declare: {', '.join(ignored)}")
             command = self._command(task, parameters)
             # Ctrl-C in between would leave a process that this one does not stop.
-            with signals_held():
+            with signals_delayed():
                 process = TaskProcess(command, log, self._project, variables, self._grace_seconds)
                 self._running[key] = _Try(task, number, process)
                 self._history.begin_attempt(self._run.id, key, number, process.record)
@@ -180,7 +180,7 @@ def _next_state(task: Task, states: dict[str, str]) -> str:
         return "WAIT"
     ended = [states[key] for key in task.upstream]
     failed = [state in _FAILED for state in ended]
-    fits = {
+    conditions = {
         "ALL_SUCCESS": all(state in _ENDED_WELL for state in ended),
         "ALL_DONE": True,
         "NONE_FAILED": not any(failed),
@@ -188,7 +188,7 @@ def _next_state(task: Task, states: dict[str, str]) -> str:
         "ALL_FAILED": all(failed),
         "AT_LEAST_ONE_FAILED": not ended or any(failed),
     }
-    if fits[task.run_if]:
+    if conditions[task.run_if]:
         return "RUN"
     return "UPSTREAM_FAILED" if task.run_if in ("ALL_SUCCESS", "NONE_FAILED") else "EXCLUDED"
 

@@ -7,7 +7,7 @@ import sys
 
 from topiclake.errors import TopiclakeError
 from workbench.host.home import Home
-from workbench.host.processes import take_sigterm_as_ctrl_c
+from workbench.host.processes import treat_sigterm_as_ctrl_c
 from workbench.jobs.execution import Execution
 from workbench.jobs.history import History
 from workbench.jobs.notifications import end_event, notify, secret_address
@@ -22,7 +22,7 @@ def open_store(home: Home) -> Store:
     return Store(home.jobs / "jobs.db")
 
 
-def carry_out(home: Home, store: Store, run: Run, command: Command = notebook_command) -> Run:
+def execute_run(home: Home, store: Store, run: Run, command: Command = notebook_command) -> Run:
     """Carry out a run that this process owns, and send notifications of its begin and end."""
     log, address = home.jobs / "notifications.log", secret_address(home.project)
     notify(run, "on_start", log, address)
@@ -31,7 +31,7 @@ def carry_out(home: Home, store: Store, run: Run, command: Command = notebook_co
     except TopiclakeError as error:
         store.end(run.id, "FAILED", str(error))
     else:
-        execution.carry_out()
+        execution.execute_run()
     ended = History(store).run(run.id)
     notify(ended, end_event(ended.state), log, address)
     return ended
@@ -41,11 +41,11 @@ def main(run: int) -> None:
     """Carry out a run, unless another process has taken it."""
     # A shell that starts the scheduler in the background makes it ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    take_sigterm_as_ctrl_c()
+    treat_sigterm_as_ctrl_c()
     home = Home.find()
     store = open_store(home)
     if store.claim_run(run):
-        carry_out(home, store, History(store).run(run))
+        execute_run(home, store, History(store).run(run))
 
 
 if __name__ == "__main__":

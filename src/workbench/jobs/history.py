@@ -30,10 +30,10 @@ class History:
 
     def runs(self, job: str | None = None, limit: int = 20) -> list[Run]:
         """Return the latest runs, of one job or of all, the latest first."""
-        where, values = ("WHERE job = ?", [job]) if job else ("", [])
+        condition, values = ("WHERE job = ?", [job]) if job else ("", [])
         with self._store.reading() as database:
             rows = database.execute(
-                f"SELECT * FROM runs {where} ORDER BY id DESC LIMIT ?",  # noqa: S608
+                f"SELECT * FROM runs {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608
                 [*values, limit],
             )
             return [Run(**row) for row in rows]

@@ -59,9 +59,9 @@ def problem(name: Name, parameters: Collection[str], upstream: Collection[str]) 
     """
     match name:
         case ("job", "parameters", parameter):
-            known = ", ".join(sorted(parameters)) or "none"
+            names = ", ".join(sorted(parameters)) or "none"
             return (
-                "" if parameter in parameters else f"the job has no parameter '{parameter}', it has {known}"
+                "" if parameter in parameters else f"the job has no parameter '{parameter}', it has {names}"
             )
         case ("job", "start_time", part) | ("job", "trigger", "time", part):
             return "" if part in _TIMES else f"a time has no '{part}', it has {', '.join(_TIMES)}"
@@ -74,14 +74,14 @@ def problem(name: Name, parameters: Collection[str], upstream: Collection[str]) 
 def resolve(text: str, value: Callable[[Name], object]) -> str:
     """Replace each reference by its value; other values than strings as JSON."""
 
-    def one(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         name = _parts(match[1])
         if name is None:
             return match[0]
         resolved = value(name)
         return resolved if isinstance(resolved, str) else json.dumps(resolved)
 
-    return _BRACES.sub(one, text)
+    return _BRACES.sub(replacement, text)
 
 
 def time_part(at: datetime, part: str) -> str:

@@ -67,7 +67,7 @@ class Scheduler:
         slotted = [
             key for key, job in self._jobs.items() if triggers.kind_of(job) in ("schedule", "periodic")
         ]
-        self._store.keep_triggers(slotted)
+        self._store.retain_triggers(slotted)
         for key, job in self._jobs.items():
             self._claim(key, job, now)
         self._launch_pending()

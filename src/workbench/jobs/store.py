@@ -127,7 +127,7 @@ class Store:
                 return now, float(latest)
             return float(row["since"]), float(latest)
 
-    def keep_triggers(self, jobs: Collection[str]) -> None:
+    def retain_triggers(self, jobs: Collection[str]) -> None:
         """Forget the triggers of all other jobs: if they come back, they begin then, with no slots missed."""
         with self.transaction() as database:
             for row in database.execute("SELECT job FROM anchors").fetchall():

@@ -63,10 +63,10 @@ class RunContext:
         Raises:
             ConfigError: A reference has no value.
         """
-        own = task.notebook_task.base_parameters
-        given = {name: resolve(text, self._value(task.task_key)) for name, text in own.items()}
+        task_parameters = task.notebook_task.base_parameters
+        resolved = {name: resolve(text, self._value(task.task_key)) for name, text in task_parameters.items()}
         ignored = self.ignored(task)
-        return given | {name: value for name, value in self._parameters.items() if name not in ignored}
+        return resolved | {name: value for name, value in self._parameters.items() if name not in ignored}
 
     def ignored(self, task: Task) -> set[str]:
         """Return the job's parameters that a task's notebook does not declare."""
@@ -81,16 +81,16 @@ class RunContext:
         Raises:
             ConfigError: A reference has no value.
         """
-        given = self.parameters(task)
+        parameters = self.parameters(task)
         self._values.mkdir(mode=0o700, parents=True, exist_ok=True)
         variables = {FOLDER_VARIABLE: str(self._values), KEY_VARIABLE: task.task_key}
         files = self._values.glob(f"*{SECRETS_SUFFIX}")
         redactor = Redactor(secret for file in files for secret in read_secrets(file))
-        hidden = {name: value for name, value in given.items() if redactor.redact(value) != value}
+        hidden = {name: value for name, value in parameters.items() if redactor.redact(value) != value}
         if hidden:
             file = self._values / f"{task.task_key}{_PARAMETERS}"
             variables |= HandedOn(hidden, redactor.values).save(file)
-        return {name: value for name, value in given.items() if name not in hidden}, variables
+        return {name: value for name, value in parameters.items() if name not in hidden}, variables
 
     def forget_secrets(self) -> None:
         """Remove the secrets from the tasks' values, at the end of the run."""

@@ -41,8 +41,8 @@ def kind_of(job: Job) -> Kind | None:
 
 def text_of(job: Job) -> str:
     """Return a trigger as text: when it changes, its slots begin again."""
-    given = job.schedule or job.trigger or job.continuous
-    return given.model_dump_json() if given else ""
+    trigger = job.schedule or job.trigger or job.continuous
+    return trigger.model_dump_json() if trigger else ""
 
 
 def next_slot(job: Job, anchor: float, after: float) -> float | None:

@@ -22,15 +22,15 @@ class YamlFile:
     content: Any
     lines: dict[KeyPath, int]
 
-    def line(self, where: KeyPath) -> int:
+    def line(self, key_path: KeyPath) -> int:
         """Return the line of a key; of the nearest one above it when it is not in the file."""
-        while where not in self.lines and where:
-            where = where[:-1]
-        return self.lines.get(where, 1)
+        while key_path not in self.lines and key_path:
+            key_path = key_path[:-1]
+        return self.lines.get(key_path, 1)
 
-    def error(self, where: KeyPath, problem: str, remedy: str = "") -> ConfigError:
+    def error(self, key_path: KeyPath, problem: str, remedy: str = "") -> ConfigError:
         """Return an error that names file and line."""
-        return _error(self.path, self.line(where), problem, remedy)
+        return _error(self.path, self.line(key_path), problem, remedy)
 
 
 class _Loader(yaml.SafeLoader):
@@ -82,26 +82,26 @@ def _text(path: Path) -> str:
 
 
 def _lines(
-    path: Path, node: yaml.Node, where: KeyPath, above: tuple[int, ...] = ()
+    path: Path, node: yaml.Node, key_path: KeyPath, parents: tuple[int, ...] = ()
 ) -> Iterator[tuple[KeyPath, int]]:
-    if id(node) in above:
+    if id(node) in parents:
         problem = "an alias is inside its own anchor"
         raise _error(path, node.start_mark.line + 1, problem, reason="alias")
     if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
+        names: set[str] = set()
         for key, value in node.value:
             line = key.start_mark.line + 1
             name = str(key.value)
-            if name in seen:
+            if name in names:
                 problem = f"key '{name}' is defined here a second time"
                 raise _error(path, line, problem, "one of them", key=name, reason="twice")
-            seen.add(name)
-            yield (*where, name), line
-            yield from _lines(path, value, (*where, name), (*above, id(node)))
+            names.add(name)
+            yield (*key_path, name), line
+            yield from _lines(path, value, (*key_path, name), (*parents, id(node)))
     elif isinstance(node, yaml.SequenceNode):
         for at, entry in enumerate(node.value):
-            yield (*where, at), entry.start_mark.line + 1
-            yield from _lines(path, entry, (*where, at), (*above, id(node)))
+            yield (*key_path, at), entry.start_mark.line + 1
+            yield from _lines(path, entry, (*key_path, at), (*parents, id(node)))
 
 
 def _no_yaml(path: Path, line: int, problem: object) -> ConfigError:

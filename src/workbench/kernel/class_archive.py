@@ -23,8 +23,8 @@ def main(jars_folder: Path) -> None:
     archive = jars_folder / CLASS_ARCHIVE
     archive.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.parent) as name:
-        folder, made = Path(name), Path(name) / archive.name
-        session = NotebookSession("class-archive", folder, jars_folder, conf=_dumping(made))
+        folder, draft = Path(name), Path(name) / archive.name
+        session = NotebookSession("class-archive", folder, jars_folder, conf=_dumping(draft))
         spark = session.start()
         table = str(folder / "table")
         for _ in range(2):
@@ -41,13 +41,15 @@ def main(jars_folder: Path) -> None:
         )
         query.awaitTermination()
         session.stop(seconds=60)
-        if made.exists():
-            os.replace(made, archive)
+        if draft.exists():
+            os.replace(draft, archive)
 
 
-def _dumping(made: Path) -> dict[str, str]:
+def _dumping(draft: Path) -> dict[str, str]:
     options = spark_conf()["spark.driver.extraJavaOptions"]
-    return {"spark.driver.extraJavaOptions": f'{options} "-XX:ArchiveClassesAtExit={made}" {ARCHIVE_OPTIONS}'}
+    return {
+        "spark.driver.extraJavaOptions": f'{options} "-XX:ArchiveClassesAtExit={draft}" {ARCHIVE_OPTIONS}'
+    }
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from workbench.kernel.messages import CONTEXT_VARIABLE, SESSION_VARIABLE, Contex
 from workbench.services import control as services
 
 
-def take_context() -> Context:
+def pop_context() -> Context:
     """Return this process's context, and remove it from the environment: child kernels have their own.
 
     Jupyter passes the name of the notebook to a lab's kernel. At each start the kernel looks for the
@@ -19,11 +19,11 @@ def take_context() -> Context:
     stays.
     """
     context = Context.load(Path(os.environ.pop(CONTEXT_VARIABLE)))
-    named = os.environ.pop(SESSION_VARIABLE, "")
+    notebook_name = os.environ.pop(SESSION_VARIABLE, "")
     if context.notebook:
         return context
     home = Home(Path(context.home_folder), Path(context.project_folder))
     if addresses := services.addresses(home):
         for name, value in addresses.environment().items():
             os.environ.setdefault(name, value)
-    return replace(context, notebook=str(home.project / "notebooks" / (named or "lab")), in_lab=True)
+    return replace(context, notebook=str(home.project / "notebooks" / (notebook_name or "lab")), in_lab=True)

@@ -28,7 +28,7 @@ class CellJobs:
     def __init__(self, live: Callable[[], SparkSession | None]) -> None:
         self._live = live
         self._cells = 0
-        _keep_interrupts_out_of_logs()
+        _drop_interrupt_logs()
 
     def before_cell(self, *_: object) -> None:
         """Begin the next cell's group."""
@@ -77,7 +77,7 @@ def _activate(spark: SparkSession) -> None:
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
 
 
-def _keep_interrupts_out_of_logs() -> None:
+def _drop_interrupt_logs() -> None:
     """Drop py4j's log records of an interrupt, which show its stack in the cell: the cell shows it anyway.
 
     py4j logs them by a function of the root logger, which would set up logging for the whole notebook.

@@ -24,12 +24,12 @@ from traitlets import Type, default
 
 from workbench.dbutils import DBUtils, NotebookExit
 from workbench.dbutils.secrets import secrets_of_environment
-from workbench.dbutils.widgets import untaken
+from workbench.dbutils.widgets import unused_parameters
 from workbench.display.show import Display
 from workbench.display.table import Redaction
 from workbench.host.installation import jars_folder
 from workbench.host.redaction import Redactor
-from workbench.kernel.context import take_context
+from workbench.kernel.context import pop_context
 from workbench.kernel.failures import failure_report
 from workbench.kernel.jobs import CellJobs, is_interrupt
 from workbench.kernel.magics import Magics
@@ -137,7 +137,7 @@ class Workspace:
             DisplayError: A stream failed.
         """
         self.display.end_cells()
-        if names := untaken(self.dbutils.widgets):
+        if names := unused_parameters(self.dbutils.widgets):
             sys.stdout.write(f"no widget took the parameter {', '.join(names)}\n")
 
     def stop(self) -> None:
@@ -159,8 +159,8 @@ def _publish_exit(
     trace: TracebackType,
     tb_offset: int | None = None,
 ) -> None:
-    shown = f"Notebook exited: {value.value}"
-    shell.display_pub.publish({EXIT_MIME_TYPE: {"value": value.value}, "text/plain": shown})
+    text = f"Notebook exited: {value.value}"
+    shell.display_pub.publish({EXIT_MIME_TYPE: {"value": value.value}, "text/plain": text})
 
 
 class NotebookKernel(IPythonKernel):
@@ -204,7 +204,7 @@ class NotebookKernelApp(IPKernelApp):
         # As on Databricks: the times that Python gets from Spark are then in the zone that Spark shows.
         os.environ["TZ"] = "UTC"
         time.tzset()
-        context = take_context()
+        context = pop_context()
         _silence_log()
         self.kernel.workspace = Workspace(context, shell, RedactingSession.redactor)
         self.kernel.workspace.install()
@@ -223,11 +223,11 @@ def _silence_log() -> None:
 
     The copies do not pass the redaction, and the runner shows the log when the kernel dies.
     """
-    with open(os.devnull, "wb") as nothing:
+    with open(os.devnull, "wb") as null_file:
         for stream in (sys.stdout, sys.stderr):
             copy = getattr(stream, "_original_stdstream_copy", None)
             if copy is not None:
-                os.dup2(nothing.fileno(), copy)
+                os.dup2(null_file.fileno(), copy)
 
 
 def _await_pipe(stream: object, seconds: float = 1.0) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from topiclake.errors import ConfigError, TopiclakeError
 from workbench.dbutils import DBUtils
 from workbench.dbutils.help import method_of
-from workbench.dbutils.widgets import given
+from workbench.dbutils.widgets import with_values
 from workbench.display.show import Display
 from workbench.notebook.cells import CellLanguages
 from workbench.notebook.files import read_notebook
@@ -95,7 +95,7 @@ class Magics:
         check_cycle((*self._chain, included))
         self._chain.append(included)
         try:
-            with given(self._dbutils.widgets, values):
+            with with_values(self._dbutils.widgets, values):
                 for cell in read_notebook(included).runnable:
                     self._execute(cell, included)
         finally:
@@ -105,9 +105,9 @@ class Magics:
         """Run a `%%sql` cell with the widgets' values as `:name`, show its result and keep it as `_sqldf`."""
         query = f"{line}\n{cell}" if line.strip() else cell
         values = self._dbutils.widgets.getAll()
-        named = {name: values[name] for name in PARAMETER.findall(query) if name in values}
+        parameters = {name: values[name] for name in PARAMETER.findall(query) if name in values}
         spark = self._start_spark()
-        frame = spark.sql(query, args=named) if named else spark.sql(query)
+        frame = spark.sql(query, args=parameters) if parameters else spark.sql(query)
         self._shell.user_ns["_sqldf"] = frame
         if frame.columns:
             self._display(frame)
@@ -141,12 +141,12 @@ class Magics:
         if not line.strip():
             self._dbutils.fs.help()
             return
-        name, *words = shlex.split(line)
+        name, *parts = shlex.split(line)
         method = method_of(self._dbutils.fs, name)
-        options = {"recurse": "true"} if "-r" in words else {}
+        options = {"recurse": "true"} if "-r" in parts else {}
         try:
-            bound = inspect.signature(method).bind(*[word for word in words if word != "-r"], **options)
-            arguments = {key: _argument(method, key, word) for key, word in bound.arguments.items()}
+            bound = inspect.signature(method).bind(*[part for part in parts if part != "-r"], **options)
+            arguments = {key: _argument(method, key, part) for key, part in bound.arguments.items()}
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"%fs {line.strip()}: {error}", f'dbutils.fs.help("{name}")', command="fs", line=line.strip()
@@ -164,8 +164,8 @@ class Magics:
             CommandError: pip failed.
             ConfigError: It is a command that would change packages of the workbench.
         """
-        words = shlex.split(line)
-        command = next((word for word in words if not word.startswith("-")), "")
+        parts = shlex.split(line)
+        command = next((part for part in parts if not part.startswith("-")), "")
         if command not in PIP_COMMANDS:
             raise ConfigError(
                 f"%pip {line.strip()} does not run in the workbench",
@@ -180,8 +180,8 @@ class Magics:
                     f"{package.name}=={package.version}\n" for package in importlib.metadata.distributions()
                 )
                 pins.flush()
-                words += ["--constraint", pins.name]
-            status = _run([sys.executable, "-m", "pip", *words])
+                parts += ["--constraint", pins.name]
+            status = _run([sys.executable, "-m", "pip", *parts])
         if status:
             raise CommandError(
                 f"pip ended with exit code {status}",
@@ -212,9 +212,9 @@ def _run(command: list[str]) -> int:
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
-def _argument(method: Callable[..., object], name: str, word: str) -> str | bool | int:
+def _argument(method: Callable[..., object], name: str, text: str) -> str | bool | int:
     """Read a word of `%fs` as what the method's own default is: a switch, a number or a text."""
     default = inspect.signature(method).parameters[name].default
     if isinstance(default, bool):
-        return word == "true"
-    return int(word) if isinstance(default, int) else word
+        return text == "true"
+    return int(text) if isinstance(default, int) else text

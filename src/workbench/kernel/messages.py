@@ -114,7 +114,7 @@ class RedactingSession(Session):
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - traitlets
         super().__init__(**kwargs)
-        self._held: dict[str, str] = {}
+        self._pending: dict[str, str] = {}
         self._releasing = False
         self._lock = threading.RLock()
         self._noise: dict[str, StartNoise] = defaultdict(StartNoise)
@@ -124,7 +124,7 @@ class RedactingSession(Session):
         stream: Any,  # noqa: ANN401 - a socket of one of several kinds
         msg_or_type: dict[str, Any] | str,
         *args: Any,  # noqa: ANN401
-        **named: Any,  # noqa: ANN401
+        **options: Any,  # noqa: ANN401
     ) -> dict[str, Any] | None:
         """Send a message, without the JVM's start message in the text of a stream."""
         if isinstance(msg_or_type, dict) and msg_or_type["header"]["msg_type"] == "stream":
@@ -133,7 +133,7 @@ class RedactingSession(Session):
             if content["text"] and not text:
                 return None
             msg_or_type = {**msg_or_type, "content": {**content, "text": text}}
-        return super().send(stream, msg_or_type, *args, **named)
+        return super().send(stream, msg_or_type, *args, **options)
 
     def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
         """Turn a message into bytes."""
@@ -142,14 +142,14 @@ class RedactingSession(Session):
             if kind == "stream":
                 content = {**content, "text": self._join(content["name"], content["text"])}
             allowed = {key: content[key] for key in PROTOCOL_KEYS if key in content}
-            shown = {key: value for key, value in content.items() if key not in allowed}
-            msg = {**msg, "content": {**allowed, **self._redacted(shown)}}
+            redactable = {key: value for key, value in content.items() if key not in allowed}
+            msg = {**msg, "content": {**allowed, **self._redacted(redactable)}}
         return super().serialize(msg, ident)
 
     def release(self) -> Iterator[tuple[str, str]]:
         """Yield the waiting text of each stream; text that is sent meanwhile does not wait."""
         with self._lock:
-            messages, self._held, self._releasing = self._held, {}, True
+            messages, self._pending, self._releasing = self._pending, {}, True
             try:
                 yield from messages.items()
             finally:
@@ -162,8 +162,8 @@ class RedactingSession(Session):
         with self._lock:
             if self._releasing:
                 return text
-            whole = self.redactor.redact(self._held.pop(name, "") + text)
-            open_end = self.redactor.open_end(whole)
+            joined = self.redactor.redact(self._pending.pop(name, "") + text)
+            open_end = self.redactor.open_end(joined)
             if open_end:
-                self._held[name] = whole[-open_end:]
-            return whole[: len(whole) - open_end]
+                self._pending[name] = joined[-open_end:]
+            return joined[: len(joined) - open_end]

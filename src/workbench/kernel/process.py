@@ -67,9 +67,9 @@ class KernelProcess:
         lines = (
             self._log.read_text(encoding="utf-8", errors="replace").split("\n") if self._log.exists() else []
         )
-        words = " | ".join([line.strip() for line in lines if line.strip()][-LAST_LOG_LINES:])
+        last_lines = " | ".join([line.strip() for line in lines if line.strip()][-LAST_LOG_LINES:])
         name = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
-        return f"{name}: {words}" if words else name
+        return f"{name}: {last_lines}" if last_lines else name
 
     async def stop(self, *, interrupted: bool) -> None:
         """End the kernel, its JVM and its other child processes, and remove its files.
@@ -77,7 +77,7 @@ class KernelProcess:
         Args:
             interrupted: A cell is being executed, and is interrupted.
         """
-        left_over = self._descendants()
+        descendants = self._descendants()
         try:
             if interrupted:
                 with contextlib.suppress(Exception):
@@ -86,18 +86,18 @@ class KernelProcess:
             with contextlib.suppress(Exception):
                 await self.manager.shutdown_kernel(now=False)
         finally:
-            await asyncio.shield(asyncio.to_thread(self._sweep, left_over))
+            await asyncio.shield(asyncio.to_thread(self._sweep, descendants))
 
     def _kernel_manager(self) -> AsyncKernelManager:
-        made = AsyncKernelManager(
+        manager = AsyncKernelManager(
             connection_file=str(self._state / "kernel.json"), shutdown_wait_time=GRACE_SECONDS
         )
         if len(str(self._state)) < LONGEST_SOCKET_FOLDER:
-            made.transport = "ipc"
-        made._kernel_spec = KernelSpec(
+            manager.transport = "ipc"
+        manager._kernel_spec = KernelSpec(
             argv=list(KERNEL_COMMAND), display_name="Topiclake workbench", language="python"
         )
-        return made
+        return manager
 
     def _descendants(self) -> set[psutil.Process]:
         """Return the kernel's processes: its children, and its session, also if the kernel has died."""
@@ -110,8 +110,8 @@ class KernelProcess:
             descendants |= set(psutil.Process(self._pid).children(recursive=True))
         return {process for process in descendants if process.pid != os.getpid()}
 
-    def _sweep(self, known: set[psutil.Process]) -> None:
-        everything = list(known | self._descendants())
+    def _sweep(self, descendants: set[psutil.Process]) -> None:
+        everything = list(descendants | self._descendants())
         # The JVM ends by itself when the kernel is gone, and removes its files then.
         _, alive = psutil.wait_procs(everything, timeout=3)
         # A notebook that this one runs stops its kernel and saves its page first.

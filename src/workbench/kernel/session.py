@@ -114,7 +114,7 @@ class NotebookSession:
             PlatformError: Java or the jars are missing.
         """
         if self._spark is None:
-            with _sigint_handler_kept():
+            with _sigint_handler_preserved():
                 self._spark = self._join() if self._submitted else self._launch()
             # It repeats each AnalysisException, which the cell shows anyway, with the JVM's whole stack.
             PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
@@ -147,8 +147,10 @@ class NotebookSession:
             for name in self._submitted:
                 del os.environ[name]
         conf = SparkConf()
-        own = dbfs.spark_settings(self._home_folder) | {"spark.app.name": self._app_name} | self._extra_conf
-        for key, value in (spark_conf() | own).items():
+        extra_settings = (
+            dbfs.spark_settings(self._home_folder) | {"spark.app.name": self._app_name} | self._extra_conf
+        )
+        for key, value in (spark_conf() | extra_settings).items():
             conf.setIfMissing(key, value)
         return SparkSession.builder.config(conf=conf).getOrCreate()
 
@@ -186,7 +188,7 @@ def prepare_environment(home_folder: Path) -> None:
 
 
 @contextmanager
-def _sigint_handler_kept() -> Iterator[None]:
+def _sigint_handler_preserved() -> Iterator[None]:
     """Keep PySpark from taking Ctrl-C.
 
     Its handler would cancel the jobs of streams, too. It would send the request on the connection that waits

@@ -66,10 +66,10 @@ class Contents(AsyncLargeFileManager):
         """Make a new file or folder; a new notebook is in source format."""
         if type == "notebook" and ext != JUPYTER:
             name = await self.increment_filename(f"{self.untitled_notebook}{SOURCE}", path.strip("/"))
-            made: dict[str, Any] = await self.new({"type": "notebook"}, f"{path}/{name}")
+            model: dict[str, Any] = await self.new({"type": "notebook"}, f"{path}/{name}")
         else:
-            made = await super().new_untitled(path, type, ext)
-        return made
+            model = await super().new_untitled(path, type, ext)
+        return model
 
     async def rename_file(self, old_path: str, new_path: str) -> None:
         """Rename; a notebook whose ending changes between .py and .ipynb is converted."""
@@ -138,7 +138,7 @@ class Contents(AsyncLargeFileManager):
         # As the browser writes it once the kernel answers: else each notebook would appear as edited.
         spec = {"name": KERNEL_NAME, "display_name": SHOWN_NAME, "language": "python"}
         notebook.metadata |= {"kernelspec": spec, "language_info": IPythonKernel.language_info}
-        self._outputs.put_back(self._path_of(os_path), notebook)
+        self._outputs.restore(self._path_of(os_path), notebook)
         return notebook
 
     async def _changes_format(self, old: str, new: str) -> bool:

@@ -37,14 +37,14 @@ class SavedOutputs:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_private(file, nbformat.writes(notebook, version=nbformat.NO_CONVERT).encode("utf-8"))
 
-    def put_back(self, path: str, notebook: nbformat.NotebookNode) -> None:
+    def restore(self, path: str, notebook: nbformat.NotebookNode) -> None:
         """Give the cells of a notebook the kept outputs of cells with the same text."""
         saved: dict[tuple[str, str], deque[Any]] = defaultdict(deque)
         for cell in self._cells(path):
             saved[cell.cell_type, cell.source].append(cell)
         for cell in notebook.cells:
-            if same := saved[cell.cell_type, cell.source]:
-                _restore(same.popleft(), cell)
+            if candidates := saved[cell.cell_type, cell.source]:
+                _restore(candidates.popleft(), cell)
 
     def move(self, old: str, new: str) -> None:
         """Move the outputs of a notebook, or of a folder of notebooks, to another path."""

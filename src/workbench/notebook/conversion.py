@@ -69,16 +69,16 @@ def _notebook_cell(cell: Cell) -> nbformat.NotebookNode:
     metadata: dict[str, object] = {WORKBENCH_METADATA: described}
     if cell.title:
         metadata[DATABRICKS_METADATA] = {"title": cell.title, "showTitle": cell.title_shown}
-    made: nbformat.NotebookNode
+    node: nbformat.NotebookNode
     if cell.language == "md":
-        made = _v4.new_markdown_cell(cell.source, metadata=metadata)
+        node = _v4.new_markdown_cell(cell.source, metadata=metadata)
     else:
-        made = _v4.new_code_cell(cell.code, metadata=metadata)
-    made.id = f"cell-{cell.number}"
+        node = _v4.new_code_cell(cell.code, metadata=metadata)
+    node.id = f"cell-{cell.number}"
     index = cell.number - 1
-    if [cell.marker, *cell.lines] != [_marker(index), *_written_lines(made, index)]:
-        made.metadata[WORKBENCH_METADATA] |= {"marker": cell.marker, "lines": list(cell.lines)}
-    return made
+    if [cell.marker, *cell.lines] != [_marker(index), *_written_lines(node, index)]:
+        node.metadata[WORKBENCH_METADATA] |= {"marker": cell.marker, "lines": list(cell.lines)}
+    return node
 
 
 def _marker(index: int) -> str:
@@ -95,14 +95,14 @@ def _unchanged_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
     title = (cell.title, cell.title_shown) if cell.title else ("", False)
     if (kind, text, title) != (node.cell_type, node.source, _title(node)):
         return []
-    fits = SEPARATOR.fullmatch(cell.marker) if index else cell.marker.rstrip() == FIRST_LINE
-    return [cell.marker if fits else _marker(index), *cell.lines]
+    is_valid_marker = SEPARATOR.fullmatch(cell.marker) if index else cell.marker.rstrip() == FIRST_LINE
+    return [cell.marker if is_valid_marker else _marker(index), *cell.lines]
 
 
 def _written_lines(node: nbformat.NotebookNode, index: int) -> list[str]:
     """Write a cell as Databricks does; a blank line separates it from the markers above and below."""
-    title, shown = _title(node)
-    head = [f"# DBTITLE {int(shown)},{title}"] if title else []
+    title, is_shown = _title(node)
+    head = [f"# DBTITLE {int(is_shown)},{title}"] if title else []
     return [*([""] if index else []), *head, *_text_lines(node), ""]
 
 

@@ -26,33 +26,33 @@ class Inclusion:
 
     source: NotebookSource
     values: Mapping[str, str]
-    where: str
+    location: str
 
 
-def inclusions(source: NotebookSource, above: Sequence[Path] = ()) -> Iterator[Inclusion]:
+def inclusions(source: NotebookSource, including: Sequence[Path] = ()) -> Iterator[Inclusion]:
     """Read the notebooks that a notebook includes, and those that they include.
 
     Args:
         source: The notebook.
-        above: The notebooks that include it.
+        including: The notebooks that include it.
 
     Raises:
         ConfigError: One does not exist.
         NotebookSourceError: One cannot run here, includes itself, or a `%run` is not written right.
     """
-    chain = (*above, source.path)
+    chain = (*including, source.path)
     for cell in source.runnable:
         if cell.language == "run":
-            where = f"{source.path}, cell {cell.number}, line {cell.line}"
-            path, values = read_run(cell.source, where)
-            file = find_notebook(path, source.path.parent, where)
+            location = f"{source.path}, cell {cell.number}, line {cell.line}"
+            path, values = read_run(cell.source, location)
+            file = find_notebook(path, source.path.parent, location)
             check_cycle((*chain, file))
             included = read_notebook(file)
-            yield Inclusion(included, values, where)
+            yield Inclusion(included, values, location)
             yield from inclusions(included, chain)
 
 
-def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
+def read_run(text: str, location: str) -> tuple[str, dict[str, str]]:
     """Return path and values of `%run <path> $name="value" …`.
 
     Raises:
@@ -65,34 +65,36 @@ def read_run(text: str, where: str) -> tuple[str, dict[str, str]]:
         at = value.end()
     if match is None or at < len(text):
         raise NotebookSourceError(
-            f"{where}: '{text}' cannot be read",
+            f"{location}: '{text}' cannot be read",
             '%run ./notebook $name="value"',
-            place=where,
+            location=location,
             text=text,
             reason="unreadable",
         )
     return _written(match), values
 
 
-def find_notebook(path: str, folder: Path, where: str = "") -> Path:
+def find_notebook(path: str, folder: Path, location: str = "") -> Path:
     """Return the file of a notebook that another one names; `.py` and `.ipynb` are optional.
 
     Args:
         path: As it is written, relative to `folder`.
         folder: Where the notebook that names it lies.
-        where: The place that names it, for the error.
+        location: The place that names it, for the error.
 
     Raises:
         ConfigError: The file does not exist.
     """
-    named = Path(os.path.normpath(folder / path))
-    for file in (named, *(named.with_name(f"{named.name}{suffix}") for suffix in (".py", JUPYTER))):
-        if file.is_file():
+    file_path = Path(os.path.normpath(folder / path))
+    for suffix in ("", ".py", JUPYTER):
+        if (file := file_path.with_name(f"{file_path.name}{suffix}")).is_file():
             return file
     raise ConfigError(
-        f"{where}: {named}.py does not exist" if where else f"notebook {named}.py does not exist",
-        notebook=f"{named}.py",
-        place=where,
+        f"{location}: {file_path}.py does not exist"
+        if location
+        else f"notebook {file_path}.py does not exist",
+        notebook=f"{file_path}.py",
+        location=location,
         reason="missing",
     )
 

@@ -46,36 +46,36 @@ def check_parameters(source: NotebookSource, parameters: Mapping[str, str]) -> N
     """
     _check_names(source, parameters, "-p ")
     for included in inclusions(source):
-        _check_names(included.source, included.values, "$", f"{included.where}: ")
+        _check_names(included.source, included.values, "$", f"{included.location}: ")
 
 
-def _check_names(source: NotebookSource, values: Mapping[str, str], before: str, where: str = "") -> None:
+def _check_names(source: NotebookSource, values: Mapping[str, str], before: str, location: str = "") -> None:
     names = widget_names(source)
     for name in values:
         if names is not None and name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             raise ConfigError(
-                f"{where}{source.path.name} has no widget '{name}'; "
+                f"{location}{source.path.name} has no widget '{name}'; "
                 f"it has {', '.join(sorted(names)) or 'no widgets'}",
                 f"{before}{near[0]}={values[name]}" if near else "one of these names",
                 notebook=source.path.name,
                 widget=name,
                 allowed=tuple(sorted(names)),
-                place=where.removesuffix(": "),
+                location=location.removesuffix(": "),
             )
 
 
 def _defined_widgets(nodes: Sequence[ast.AST]) -> Iterator[str | None]:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     looked_into = {node.value for node in nodes if isinstance(node, ast.Attribute)}
-    asked = {call.func.value for call in calls if isinstance(call.func, ast.Attribute)}
+    accessed = {call.func.value for call in calls if isinstance(call.func, ast.Attribute)}
     library = dict(_library_names(nodes))
     called = {call: _full_name(call.func, library) for call in calls}
     handed = {
-        given
+        argument
         for call in calls
         if called[call]
-        for given in (*call.args, *(word.value for word in call.keywords))
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords))
     }
     allowed = looked_into | handed
     for node in nodes:
@@ -84,7 +84,7 @@ def _defined_widgets(nodes: Sequence[ast.AST]) -> Iterator[str | None]:
                 yield from _settings_parameters(node)
             case ast.Name(id="dbutils") if node not in allowed:
                 yield None
-            case ast.Attribute(value=ast.Name(id="dbutils"), attr="widgets") if node not in asked:
+            case ast.Attribute(value=ast.Name(id="dbutils"), attr="widgets") if node not in accessed:
                 yield None
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="widgets"), attr=kind)):
                 if kind in WIDGET_KINDS:
@@ -95,8 +95,8 @@ def _settings_parameters(call: ast.Call) -> Iterator[str | None]:
     """Return the parameters that a call of `topiclake.notebook_settings` declares."""
     yield "env"
     yield from (_literal([key]) for key in call.args[1:])
-    yield from (word.arg for word in call.keywords if word.arg not in OPTIONS)
-    match [word.value for word in call.keywords if word.arg == "pipeline"]:
+    yield from (keyword.arg for keyword in call.keywords if keyword.arg not in OPTIONS)
+    match [keyword.value for keyword in call.keywords if keyword.arg == "pipeline"]:
         case [ast.Constant()]:
             pass
         case [] | [ast.List() | ast.Tuple()]:
@@ -117,8 +117,8 @@ def _library_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
 
 def _full_name(function: ast.expr, library: Mapping[str, str]) -> str:
     """Return the full name of a function of the library; "" if the function is another one."""
-    name, dot, rest = ast.unparse(function).partition(".")
-    return f"{library[name]}{dot}{rest}" if name in library else ""
+    name, dot, attributes = ast.unparse(function).partition(".")
+    return f"{library[name]}{dot}{attributes}" if name in library else ""
 
 
 def _parsed(source: str) -> ast.Module:

@@ -170,10 +170,10 @@ def read_cell(
     if body and lenient and not _runs_here(at, body):
         body = _without_magic(body)
     elif body and MAGIC.match(body[0]):
-        language, first, rest = _magic(f"{path}, cell {number}", at, body)
+        language, first, following = _magic(f"{path}, cell {number}", at, body)
         if language == "sh" and (flag := SHELL_ARGUMENTS.match(first)):
             arguments, first = flag["arguments"], first[flag.end() :]
-        at, body = _trim(at if first else at + 1, [first, *rest] if first else rest)
+        at, body = _trim(at if first else at + 1, [first, *following] if first else following)
     return Cell(
         number, at, language, "\n".join(body), title, title_shown, arguments, marker, lines=tuple(lines)
     )
@@ -199,30 +199,30 @@ def _without_magic(lines: list[str]) -> list[str]:
     return lines
 
 
-def _refused(where: str, line: int, problem: str, remedy: str = "", **fields: str) -> NotebookSourceError:
+def _refused(location: str, line: int, problem: str, remedy: str = "", **fields: str) -> NotebookSourceError:
     """Return an error that names the cell and the line."""
-    cause = f"{where}, line {line}: {problem}"
-    return NotebookSourceError(cause, remedy, place=where, line=line, **fields)
+    cause = f"{location}, line {line}: {problem}"
+    return NotebookSourceError(cause, remedy, location=location, line=line, **fields)
 
 
-def _magic(where: str, line: int, lines: list[str]) -> tuple[str, str, list[str]]:
+def _magic(location: str, line: int, lines: list[str]) -> tuple[str, str, list[str]]:
     """Return a magic cell's language, the text of the magic's line, and the lines below it."""
     for at, text in enumerate(lines):
         if text.strip() and not MAGIC.match(text):
             remedy = "'# MAGIC ' before it, or '# COMMAND ----------' above it"
             problem = "a line without '# MAGIC' in a magic cell"
-            raise _refused(where, line + at, problem, remedy, reason="no_magic")
-    first, *rest = [MAGIC.sub("", text, count=1) for text in lines]
+            raise _refused(location, line + at, problem, remedy, reason="no_magic")
+    first, *following = [MAGIC.sub("", text, count=1) for text in lines]
     match = LANGUAGE.match(first)
     if match is None:
         problem = "'# MAGIC' without a magic such as %md or %sql"
-        raise _refused(where, line, problem, reason="no_language")
+        raise _refused(location, line, problem, reason="no_language")
     language = LANGUAGES.get(match["name"])
     if language is None:
         remedy = f"one of {', '.join(f'%{name}' for name in LANGUAGES)}"
         problem = f"%{match['name']} cells do not run in the workbench"
-        raise _refused(where, line, problem, remedy, language=match["name"], reason="language")
-    if language in ALONE and any(text.strip() for text in rest):
+        raise _refused(location, line, problem, remedy, language=match["name"], reason="language")
+    if language in ALONE and any(text.strip() for text in following):
         problem, remedy = f"%{language} is not alone in its cell", "'# COMMAND ----------' below it"
-        raise _refused(where, line, problem, remedy, language=language, reason="not_alone")
-    return language, first if language in COMMANDS else first[match.end() :], rest
+        raise _refused(location, line, problem, remedy, language=language, reason="not_alone")
+    return language, first if language in COMMANDS else first[match.end() :], following

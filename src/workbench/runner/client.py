@@ -40,14 +40,14 @@ class Client(NotebookClient):
             CellExecutionError: A stream failed.
         """
         self.timeout, self.failure = 0, None
-        made: Any = nbformat.v4
-        self.nb.cells.append(made.new_code_cell(END_CELLS))
+        notebook_format: Any = nbformat.v4
+        self.nb.cells.append(notebook_format.new_code_cell(END_CELLS))
         try:
             await self.async_execute_cell(self.nb.cells[-1], len(self.nb.cells) - 1)
         finally:
             self.nb.cells.pop()
 
-    async def take_last_updates(self) -> None:
+    async def receive_last_updates(self) -> None:
         """Take what the kernel shows after all cells, until it reports its end.
 
         Such messages belong to no cell; only updates of existing outputs count.

@@ -101,7 +101,7 @@ class NotebookExecution:
                 await asyncio.wait({cells, waiting}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self._progress.end(success=cells.done() and cells.exception() is None)
-                last = asyncio.ensure_future(self._take_last_output(cells))
+                last = asyncio.ensure_future(self._receive_last_output(cells))
                 await self._kernel.stop(interrupted=self._timed_out or not cells.done())
                 await asyncio.wait({last}, timeout=LAST_OUTPUT_SECONDS)
                 for task in (cells, waiting, last):
@@ -165,9 +165,9 @@ class NotebookExecution:
             raise await self._kernel_died(f"in {_named(cell)}") from error
         except CellTimeoutError:
             self._timed_out = True
-            where = f"{self._source.path.name}, {_named(cell)}"
+            location = f"{self._source.path.name}, {_named(cell)}"
             raise CellFailedError(
-                f"{where} did not end within {self._cell_seconds} s and was stopped",
+                f"{location} did not end within {self._cell_seconds} s and was stopped",
                 "a larger --cell-timeout",
             ) from None
         except CellExecutionError as error:
@@ -187,15 +187,15 @@ class NotebookExecution:
             text = client.failure["text"] if client.failure else error.evalue
             raise CellFailedError(f"{self._source.path.name}: {text}") from None
 
-    async def _take_last_output(self, cells: asyncio.Future[None]) -> None:
+    async def _receive_last_output(self, cells: asyncio.Future[None]) -> None:
         """Take what the kernel shows while it ends: the last states of its streams."""
         await asyncio.wait({cells})
         if self._client is not None:
-            await self._client.take_last_updates()
+            await self._client.receive_last_updates()
 
-    async def _kernel_died(self, where: str) -> KernelDiedError:
+    async def _kernel_died(self, location: str) -> KernelDiedError:
         cause = await self._kernel.end_cause()
-        return KernelDiedError(f"{self._source.path.name}: the Python kernel died {where} ({cause})")
+        return KernelDiedError(f"{self._source.path.name}: the Python kernel died {location} ({cause})")
 
     def _cell_failed(
         self, cell: Cell, failure: Mapping[str, Any] | None, error: CellExecutionError

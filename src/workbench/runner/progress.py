@@ -62,9 +62,9 @@ class Progress:
         """Show that the running cell has ended, and its seconds."""
         if not self._label:
             return
-        for rest in self._unfinished.values():
-            if rest:
-                self._print_output(rest)
+        for remaining in self._unfinished.values():
+            if remaining:
+                self._print_output(remaining)
         self._unfinished.clear()
         mark = "[green]✓[/green]" if success else "[red]✗[/red]"
         seconds = f"[dim]{time.monotonic() - self._started:.1f} s[/dim]"

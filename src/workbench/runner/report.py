@@ -103,8 +103,8 @@ def _one_line(text: str) -> str:
 
 def _text_cell(source: str) -> nbformat.NotebookNode:
     v4: Any = nbformat.v4
-    made: nbformat.NotebookNode = v4.new_markdown_cell(source)
-    return made
+    cell: nbformat.NotebookNode = v4.new_markdown_cell(source)
+    return cell
 
 
 def _write(path: Path, text: str) -> None:

@@ -39,9 +39,9 @@ def run_with_services(
     environment = services.environment(home)
     from workbench.runner.runner import run_notebook
 
-    given = {**parameters, **handed.parameters}
+    all_parameters = {**parameters, **handed.parameters}
     return run_notebook(
-        notebook.absolute(), given, home, environment, console, cell_seconds, secrets=handed.secrets
+        notebook.absolute(), all_parameters, home, environment, console, cell_seconds, secrets=handed.secrets
     )
 
 
@@ -59,16 +59,16 @@ def run_for_value(
     return value_of(run_with_services(notebook, parameters, home, Console(stderr=True)), notebook, keys)
 
 
-def value_of(done: NotebookRun, notebook: Path, keys: Set[str]) -> dict[str, Any]:
+def value_of(run: NotebookRun, notebook: Path, keys: Set[str]) -> dict[str, Any]:
     """Return the exit value of a run, a JSON object with at least `keys`.
 
     Raises:
         IngestError: It is another value.
     """
     try:
-        value = json.loads(done.exit_value)
+        value = json.loads(run.exit_value)
     except ValueError:
         value = None
     if not isinstance(value, dict) or not keys <= value.keys():
-        raise IngestError(f"{notebook} ended without {', '.join(sorted(keys))}", f"a look at {done.html}")
+        raise IngestError(f"{notebook} ended without {', '.join(sorted(keys))}", f"a look at {run.html}")
     return value

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from workbench.host.home import Home
-from workbench.host.processes import signals_held
+from workbench.host.processes import signals_delayed
 from workbench.host.redaction import Redactor
 from workbench.kernel.messages import Context
 from workbench.notebook.files import read_notebook
@@ -82,7 +82,7 @@ def run_notebook(
     seconds = time.monotonic() - clock
     facts = RunFacts(notebook.name, shown, started, seconds, _result(failure, execution.exit_value))
     # The sender of a stop signal may repeat it: the page is saved all the same.
-    with signals_held():
+    with signals_delayed():
         ipynb, page = save_run(execution.notebook, facts, run_folder)
     if failure is not None:
         raise _with_page(failure, page, console) from None

@@ -87,9 +87,9 @@ class Azurite(Service):
             "--cert": str(self.certificate.certificate),
             "--key": str(self.certificate.key),
         }
-        given = [part for option in options.items() for part in option]
+        arguments = [part for option in options.items() for part in option]
         flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-        return [str(node()), "-r", str(self.folder / "resolver.js"), str(self.program()), *given, *flags]
+        return [str(node()), "-r", str(self.folder / "resolver.js"), str(self.program()), *arguments, *flags]
 
     def environment(self) -> dict[str, str]:
         """Return the account with its key, and the authority."""

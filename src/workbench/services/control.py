@@ -61,14 +61,14 @@ def up(
         StorageError: The state folder cannot be written, or another command holds it.
     """
     fetch_jars(on_progress)
-    wanted = sorted({*home.load().extras, *extras})
-    more = extras_of(home, wanted)
+    names = sorted({*home.load().extras, *extras})
+    more = extras_of(home, names)
     for service in more:
         service.program(on_progress)
     start_services(home, (*default_services(home), *more), on_progress)
     with home.lock():
         state = home.load()
-        state.extras = wanted
+        state.extras = names
         home.save(state)
     return _addresses(home, state)
 
@@ -182,7 +182,7 @@ def _await(
         running = processes.running(home)
         for service in tuple(waiting):
             if service.name not in running:
-                raise _died(home, service, started.get(service.name))
+                raise _start_error(home, service, started.get(service.name))
             if service.problem(state.ports) is None:
                 waiting.remove(service)
                 seconds = time.monotonic() - begin
@@ -196,7 +196,7 @@ def _await(
         time.sleep(0.1 if waiting else 0)
 
 
-def _died(home: Home, service: Service, process: Popen[bytes] | None) -> PlatformError:
+def _start_error(home: Home, service: Service, process: Popen[bytes] | None) -> PlatformError:
     code = processes.exit_code(process) if process else None
     ended = "ended" if code is None else f"ended with exit code {code}"
     log = home.log(service.name)

@@ -59,10 +59,10 @@ class S3Gateway(Service):
             "--health": _HEALTH,
             "--access-log": str(self.access_log),
         }
-        given = [part for option in general.items() for part in option]
+        arguments = [part for option in general.items() for part in option]
         # Not in extended attributes, which not every file system has.
         metadata = ["--sidecar", str(self.folder / "metadata")]
-        return [str(self.program()), "--quiet", *given, "posix", *metadata, str(self.folder / "buckets")]
+        return [str(self.program()), "--quiet", *arguments, "posix", *metadata, str(self.folder / "buckets")]
 
     def environment(self) -> dict[str, str]:
         """Return the key."""

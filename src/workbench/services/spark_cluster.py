@@ -15,7 +15,7 @@ import requests
 from workbench.host.files import replace_private
 from workbench.host.home import Home
 from workbench.host.java import Java, more_options
-from workbench.host.ports import HOST, ask
+from workbench.host.ports import HOST, send_request
 from workbench.services.service import Service
 
 #: Names the master of a cluster, in place of a Spark within the driver's own JVM.
@@ -52,8 +52,8 @@ class SparkMaster(Service):
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the master."""
-        where = ["--port", str(ports["spark-master"]), "--webui-port", str(ports["spark-master-page"])]
-        program = ["org.apache.spark.deploy.master.Master", "--host", HOST, *where]
+        port_options = ["--port", str(ports["spark-master"]), "--webui-port", str(ports["spark-master-page"])]
+        program = ["org.apache.spark.deploy.master.Master", "--host", HOST, *port_options]
         # The other way to submit, over HTTP, which starts the driver on a worker.
         settings = {"spark.master.rest.enabled": "false"}
         return _command(self.home, java, settings, program)
@@ -104,10 +104,10 @@ class SparkWorker(Service):
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the worker."""
         settings = {f"spark.worker.cleanup.{key}": value for key, value in _CLEANUP.items()}
-        where = ["--port", str(ports[self.name]), "--webui-port", str(ports[f"{self.name}-page"])]
+        port_options = ["--port", str(ports[self.name]), "--webui-port", str(ports[f"{self.name}-page"])]
         # Executors of several notebooks: each takes 1 GB, and runs one task at once.
         size = ["--cores", "4", "--memory", "4g", "--work-dir", str(self.folder)]
-        program = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, *where, *size]
+        program = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, *port_options, *size]
         master = SparkMaster(self.home).address(ports)
         return _command(self.home, java, settings, [*program, master])
 
@@ -174,11 +174,11 @@ def _properties_file(home: Home) -> Path:
 
 def _page(port: int, seconds: float) -> dict[str, Any] | str:
     """Return the JSON of the master's page, or the cause of the failure."""
-    answer = ask(port, "GET", f"http://{HOST}:{port}/json/", seconds)
-    if isinstance(answer, str):
-        return answer
+    response = send_request(port, "GET", f"http://{HOST}:{port}/json/", seconds)
+    if isinstance(response, str):
+        return response
     try:
-        answer.raise_for_status()
-        return dict(answer.json())
+        response.raise_for_status()
+        return dict(response.json())
     except requests.RequestException as error:
         return type(error).__name__

@@ -19,11 +19,11 @@ from topiclake.config.load import load_settings
 from topiclake.config.secret import Secret
 from topiclake.config.webhook import WebhookSettings
 from topiclake.delta import table as delta
-from topiclake.errors import ConfigError, KafkaError, NoticeError, StorageError
+from topiclake.errors import ConfigError, KafkaError, NotificationError, StorageError
 from topiclake.sinks.notifications import NOTIFICATIONS
 from topiclake.sinks.webhook import Webhook
 from topiclake_examples.nest import (
-    camera_notices,
+    camera_notifications,
     camera_states,
     dated_cameras,
     device_locations,
@@ -124,12 +124,12 @@ class Nest:
         )
         return tl.read_compacted(self.spark, settings, topic=stats)
 
-    def notices(self):
-        return tl.notice_batches(
+    def notifications(self):
+        return tl.notify_batches(
             self.settings(),
             self.spark,
             path=f"{self.folder}/notices",
-            notices=camera_notices,
+            notifications=camera_notifications,
         )
 
     def watch(self):
@@ -141,7 +141,7 @@ class Nest:
             mode="merge",
             keys=["device_id"],
         )
-        sinks = {"states": states, "notices": self.notices()}
+        sinks = {"states": states, "notices": self.notifications()}
         rows, mode = camera_states(self.cameras()), {"output_mode": "update"}
         self.ran(tl.start_sinks(rows, self.settings(), sinks, **place, **mode))
         table = delta.read(self.spark, f"{self.folder}/states_table")
@@ -270,10 +270,10 @@ def test_a_camera_that_goes_offline_is_told_once_and_once_more_when_it_is_back(n
 def test_a_webhook_that_is_away_ends_the_query_and_gets_the_notice_at_the_next_start(nest, chat):
     nest.publish(60, offline=1)
     chat.status = 503
-    with pytest.raises(NoticeError, match="did not accept a notification within 0 s: HTTP 503"):
+    with pytest.raises(NotificationError, match="did not accept a notification within 0 s: HTTP 503"):
         nest.watch()
     chat.status = 404
-    with pytest.raises(NoticeError, match="refuses notifications: HTTP 404") as caught:
+    with pytest.raises(NotificationError, match="refuses notifications: HTTP 404") as caught:
         nest.watch()
     assert "Sesam" not in str(caught.value)
     chat.status = 200
@@ -286,7 +286,7 @@ def test_what_was_sent_and_not_noted_is_sent_again_with_the_same_id(nest, chat, 
     columns = "device_id STRING, name STRING, is_online BOOLEAN, since TIMESTAMP"
     since = datetime(2026, 1, 2, 3, tzinfo=timezone.utc)
     rows = nest.spark.createDataFrame([("c1", "Door", False, since), ("c2", None, None, None)], columns)
-    sink = nest.notices()
+    sink = nest.notifications()
     first, second = (tl.SinkBatch("a query", number, f"{nest.folder}/states") for number in (0, 1))
     with monkeypatch.context() as patched:
         patched.setattr(delta, "append_once", lambda *_, **__: 1 / 0)

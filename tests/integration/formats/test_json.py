@@ -65,7 +65,7 @@ def test_what_is_right_with_a_mended_schema_is_replayed_once(hits):
     mended = hits.settings(value_schema="ip STRING NOT NULL, hittime TIMESTAMP")
     for replayed in (1, 0):
         report = tl.replay_quarantine(hits.spark, mended)
-        assert (report.replayed, report.left) == (replayed, {"tombstone": 1, "undecodable": 3})
+        assert (report.replayed, report.waiting) == (replayed, {"tombstone": 1, "undecodable": 3})
     rows = delta.read(hits.spark, f"{hits.folder}/table").orderBy("_kafka.offset").collect()
     assert [(row["ip"], row["hittime"], row["_kafka"]["offset"]) for row in rows] == [
         ("192.0.2.1", None, 1),
@@ -107,7 +107,7 @@ def test_what_a_kafka_class_reads_is_in_the_table_and_the_rest_in_quarantine(hit
     }
     assert hits.ingest(**given).count() == 17
     replay = tl.replay_quarantine(hits.spark, hits.settings(**given))
-    assert (replay.replayed, replay.left) == (0, {"undecodable": 3})
+    assert (replay.replayed, replay.waiting) == (0, {"undecodable": 3})
     rows = tl.read_values(hits.spark, hits.settings(**given))
     assert len(hits.result(rows.select("ip"), "append")) == 17
     with pytest.raises(ConfigError, match="is no deserializer"):
@@ -148,7 +148,7 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
     with monkeypatch.context() as patched:
         patched.setattr(declared_batch, "write_rejected", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            declared_batch.write(to, values, records, 0, read_again={"isp": {0: (0, 5)}})
+            declared_batch.write(to, values, records, 0, resumed_offsets={"isp": {0: (0, 5)}})
     mended = DeclaredFormat.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
     # A time without a zone is read in the session's.
     other_zone = hits.spark.newSession()
@@ -159,7 +159,7 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
             declared_batch.write(another_start(to), changed, given, 0)
         assert raised.value.fields == {"pipeline": "isp", "batch_id": 0, "reason": "values_changed"}
     with pytest.raises(IngestError) as raised:
-        declared_batch.write(another_start(to), values, records, 0, read_again={"isp": {0: (0, 4)}})
+        declared_batch.write(another_start(to), values, records, 0, resumed_offsets={"isp": {0: (0, 4)}})
     assert raised.value.fields["reason"] == "offsets_changed"
     assert hits.quarantined() == Counter()
 

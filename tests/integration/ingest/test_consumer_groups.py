@@ -110,5 +110,5 @@ def test_batches_are_written_while_the_group_cannot_be_and_it_is_told_once(group
 
 def test_offsets_are_held_back_where_records_wait():
     end = {"a": {0: 5, 1: 7}, "b": {0: 3}}
-    assert consumer_group.held_back(end, {}) == end
-    assert consumer_group.held_back(end, {"a": {1: 4}, "c": {0: 1}}) == {"a": {0: 5, 1: 4}, "b": {0: 3}}
+    assert consumer_group.written_offsets(end, {}) == end
+    assert consumer_group.written_offsets(end, {"a": {1: 4}, "c": {0: 1}}) == {"a": {0: 5, 1: 4}, "b": {0: 3}}

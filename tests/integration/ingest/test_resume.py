@@ -72,7 +72,7 @@ class Resumed(Numbers):
         assert self.rows() == Counter(range(self.sent))
         report = self.audit(**given)
         assert report.ok, report
-        assert [sum(part.held for part in report.partitions), bad] == [
+        assert [sum(part.in_kafka for part in report.partitions), bad] == [
             self.sent + bad,
             sum(part.quarantined for part in report.partitions),
         ]
@@ -395,7 +395,7 @@ def test_several_topics_resume_each_from_its_table_and_from_what_is_paused(numbe
     assert tables == {"a": Counter(range(9)), "b": Counter(range(20, 26))}
     report = numbers.audit(**numbers.several)
     assert report.ok, report
-    assert sum(part.held for part in report.partitions) == 17
+    assert sum(part.in_kafka for part in report.partitions) == 17
     # The table of one of them is gone.
     shutil.rmtree(f"{numbers.folder}/tables/{numbers.name}-b")
     assert numbers.refusal(**numbers.several) == "table_gone"

@@ -230,7 +230,7 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     world.publish("b", of_a, ids(14))
     # With no time and one offset at once, a batch of the query writes one range of those that were missed.
     with monkeypatch.context() as patched:
-        patched.setattr(paused_topics, "AT_ONCE", 1)
+        patched.setattr(paused_topics, "MAX_OFFSETS", 1)
         patched.setattr(multi_topic, "RESUME_SECONDS", 0.0)
         patched.setattr(multi_topic, "resume", lambda *_: None)
         world.run()

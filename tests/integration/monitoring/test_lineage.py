@@ -108,7 +108,7 @@ def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_mad
         if output["name"] == quarantine
     ]
     assert {name for one in reasons for name in one} == {"too_short", "bad_magic"}
-    assert not batch_counts.are_wanted()
+    assert not batch_counts.has_subscribers()
 
 
 @pytest.mark.thorough("repeated batches of JSON and counts are in make test")
@@ -257,13 +257,13 @@ def test_a_file_that_cannot_be_written_is_told_at_the_start(traced):
     (traced.folder / "taken").write_text("no folder")
     with pytest.raises(StorageError, match=r"lineage\.file .* cannot be written"):
         traced.ingest(LineageSettings(file=traced.folder / "taken" / "events.jsonl"))
-    assert not batch_counts.are_wanted()
+    assert not batch_counts.has_subscribers()
 
 
 def test_a_start_that_fails_leaves_nothing(traced):
     with pytest.raises(tl.errors.SubjectNotFoundError):
         traced.ingest()
-    assert not batch_counts.are_wanted()
+    assert not batch_counts.has_subscribers()
     assert lineage._senders == {}
 
 

@@ -99,7 +99,7 @@ def watching(made):
     )
     yield
     stop_monitoring(made.spark, monitor)
-    assert not batch_counts.are_wanted()
+    assert not batch_counts.has_subscribers()
 
 
 @pytest.mark.parametrize(

@@ -296,13 +296,13 @@ def test_a_running_query_goes_past_deleted_records_and_lists_them(world, monkeyp
     world.publish(0)
     assert world.stream(fail_on_data_loss="false") == [0]
     world.publish(1, 2, 3)
-    read = ingest.lost_offsets.write_watched
+    read = ingest.lost_offsets.write_checked
 
     def deletes_first(*given):
         world.delete_before(3)
         read(*given)
 
-    monkeypatch.setattr(ingest.lost_offsets, "write_watched", deletes_first)
+    monkeypatch.setattr(ingest.lost_offsets, "write_checked", deletes_first)
     assert world.stream(fail_on_data_loss="false") == [0, 3]
     assert world.lost(fail_on_data_loss="false") == [(0, 1, 3, 2, "aged_out")]
 

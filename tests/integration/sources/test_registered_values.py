@@ -244,7 +244,7 @@ def test_protobuf_of_confluents_serializer_with_two_versions_and_bad_records(con
     assert [row["scores"] for row in rows] == [None, None, [0.5], None]
     replay = tl.replay_quarantine(topic.spark, topic.settings(**given))
     assert replay.replayed == 0
-    assert replay.left == {
+    assert replay.waiting == {
         "undecodable": 2,
         "too_short": 1,
         "unknown_schema_id": 1,
@@ -286,7 +286,7 @@ def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
     with pytest.raises(SchemaRegistryError):
         registered_batch.write(away, records, 0)
     decided = f"{tmp_path}/decided"
-    fixed = fixed_schemas.schemas_of_today(connected, to.schemas, decided)
+    fixed = fixed_schemas.current_schemas(connected, to.schemas, decided)
     with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
         quarantine_stream.write_registered(to, fixed, to.checkpoint, records, 0)
     with monkeypatch.context() as patched:

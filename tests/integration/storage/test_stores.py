@@ -429,7 +429,7 @@ def test_a_checkpoint_that_others_change_is_read_as_it_is(
 
         look_while_others_change(spark, path, bucket / "x" / "c" / "state", others, put)
         other.delete(to(path), True)
-    assert checkpoint.end_of(spark, path, 3) is None
+    assert checkpoint.end_offsets(spark, path, 3) is None
     with pytest.raises((PySparkException, Py4JError)):
         checkpoint.query_id(spark, path, None)
 
@@ -450,14 +450,14 @@ def look_while_others_change(
     put("commits/0", "v1\n{}")
     assert checkpoint.last_planned(spark, path) == 1
     assert checkpoint.is_interrupted(spark, path)
-    assert checkpoint.begin_of(spark, path, 0) == {"gps": {0: 0}}
+    assert checkpoint.begin_offsets(spark, path, 0) == {"gps": {0: 0}}
     assert checkpoint.position(spark, path) == {"gps": {0: 5}}
     assert checkpoint.query_id(spark, path, None) == first
     # By another process, moments later.
     put("metadata", json.dumps({"id": anew}, separators=(",", ":")))
     put("offsets/2", 'v1\n{}\n{"gps":{"0":9}}')
     assert checkpoint.query_id(spark, path, None) == anew
-    assert checkpoint.end_of(spark, path, 2) == {"gps": {0: 9}}
+    assert checkpoint.end_offsets(spark, path, 2) == {"gps": {0: 9}}
 
 
 @pytest.mark.thorough("a folder that others write into")

@@ -43,10 +43,10 @@ def use(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     def command(task: Task, parameters: dict[str, str]) -> list[str]:
         return [sys.executable, "-c", program, task.task_key, json.dumps(parameters)]
 
-    def carry_out(*arguments: Any) -> Any:
-        return executor.carry_out(*arguments, command)
+    def execute_run(*arguments: Any) -> Any:
+        return executor.execute_run(*arguments, command)
 
-    monkeypatch.setattr(commands, "carry_out", carry_out)
+    monkeypatch.setattr(commands, "execute_run", execute_run)
 
 
 def test_the_jobs_are_listed_with_what_starts_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +139,7 @@ def test_a_run_with_a_reference_that_has_no_value_fails_and_ends(home: Home, tex
     store = open_store(home)
     tasks = [{"task_key": "a", "notebook_task": {"notebook_path": "/no.py"}}]
     run = store.begin(NewRun("j", json.dumps({"tasks": tasks}), parameters={"env": text}))
-    ended = executor.carry_out(home, store, run)
+    ended = executor.execute_run(home, store, run)
     assert ended.state == "FAILED"
     assert ended.reason.startswith(f"{text} has no value: ")
 

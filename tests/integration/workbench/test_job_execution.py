@@ -78,7 +78,7 @@ class World:
     def run(self, *tasks: dict[str, Any], given: dict[str, str] | None = None, **job: Any) -> Run:
         definition = Job.model_validate({"tasks": list(tasks), **job}).model_dump_json()
         run = self.store.begin(NewRun("j", definition, 9, parameters=given or {}))
-        self.execution(run).carry_out()
+        self.execution(run).execute_run()
         return self.history.run(run.id)
 
     def execution(self, run: Run) -> Execution:
@@ -225,7 +225,7 @@ def test_a_cancelled_run_ends_its_tasks(world: World) -> None:
     tasks = [world.task("a", "time.sleep(60)"), world.task("b", after="a")]
     definition = Job.model_validate({"tasks": tasks}).model_dump_json()
     run = world.store.begin(NewRun("j", definition))
-    carried = threading.Thread(target=world.execution(run).carry_out)
+    carried = threading.Thread(target=world.execution(run).execute_run)
     carried.start()
     wait_until(world.noted)
     world.store.cancel(run.id)

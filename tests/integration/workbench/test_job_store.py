@@ -152,9 +152,9 @@ def test_a_trigger_begins_when_it_is_new_changed_or_back(store: Store) -> None:
     store.claim_slot(JOB, 150.0)
     assert store.since("j", "every hour", 200.0) == (100.0, 150.0)
     assert store.since("j", "every day", 300.0) == (300.0, 150.0)
-    store.keep_triggers(["i", "j"])
+    store.retain_triggers(["i", "j"])
     assert store.since("j", "every day", 400.0) == (300.0, 150.0)
-    store.keep_triggers(["i"])
+    store.retain_triggers(["i"])
     assert store.since("j", "every day", 400.0) == (400.0, 150.0)
 
 

@@ -119,15 +119,15 @@ def test_the_newest_state_of_a_camera_is_by_its_own_time_whatever_the_order(logs
     assert again == states["home-0000-camera-1"]
 
 
-def test_a_notice_says_which_camera_and_since_when(logs):
-    notices = (
-        nest_cameras.camera_notices(nest_cameras.camera_states(nest_cameras.nest_cameras(logs())))
+def test_a_notification_says_which_camera_and_since_when(logs):
+    notifications = (
+        nest_cameras.camera_notifications(nest_cameras.camera_states(nest_cameras.nest_cameras(logs())))
         .orderBy("subject")
         .collect()
     )
-    assert [row["is_wrong"] for row in notices[:3]] == [True, True, False]
+    assert [row["is_wrong"] for row in notifications[:3]] == [True, True, False]
     assert (
-        notices[0]["text"]
+        notifications[0]["text"]
         == "camera home-0000-camera-1 Hallway Camera is offline since 2026-01-02 03:45:00 UTC"
     )
 

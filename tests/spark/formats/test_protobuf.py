@@ -103,7 +103,7 @@ def read(codec, records, unknown=()):
         registered_rows.as_rows(decoded, Codecs(codec), Layout(kafka=("offset",)))
     )
     left = decoded.where(registered_rows.is_rejected(Codecs(codec), Layout()))
-    bad = quarantine_rows.with_reasons(left, Codecs(codec), {"value": set(unknown)}, ask_python=True)
+    bad = quarantine_rows.with_reasons(left, Codecs(codec), {"value": set(unknown)}, needs_python=True)
     found = {row["_kafka"]["offset"]: without_nulls(row) for row in right.collect()}
     found |= {row["offset"]: (row["reason"], row["detail"]) for row in bad.collect()}
     return [found[offset] for offset in range(len(found))]

@@ -168,7 +168,7 @@ def lake(ingested, tmp_path) -> Lake:
 def test_a_right_ingest_is_ok_in_each_partition(lake) -> None:
     report = lake.audit()
     counts = [
-        (one.partition, one.first, one.committed, one.held, one.in_table, one.quarantined)
+        (one.partition, one.first, one.committed, one.in_kafka, one.in_table, one.quarantined)
         for one in report.partitions
     ]
     assert counts == [(0, 0, 200, 200, 199, 1), (1, 0, 3, 3, 0, 3), (2, 0, 0, 0, 0, 0)]
@@ -179,7 +179,7 @@ def test_a_right_ingest_is_ok_in_each_partition(lake) -> None:
     assert str(report) == "✓ each of the 203 records that Kafka holds is in exactly one place"
     assert json.loads(report.to_json())["partitions"][0]["in_table"] == 199
     summary = report.summary(lake.spark)
-    assert [(row["partition"], row["held"]) for row in summary.collect()] == [(0, 200), (1, 3), (2, 0)]
+    assert [(row["partition"], row["in_kafka"]) for row in summary.collect()] == [(0, 200), (1, 3), (2, 0)]
 
 
 @pytest.mark.thorough("that no batch has ended is tested with one in flight")
@@ -199,7 +199,7 @@ def test_what_lies_before_the_first_offset_is_not_asked_for(make) -> None:
     lake.produce(lake.good(3))
     late.ingest()
     (first, second) = late.audit().partitions
-    assert (first.first, first.committed, first.held, first.in_table, first.missing) == (5, 8, 3, 3, 0)
+    assert (first.first, first.committed, first.in_kafka, first.in_table, first.missing) == (5, 8, 3, 3, 0)
     assert (second.first, second.committed) == (0, 0)
 
 
@@ -217,7 +217,7 @@ def test_a_batch_that_was_not_committed_is_in_flight(lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("consumer", "held", "aborted"),
+    ("consumer", "in_kafka", "aborted"),
     [
         ({}, 20, "aborted"),
         pytest.param(
@@ -230,7 +230,7 @@ def test_a_batch_that_was_not_committed_is_in_flight(lake) -> None:
     ids=["committed", "uncommitted"],
 )
 def test_records_of_aborted_transactions_are_left_out_and_rows_of_them_named(
-    make, consumer, held, aborted
+    make, consumer, in_kafka, aborted
 ) -> None:
     lake = make()
     producer = Producer(
@@ -247,7 +247,7 @@ def test_records_of_aborted_transactions_are_left_out_and_rows_of_them_named(
     lake = Lake(lake.spark, lake.folder, lake.settings.model_copy(update={"kafka": client}))
     lake.ingest()
     (found,) = lake.audit().partitions
-    assert (found.committed, found.held, found.in_table, found.faults) == (33, held, held, {})
+    assert (found.committed, found.in_kafka, found.in_table, found.faults) == (33, in_kafka, in_kafka, {})
     # Offset 10 is the end of the first transaction: no record was ever there. 11 is the first aborted one.
     lake.append(row_of(0, 10), row_of(0, 11))
     assert named(lake.audit()) == [(0, 10, "unknown"), (0, 11, aborted)]
@@ -262,11 +262,11 @@ def test_records_that_kafka_compacted_away_are_right(make) -> None:
     assert faults(lake.audit()) == {}
     await_compaction(lake)
     (found,) = lake.audit().partitions
-    assert found.held < 20
-    assert (found.in_table, found.compacted, found.faults) == (20, 20 - found.held, {})
+    assert found.in_kafka < 20
+    assert (found.in_table, found.compacted, found.faults) == (20, 20 - found.in_kafka, {})
     lake.delete(lake.table, "_kafka.offset = 0 OR _kafka.offset = 19")
     (found,) = lake.audit().partitions
-    assert found.missing == (1 if found.held else 0)
+    assert found.missing == (1 if found.in_kafka else 0)
 
 
 def await_compaction(lake: Lake) -> None:
@@ -294,7 +294,7 @@ def test_what_kafka_deleted_is_aged_out_and_cannot_be_checked(make) -> None:
     lake.delete(lake.table, "_kafka.offset IN (7, 99)")
     report = lake.audit()
     (found,) = report.partitions
-    assert (found.aged_out, found.held, found.in_table, found.faults) == (100, 50, 148, {})
+    assert (found.aged_out, found.in_kafka, found.in_table, found.faults) == (100, 50, 148, {})
     assert "100 offsets cannot be checked: Kafka no longer holds them" in str(report)
     # Two rows of one offset are wrong whatever Kafka holds.
     lake.delete(lake.table, "_kafka.offset = 100")
@@ -304,7 +304,7 @@ def test_what_kafka_deleted_is_aged_out_and_cannot_be_checked(make) -> None:
     lake.produce(lake.good(5))
     delete_before(lake, 153)
     (found,) = lake.audit().partitions
-    assert (found.aged_out, found.held, found.missing) == (150, 0, 0)
+    assert (found.aged_out, found.in_kafka, found.missing) == (150, 0, 0)
 
 
 def delete_before(lake: Lake, offset: int) -> None:
@@ -462,7 +462,7 @@ def test_each_of_several_topics_is_audited_and_a_paused_one_waits(make) -> None:
     both = lake.with_pipeline(topic=f"{one},{other}", table_path="/mnt/lake/{topic}")
     both.ingest()
     report = both.audit()
-    counts = [(part.topic, part.held, part.in_table, part.paused) for part in report.partitions]
+    counts = [(part.topic, part.in_kafka, part.in_table, part.paused) for part in report.partitions]
     assert counts == [(one, 3, 3, 0), (other, 2, 0, 2)]
     assert report.ok
     assert "· 2 records wait until their topic resumes" in str(report)
@@ -470,7 +470,7 @@ def test_each_of_several_topics_is_audited_and_a_paused_one_waits(make) -> None:
     second.produce(second.good(1))
     both.ingest()
     report = both.audit()
-    counts = [(part.topic, part.held, part.in_table, part.paused) for part in report.partitions]
+    counts = [(part.topic, part.in_kafka, part.in_table, part.paused) for part in report.partitions]
     assert counts == [(one, 3, 3, 0), (other, 3, 3, 0)]
     assert report.ok
     lake.delete(str(lake.folder / one), "_kafka.offset = 1")

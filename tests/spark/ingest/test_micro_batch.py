@@ -197,10 +197,14 @@ def test_a_batch_of_other_offsets_is_not_taken_for_the_one_that_the_table_has(
     schema = event(("id", "int"))
     number = register(f"{topic}-value", schema)
     values = [frame(number, avro_bytes(schema, {"id": id})) for id in range(3)]
-    registered_batch.write(target, kafka_records(values[:2]), 0, read_again={topic: {3: (0, 2)}})
-    registered_batch.write(restarted(target), kafka_records(values[:2]), 0, read_again={topic: {3: (0, 2)}})
+    registered_batch.write(target, kafka_records(values[:2]), 0, resumed_offsets={topic: {3: (0, 2)}})
+    registered_batch.write(
+        restarted(target), kafka_records(values[:2]), 0, resumed_offsets={topic: {3: (0, 2)}}
+    )
     with pytest.raises(IngestError) as raised:
-        registered_batch.write(restarted(target), kafka_records(values), 0, read_again={topic: {3: (0, 3)}})
+        registered_batch.write(
+            restarted(target), kafka_records(values), 0, resumed_offsets={topic: {3: (0, 3)}}
+        )
     fields = raised.value.fields
     assert (fields["reason"], fields["offsets"]) == ("offsets_changed", {topic: {"3": [0, 3]}})
     assert table(spark, target, "id") == [(0,), (1,)]

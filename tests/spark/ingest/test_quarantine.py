@@ -40,7 +40,7 @@ CODECS = Codecs(
 @pytest.fixture
 def bad(kafka_records):
     decoded = decode(kafka_records([*BAD, frame(7, b"\0\0\0")]), CODECS, Layout())
-    return quarantine_rows.with_reasons(decoded, CODECS, {"value": {8}}, ask_python=True)
+    return quarantine_rows.with_reasons(decoded, CODECS, {"value": {8}}, needs_python=True)
 
 
 def names_and_types(schema):
@@ -92,13 +92,13 @@ def test_reason_id_and_detail_say_what_is_wrong(bad):
 
 def test_without_fastavro_the_reason_is_shorter(kafka_records):
     decoded = decode(kafka_records([frame(7, b"")]), CODECS, Layout())
-    (row,) = quarantine_rows.with_reasons(decoded, CODECS, {}, ask_python=False).select("detail").collect()
+    (row,) = quarantine_rows.with_reasons(decoded, CODECS, {}, needs_python=False).select("detail").collect()
     assert row["detail"] == "the 0 bytes are not one record of schema id 7"
 
 
 def test_a_record_that_decodes_by_now_waits_for_a_replay(kafka_records):
     decoded = decode(kafka_records([frame(7, b"\0")]), CODECS, Layout())
-    (row,) = quarantine_rows.with_reasons(decoded, CODECS, {}, ask_python=False).collect()
+    (row,) = quarantine_rows.with_reasons(decoded, CODECS, {}, needs_python=False).collect()
     assert (row["reason"], row["detail"]) == (
         "unknown_schema_id",
         "its schema was registered after its batch was written; replay it",

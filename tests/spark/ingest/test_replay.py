@@ -154,14 +154,14 @@ def test_replays_beside_and_after_one_that_crashed_land_each_record_once(
 ):
     overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch)
     report = replayed()
-    assert (report.looked_at, report.replayed, report.left, len(report.claims)) == (5, 2, LEFT, 1)
+    assert (report.examined, report.replayed, report.waiting, len(report.claims)) == (5, 2, LEFT, 1)
     assert json.loads(report.to_json()) == asdict(report)
     require_landed_once(spark, settings)
     require_counted_with_examples(spark, settings, waiting)
 
     before = commits(settings)
     again = replayed()
-    assert (again.looked_at, again.replayed, again.left, again.claims) == (3, 0, LEFT, [])
+    assert (again.examined, again.replayed, again.waiting, again.claims) == (3, 0, LEFT, [])
     assert commits(settings) == before
 
 
@@ -262,7 +262,7 @@ def test_a_crash_after_the_claim_is_finished_by_the_next_replay(
     assert (offsets(spark, settings), marks(spark, settings)) == ([0], CLAIMED)
     # An earlier claim is finished, whatever is asked for now.
     report = replayed("tombstone")
-    assert (report.looked_at, report.replayed, report.left) == (3, 2, {"tombstone": 1})
+    assert (report.examined, report.replayed, report.waiting) == (3, 2, {"tombstone": 1})
     assert (offsets(spark, settings), marks(spark, settings)) == (ALL, DONE)
 
 
@@ -338,7 +338,7 @@ def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, replayed
         .withColumn("topic", F.lit(pipeline.topic))
     )
     rows.write.format("delta").mode("append").save(pipeline.quarantine_path)
-    assert replayed().looked_at == 5
+    assert replayed().examined == 5
     left = (
         replay_claims.read(spark, pipeline.quarantine_path).where(F.col("topic") == pipeline.topic).collect()
     )
@@ -348,9 +348,9 @@ def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, replayed
 
 @pytest.mark.thorough("a further content of a quarantine")
 def test_only_the_reasons_that_are_asked_for_are_claimed(spark, settings, waiting, replayed):
-    assert replayed("tombstone", "undecodable").left == {"tombstone": 1, "undecodable": 1}
+    assert replayed("tombstone", "undecodable").waiting == {"tombstone": 1, "undecodable": 1}
     assert offsets(spark, settings) == [0]
-    assert replayed("unknown_schema_id").left == {}
+    assert replayed("unknown_schema_id").waiting == {}
     assert offsets(spark, settings) == ALL
 
 
@@ -378,7 +378,7 @@ def test_an_incompatible_record_lands_when_its_table_was_mended(
     ).save(settings.pipeline.table_path)
     known = registry.latest(f"{topic}-value").schema_id
     written([frame(known, avro_bytes(V1, {"id": 7}))])
-    assert replayed().left == {"incompatible_schema": 1}
+    assert replayed().waiting == {"incompatible_schema": 1}
     spark.createDataFrame([], "id INT, _kafka STRUCT<partition INT, offset BIGINT>").write.format(
         "delta"
     ).mode("overwrite").option("overwriteSchema", "true").save(settings.pipeline.table_path)
@@ -483,7 +483,7 @@ def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     value = frame(registry.latest(f"{topic}-value").schema_id, avro_bytes(V1, {"id": 1}))
     records = kafka_records([value], topic=topic).withColumn("key", F.lit(key))
     registered_batch.write(targets.target(keyed), records, 0)
-    assert replayed(of=keyed).left == {"unknown_schema_id": 1}
+    assert replayed(of=keyed).waiting == {"unknown_schema_id": 1}
     assert registry.register(f"{topic}-elsewhere", json.dumps({"type": "string", "doc": topic})) == later
     assert replayed(of=keyed).replayed == 1
     assert [row["_key"] for row in table(spark, keyed).collect()] == ["a key"]

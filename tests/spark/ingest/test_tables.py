@@ -265,7 +265,9 @@ def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_reco
 def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
     BatchSchemas(target).current(spark)
     other = StructType.fromDDL("id MAP<STRING, INT>")
-    pickled = pickle.loads(pickle.dumps(replace(target, snapshot=TableSnapshot(other, at=time.time() - 60))))
+    pickled = pickle.loads(
+        pickle.dumps(replace(target, snapshot=TableSnapshot(other, read_at=time.time() - 60)))
+    )
     registered_batch.write(pickled, kafka_records(mixed), 0)
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
     just_now = replace(target, snapshot=TableSnapshot(other), start="next")

@@ -134,7 +134,7 @@ def test_a_query_has_its_name_goes_on_and_says_when_it_was_stopped(show, spark):
     with pytest.raises(PySparkException, match="clicks"):
         show(rates(spark), streamName="clicks")
     query.stop()
-    wait_until(lambda: surface.last.over)
+    wait_until(lambda: surface.last.has_ended)
     assert surface.last.status == "stopped"
 
 
@@ -221,10 +221,10 @@ def test_a_cell_that_runs_again_stops_what_it_showed(show, spark):
     displays.add(second)
     wait_until(lambda: surface.last.points and other.last.points)
     displays.begin_cell("a")
-    assert first.over
-    assert not second.over
+    assert first.has_ended
+    assert not second.has_ended
     displays.stop(SECONDS)
-    assert second.over
+    assert second.has_ended
     assert other.last.status == "stopped"
 
 

@@ -8,7 +8,7 @@ from tests.notebooks import databricks_stand_in
 from topiclake.config.notebook import KEYS, notebook_settings
 from topiclake.errors import ConfigError
 from workbench.dbutils import DBUtils
-from workbench.dbutils.widgets import untaken
+from workbench.dbutils.widgets import unused_parameters
 
 BASE = """
 kafka: {bootstrap_servers: "base:9092"}
@@ -111,7 +111,7 @@ def test_where_the_pipeline_is_a_parameter_each_of_its_keys_is(make, conf, ignor
     assert settings.pipeline.view == "of_run"
     assert ignored() == ["devices"]
     if isinstance(dbutils, DBUtils):
-        assert untaken(dbutils.widgets) == ["devices"]
+        assert unused_parameters(dbutils.widgets) == ["devices"]
 
 
 def test_the_first_of_several_pipelines_is_the_default(make, conf):

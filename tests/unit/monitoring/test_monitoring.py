@@ -271,7 +271,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
 
 
 def test_each_watcher_gets_the_counts_once_by_batch_also_those_of_older_ones():
-    assert not batch_counts.are_wanted()
+    assert not batch_counts.has_subscribers()
     batch_counts.publish("q", 1, TableCount("/before", 1))
     one, other = batch_counts.CountSubscription(), batch_counts.CountSubscription()
     batch_counts.publish("q", 1, TableCount("/t", 1))
@@ -289,9 +289,9 @@ def test_each_watcher_gets_the_counts_once_by_batch_also_those_of_older_ones():
     assert paths(one.pop("q", 1)) == {1: ["/1"]}
     one.close()
     one.close()
-    assert batch_counts.are_wanted()
+    assert batch_counts.has_subscribers()
     other.close()
-    assert not batch_counts.are_wanted()
+    assert not batch_counts.has_subscribers()
 
 
 def paths(taken):

@@ -21,7 +21,7 @@ def test_a_stream_asks_for_the_subject_of_its_topic_wherever_its_table_is(tmp_pa
     (tmp_path / "local.yaml").write_text("")
     asked = []
     monkeypatch.setattr(
-        fixed_schemas, "schemas_of_today", lambda _, topic, table: asked.append(topic.subjects)
+        fixed_schemas, "current_schemas", lambda _, topic, table: asked.append(topic.subjects)
     )
-    streams.schemas_of_today(None, load_settings("orders", {}, conf=tmp_path))
+    streams.current_schemas(None, load_settings("orders", {}, conf=tmp_path))
     assert asked == [{"value": ("orders-value",)}]

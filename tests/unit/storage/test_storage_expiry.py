@@ -61,20 +61,20 @@ def at(*moment, **zone):
     ],
 )
 def test_a_token_tells_its_end(token, end):
-    assert expiry.end_of(f"?sv=2022-11-02&se={token}&sp=rl&sig=x") == end
+    assert expiry.end_time(f"?sv=2022-11-02&se={token}&sp=rl&sig=x") == end
 
 
 @pytest.mark.parametrize(
     "token", ["sv=2022-11-02&si=policy&sr=c&sig=se", "", "no token", "sig=se%3D2020-01-01"]
 )
 def test_a_token_of_a_stored_access_policy_tells_no_end(token):
-    assert expiry.end_of(token) is None
+    assert expiry.end_time(token) is None
     expiry.require_current(*opened(token))
 
 
 def test_the_end_of_the_workbenchs_own_token_is_read():
-    assert expiry.end_of(container_sas("a", "a2V5", "raw", NOW)) == NOW
-    day = expiry.end_of(account_sas("a", "a2V5")) - datetime.now(timezone.utc)
+    assert expiry.end_time(container_sas("a", "a2V5", "raw", NOW)) == NOW
+    day = expiry.end_time(account_sas("a", "a2V5")) - datetime.now(timezone.utc)
     assert timedelta(hours=23, minutes=59) < day <= timedelta(hours=24)
 
 

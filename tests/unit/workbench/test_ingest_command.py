@@ -14,7 +14,7 @@ RUN = {
     "quarantined": {"bad_magic": 2, "tombstone": 1},
     "table": {"path": "/lake/orders", "version": 4, "rows": 2_000},
     "quarantine": {"path": "/lake/orders_quarantine", "version": 1, "rows": 3},
-    "audit": {"ok": True, "partitions": [{"held": 1_000}, {"held": 1_003}]},
+    "audit": {"ok": True, "partitions": [{"in_kafka": 1_000}, {"in_kafka": 1_003}]},
 }
 
 

@@ -192,7 +192,7 @@ def test_an_included_notebook_that_does_not_exist_is_named_with_the_cell(write):
     with pytest.raises(ConfigError, match=r"main\.py, cell 2, line 6: .*/notebooks/none\.py") as raised:
         check_parameters(read_notebook(main), {})
     assert raised.value.fields["notebook"] == str(main.with_name("none.py"))
-    assert raised.value.fields["place"].endswith("main.py, cell 2, line 6")
+    assert raised.value.fields["location"].endswith("main.py, cell 2, line 6")
     assert raised.value.fields["reason"] == "missing"
 
 
@@ -202,8 +202,8 @@ def test_a_value_that_no_widget_of_the_included_notebook_takes_is_refused(write)
     assert widget_names(read_notebook(main)) == {"mine", "name"}
     with pytest.raises(ConfigError, match=r"main\.py, cell 2, line 6: .*; try: \$name=x") as raised:
         check_parameters(read_notebook(main), {})
-    place = raised.value.fields.pop("place")
-    assert place.endswith("main.py, cell 2, line 6")
+    location = raised.value.fields.pop("location")
+    assert location.endswith("main.py, cell 2, line 6")
     assert raised.value.fields == {"notebook": "other.py", "widget": "nmae", "allowed": ("name",)}
 
 

@@ -145,7 +145,7 @@ def test_an_unsupported_cell_is_named_with_file_cell_and_line(parse, magic):
         parse(text)
     fields = {name: raised.value.fields[name] for name in ("line", "language", "reason")}
     assert fields == {"line": 4, "language": magic, "reason": "language"}
-    assert raised.value.fields["place"].endswith("notebook.py, cell 2")
+    assert raised.value.fields["location"].endswith("notebook.py, cell 2")
 
 
 COMMANDS = """\
@@ -223,7 +223,7 @@ def test_a_parameter_that_no_widget_takes_is_refused_with_those_that_exist(parse
         "notebook": "notebook.py",
         "widget": "topics",
         "allowed": ("mode", "topic"),
-        "place": "",
+        "location": "",
     }
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake.formats.codec import END, END_FIELD, OWN, Codec, is_decoded, nothing_decoded
+from topiclake.formats.codec import END, END_FIELD, OWN, Codec, is_decoded, null_decoded
 from topiclake.schema_registry.wire_format import HEADER_LENGTH, Part, SchemaKey, identifier
 
 
@@ -84,12 +84,12 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     Returns:
         The struct that `Codec.decode` adds.
     """
-    named, payload = F.col(f"{part}_schema"), F.col(f"{part}_framed")
+    schema, payload = F.col(f"{part}_schema"), F.col(f"{part}_framed")
     branches = [
-        (named == F.lit(identifier(key)), decoded_as(codec, key, payload, part)) for key in codec.writers
+        (schema == F.lit(identifier(key)), decoded_as(codec, key, payload, part)) for key in codec.writers
     ]
     cases = (
-        reduce(lambda case, branch: case.when(*branch), branches, F) if branches else _nothing(codec, part)
+        reduce(lambda case, branch: case.when(*branch), branches, F) if branches else _undecoded(codec, part)
     )
     # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
     # would decode every record twice. Nor does it drop a plan that decodes nothing, and the plan's counts.
@@ -102,10 +102,10 @@ def _wrap(codec: Codec, part: Part) -> Callable[..., str]:
     return framed_row if part == "value" and codec.is_row else framed
 
 
-def _nothing(codec: Codec, part: Part) -> Column:
+def _undecoded(codec: Codec, part: Part) -> Column:
     """Return null of the type that `decoded` returns, for a codec without writer schemas."""
     if codec.reader is None:
-        return nothing_decoded()
+        return null_decoded()
     return from_avro(F.lit(None).cast("binary"), _wrap(codec, part)(codec.reader))
 
 

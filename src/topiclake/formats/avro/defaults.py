@@ -19,7 +19,7 @@ JSON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def fitted(
+def reader_default(
     default: Json, declared: Node, reader: Node, names: Mapping[int, str], links: Mapping[int, int]
 ) -> Json:
     """Return a default in terms of the reader's first type that is not null, or MISSING if it does not fit.
@@ -51,11 +51,11 @@ def _value(
 ) -> Json:
     kind = reader.kind
     if kind == "array" and isinstance(default, list):
-        items = [fitted(each, declared.items[0], reader.items[0], names, links) for each in default]
+        items = [reader_default(each, declared.items[0], reader.items[0], names, links) for each in default]
         return MISSING if MISSING in items else items
     if kind == "map" and isinstance(default, dict):
         values = {
-            key: fitted(each, declared.items[0], reader.items[0], names, links)
+            key: reader_default(each, declared.items[0], reader.items[0], names, links)
             for key, each in default.items()
         }
         return MISSING if MISSING in values.values() else values
@@ -77,7 +77,7 @@ def _record(
     for each in declared.fields:
         column = columns[links.get(each.key, each.key)]
         value = default.get(each.name, each.default)
-        values[names[column.key]] = fitted(value, each.type, column.type, names, links)
+        values[names[column.key]] = reader_default(value, each.type, column.type, names, links)
     return MISSING if MISSING in values.values() else values
 
 

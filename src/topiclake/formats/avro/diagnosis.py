@@ -32,15 +32,15 @@ def reason(payload: Column, schema: Column, writers: Mapping[bytes, str]) -> Col
     return F.udf(partial(reason_of, schemas), returnType="string", useArrow=False)(payload, schema)
 
 
-def reason_of(schemas: Mapping[str, str], payload: bytes | None, named: bytes | None) -> str | None:
+def reason_of(schemas: Mapping[str, str], payload: bytes | None, schema: bytes | None) -> str | None:
     """Say why one payload is not one record of its schema; None without a payload or a schema.
 
     Args:
         schemas: Avro schemas by the hexadecimal form of the bytes that name them.
         payload: Avro's binary form, without a header.
-        named: The bytes that name its schema.
+        schema: The bytes that name its schema.
     """
-    text = schemas.get(bytes(named or b"").hex())
+    text = schemas.get(bytes(schema or b"").hex())
     if payload is None or text is None:
         return None
     stream = io.BytesIO(bytes(payload))

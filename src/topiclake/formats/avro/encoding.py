@@ -82,7 +82,7 @@ def encoder_for(kind: T.DataType, schema: Mapping[str, Any] | str) -> Encoder:
         ConfigError: No value of the column would fit: its type is another one, it is missing, or the schema
             lacks it; names the column.
     """
-    return _EncoderBuilder(_named_types(schema)).fit(kind, schema, "")
+    return _EncoderBuilder(_named_types(schema)).build(kind, schema, "")
 
 
 def _named_types(tree: Tree) -> dict[str, Tree]:
@@ -102,16 +102,16 @@ def _named_types(tree: Tree) -> dict[str, Tree]:
 
 @dataclass(frozen=True)
 class _EncoderBuilder:
-    named: Mapping[str, Tree]
+    named_types: Mapping[str, Tree]
 
-    def fit(self, kind: T.DataType, schema: Tree, path: str) -> Encoder:
-        if isinstance(schema, str) and schema.rpartition(".")[2] in self.named:
-            schema = self.named[schema.rpartition(".")[2]]
+    def build(self, kind: T.DataType, schema: Tree, path: str) -> Encoder:
+        if isinstance(schema, str) and schema.rpartition(".")[2] in self.named_types:
+            schema = self.named_types[schema.rpartition(".")[2]]
         if isinstance(schema, list):
             return self._union(kind, schema, path)
         if isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
-            return self.fit(kind, schema["type"], path)
-        inner = self._present(kind, schema if isinstance(schema, dict) else {"type": schema}, path)
+            return self.build(kind, schema["type"], path)
+        inner = self._not_null(kind, schema if isinstance(schema, dict) else {"type": schema}, path)
         missing = f"{_name(path)} is null, and the schema wants a value"
 
         def problem(column: Column) -> Column:
@@ -120,22 +120,22 @@ class _EncoderBuilder:
         return Encoder(inner.value, problem)
 
     def _union(self, kind: T.DataType, schema: list[Tree], path: str) -> Encoder:
-        some = [member for member in schema if member != "null"]
-        if len(some) != 1:
+        members = [member for member in schema if member != "null"]
+        if len(members) != 1:
             raise ConfigError(
-                f"{_name(path)} is a union of {len(some)} types, {json.dumps(schema)[:200]}",
+                f"{_name(path)} is a union of {len(members)} types, {json.dumps(schema)[:200]}",
                 "a union of null and one type",
                 column=path,
                 reason="union",
             )
         if isinstance(kind, T.NullType):
             return Encoder(lambda column: column, lambda _: F.lit(None).cast("string"))
-        inner = self.fit(kind, some[0], path)
+        inner = self.build(kind, members[0], path)
         if "null" not in schema:
             return inner
         return Encoder(inner.value, lambda column: F.when(column.isNotNull(), inner.problem(column)))
 
-    def _present(self, kind: T.DataType, schema: dict[str, Any], path: str) -> Encoder:
+    def _not_null(self, kind: T.DataType, schema: dict[str, Any], path: str) -> Encoder:
         """Fit what is not null."""
         name, logical = schema["type"], schema.get("logicalType")
         if name == "record" and isinstance(kind, T.StructType):
@@ -147,9 +147,9 @@ class _EncoderBuilder:
         if logical == "decimal" and isinstance(kind, T.DecimalType) and name in ("bytes", "fixed"):
             return _decimal(schema, path)
         if logical in _TIMES and isinstance(kind, _TIMES[logical]):
-            return Encoder(lambda column: column, _fits)
+            return Encoder(lambda column: column, _no_problem)
         if name == "string" and isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType):
-            return Encoder(_as_text, _fits)
+            return Encoder(_as_text, _no_problem)
         kinds, cast = _ALLOWED.get(name, ((), None))
         if not isinstance(kind, kinds) or logical in _TIMES or logical == "decimal":
             raise ConfigError(
@@ -166,16 +166,16 @@ class _EncoderBuilder:
 
     def _record(self, kind: T.StructType, schema: dict[str, Any], path: str) -> Encoder:
         columns = {field.name: field.dataType for field in kind}
-        wanted = {field["name"]: field for field in schema["fields"]}
-        if unknown := [name for name in columns if name not in wanted]:
+        allowed = {field["name"]: field for field in schema["fields"]}
+        if unknown := [name for name in columns if name not in allowed]:
             raise ConfigError(
-                f"{_name(_joined(path, unknown[0]))} is not in the schema, which has {', '.join(wanted)}",
+                f"{_name(_joined(path, unknown[0]))} is not in the schema, which has {', '.join(allowed)}",
                 f"drop it, or add it to the schema of {schema['name']}",
                 column=_joined(path, unknown[0]),
-                allowed=tuple(wanted),
+                allowed=tuple(allowed),
                 reason="unknown",
             )
-        absent = [name for name, field in wanted.items() if name not in columns and "default" not in field]
+        absent = [name for name, field in allowed.items() if name not in columns and "default" not in field]
         if absent:
             raise ConfigError(
                 f"{_name(_joined(path, absent[0]))} is missing, and the schema has no default for it",
@@ -184,21 +184,21 @@ class _EncoderBuilder:
                 reason="missing",
             )
         fields = {
-            name: self.fit(columns[name], field["type"], _joined(path, name))
-            for name, field in wanted.items()
+            name: self.build(columns[name], field["type"], _joined(path, name))
+            for name, field in allowed.items()
             if name in columns
         }
         # A field without a column is written as its default, which `to_avro` does not know.
         defaults = {
             name: self._default(field, _joined(path, name))
-            for name, field in wanted.items()
+            for name, field in allowed.items()
             if name not in fields
         }
 
         def value(column: Column) -> Column:
             parts = [
                 (fields[name].value(column[name]) if name in fields else defaults[name]).alias(name)
-                for name in wanted
+                for name in allowed
             ]
             return F.when(column.isNotNull(), F.struct(*parts))
 
@@ -209,14 +209,14 @@ class _EncoderBuilder:
         return Encoder(value, problem)
 
     def _array(self, kind: T.ArrayType, schema: dict[str, Any], path: str) -> Encoder:
-        item = self.fit(kind.elementType, schema["items"], f"{path}[]")
+        item = self.build(kind.elementType, schema["items"], f"{path}[]")
         return Encoder(
             lambda column: F.transform(column, item.value),
             lambda column: _first(F.transform(column, item.problem)),
         )
 
     def _map(self, kind: T.MapType, schema: dict[str, Any], path: str) -> Encoder:
-        item = self.fit(kind.valueType, schema["values"], f"{path}{{}}")
+        item = self.build(kind.valueType, schema["values"], f"{path}{{}}")
         return Encoder(
             lambda column: F.transform_values(column, lambda _, each: item.value(each)),
             lambda column: _first(F.transform(F.map_values(column), item.problem)),
@@ -240,7 +240,7 @@ class _EncoderBuilder:
         if isinstance(schema, list):
             return self._column_type(next(member for member in schema if member != "null"))
         if isinstance(schema, str):
-            named_type = self.named.get(schema.rpartition(".")[2])
+            named_type = self.named_types.get(schema.rpartition(".")[2])
             return self._column_type(named_type) if named_type else _COLUMNS[schema]
         if schema.get("logicalType") in _TIMES:
             return _TIMES[schema["logicalType"]]().simpleString()
@@ -267,7 +267,7 @@ def _problem_of(
     if name == "fixed":
         size = int(schema["size"])
         return lambda column: _unless(F.length(column) == size, path, F.hex(column), f"not {size} bytes")
-    return _fits
+    return _no_problem
 
 
 def _decimal(schema: Mapping[str, Any], path: str) -> Encoder:
@@ -275,8 +275,8 @@ def _decimal(schema: Mapping[str, Any], path: str) -> Encoder:
     kind = f"decimal({precision},{scale})"
 
     def problem(column: Column) -> Column:
-        same = column.try_cast(kind).eqNullSafe(column)
-        return _unless(same, path, column, f"no {kind}")
+        is_unchanged = column.try_cast(kind).eqNullSafe(column)
+        return _unless(is_unchanged, path, column, f"no {kind}")
 
     return Encoder(lambda column: column.try_cast(kind), problem)
 
@@ -286,7 +286,7 @@ def _as_text(column: Column) -> Column:
     return F.get_json_object(F.to_json(F.struct(column.alias("at")), _ISO), "$.at")
 
 
-def _fits(_: Column) -> Column:
+def _no_problem(_: Column) -> Column:
     return F.lit(None).cast("string")
 
 
@@ -294,11 +294,11 @@ def _first(problems: Column) -> Column:
     return F.get(F.filter(problems, lambda each: each.isNotNull()), F.lit(0))
 
 
-def _unless(right: Column, path: str, column: Column, problem: str) -> Column:
+def _unless(is_valid: Column, path: str, column: Column, problem: str) -> Column:
     message = F.concat(
         F.lit(f"{_name(path)} is "), F.substring(column.cast("string"), 1, 100), F.lit(f", {problem}")
     )
-    return F.when(~right, message)
+    return F.when(~is_valid, message)
 
 
 def _joined(path: str, name: str) -> str:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from topiclake.formats.avro import stored_reader
-from topiclake.formats.avro.defaults import fitted
+from topiclake.formats.avro.defaults import reader_default
 from topiclake.formats.avro.schema_json import Json, SchemaRefusedError
 from topiclake.formats.avro.schema_tree import MISSING, Node, Parser, split
 from topiclake.formats.avro.union import Column, Union
@@ -168,12 +168,12 @@ def _reader_branch(node: Node, path: str, names: dict[int, str], links: Mapping[
 
 def _reader_field(column: Column, path: str, names: dict[int, str], links: Mapping[int, int]) -> Json:
     written = _reader_type(column.type, f"{path}.{column.column}", names, links)
-    default = fitted(column.default, column.declared, column.type, names, links)
+    default = reader_default(column.default, column.declared, column.type, names, links)
     has_null, branches = split(column.type)
     if (has_null or column.is_optional) and branches:
-        others = [each for each in written if each != "null"] if isinstance(written, list) else [written]
+        types = [each for each in written if each != "null"] if isinstance(written, list) else [written]
         # Avro before 1.12 wants a default to be of the union's first type.
-        written = ["null", *others] if default in (MISSING, None) else [*others, "null"]
+        written = ["null", *types] if default in (MISSING, None) else [*types, "null"]
         default = None if default is MISSING else default
     elif not branches:
         default = None

@@ -101,8 +101,8 @@ NULL = Node("null")
 def split(node: Node) -> tuple[bool, tuple[Node, ...]]:
     """Return whether null is allowed, and the types that are not null."""
     branches = node.branches if node.kind == "union" else (node,)
-    rest = tuple(each for each in branches if each.kind != "null")
-    return len(rest) < len(branches), rest
+    types = tuple(each for each in branches if each.kind != "null")
+    return len(types) < len(branches), types
 
 
 def child(path: str, name: str) -> str:
@@ -134,12 +134,12 @@ class Parser:
             SchemaRefusedError: A text is no Avro schema, or the schema contains itself, or is too large.
         """
         tree = loads(schema)
-        own = list(definitions(tree))
-        for name, number in Counter(name for name, _ in own).items():
+        own_definitions = list(definitions(tree))
+        for name, number in Counter(name for name, _ in own_definitions).items():
             if number > 1:
                 raise SchemaRefusedError(f"{name} is defined twice")
-        referred = (definition for text in references for definition in definitions(loads(text)))
-        self._defined, self._fields = dict((*referred, *own)), 0
+        referenced = (definition for text in references for definition in definitions(loads(text)))
+        self._defined, self._fields = dict((*referenced, *own_definitions)), 0
         return self._node(tree, "", "", ())
 
     def new_key(self) -> int:
@@ -147,20 +147,20 @@ class Parser:
         self.last_key += 1
         return self.last_key
 
-    def _node(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int = 0) -> Node:
+    def _node(self, tree: Json, namespace: str, path: str, parents: tuple[str, ...], depth: int = 0) -> Node:
         if depth > MAX_DEPTH:
             raise SchemaRefusedError(f"the schema is nested more than {MAX_DEPTH} levels deep")
         if isinstance(tree, str):
-            return self._by_name(tree, namespace, path, around, depth)
+            return self._by_name(tree, namespace, path, parents, depth)
         if isinstance(tree, list):
-            return self._union(tree, namespace, path, around, depth)
+            return self._union(tree, namespace, path, parents, depth)
         kind = tree.get("type") if isinstance(tree, dict) else None
         if kind in ("array", "map"):
             inner, mark = ("items", "[]") if kind == "array" else ("values", "{}")
-            items = self._node(tree.get(inner), namespace, path + mark, around, depth + 1)
+            items = self._node(tree.get(inner), namespace, path + mark, parents, depth + 1)
             return Node(kind, items=(items,))
         if kind in ("record", "error"):
-            return self._record(tree, namespace, path, around, depth)
+            return self._record(tree, namespace, path, parents, depth)
         if kind == "enum":
             return self._enum(tree, namespace, path)
         if kind == "fixed":
@@ -169,18 +169,18 @@ class Parser:
             return _with_logical(Node(kind), tree, path)
         if kind is None:
             raise SchemaRefusedError(f"{shown_path(path)}: {json.dumps(tree)[:100]} is no Avro type")
-        return self._node(kind, namespace, path, around, depth + 1)
+        return self._node(kind, namespace, path, parents, depth + 1)
 
-    def _by_name(self, name: str, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Node:
+    def _by_name(self, name: str, namespace: str, path: str, parents: tuple[str, ...], depth: int) -> Node:
         if name in PRIMITIVES:
             return Node(name)
         for full in (full_name(name, namespace), name):
             if full in self._defined:
-                return self._node(*self._defined[full], path, around, depth)
+                return self._node(*self._defined[full], path, parents, depth)
         raise SchemaRefusedError(f"{shown_path(path)}: unknown type {name}")
 
-    def _union(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Node:
-        branches = tuple(self._node(each, namespace, path, around, depth + 1) for each in tree)
+    def _union(self, tree: Json, namespace: str, path: str, parents: tuple[str, ...], depth: int) -> Node:
+        branches = tuple(self._node(each, namespace, path, parents, depth + 1) for each in tree)
         marks = [each.name or each.kind for each in branches]
         if "union" in marks or len(set(marks)) < len(marks) or not marks:
             raise SchemaRefusedError(
@@ -188,27 +188,27 @@ class Parser:
             )
         return Node("union", branches=branches)
 
-    def _record(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Node:
+    def _record(self, tree: Json, namespace: str, path: str, parents: tuple[str, ...], depth: int) -> Node:
         name, inner = own_name(tree, namespace)
-        if name in around:
+        if name in parents:
             short = name.rpartition(".")[2]
             raise SchemaRefusedError(f"{short} contains itself (at {path}); Spark has no recursive types")
         if not isinstance(tree.get("fields"), list):
             raise SchemaRefusedError(f"{shown_path(path)}: {name} is a record without a list of fields")
-        around = (*around, name)
-        fields = tuple(self._field(each, inner, path, around, depth) for each in tree["fields"])
+        parents = (*parents, name)
+        fields = tuple(self._field(each, inner, path, parents, depth) for each in tree["fields"])
         if len({each.name for each in fields}) < len(fields):
             raise SchemaRefusedError(f"{shown_path(path)}: two fields of {name} have the same name")
         return Node("record", self.new_key(), name, fields=fields, aliases=_aliases(tree, inner))
 
-    def _field(self, tree: Json, namespace: str, path: str, around: tuple[str, ...], depth: int) -> Field:
+    def _field(self, tree: Json, namespace: str, path: str, parents: tuple[str, ...], depth: int) -> Field:
         name = tree.get("name") if isinstance(tree, dict) else None
         if not isinstance(name, str):
-            raise SchemaRefusedError(f"{shown_path(path)}: a field of {around[-1]} has no name")
+            raise SchemaRefusedError(f"{shown_path(path)}: a field of {parents[-1]} has no name")
         self._fields += 1
         if self._fields > MAX_FIELDS:
             raise SchemaRefusedError(f"the schema has more than {MAX_FIELDS} fields, expanded as Spark does")
-        node = self._node(tree.get("type"), namespace, child(path, name), around, depth + 1)
+        node = self._node(tree.get("type"), namespace, child(path, name), parents, depth + 1)
         return Field(self.new_key(), name, node, tree.get("default", MISSING), texts(tree.get("aliases")))
 
     def _enum(self, tree: Json, namespace: str, path: str) -> Node:
@@ -218,11 +218,16 @@ class Parser:
             raise SchemaRefusedError(
                 f"{shown_path(path)}: {name} is an enum without a list of different symbols"
             )
-        if wrong := [each for each in symbols if not SYMBOL.fullmatch(each)]:
-            raise SchemaRefusedError(f"{shown_path(path)}: symbol '{wrong[0]}' of {name} is no Avro name")
-        known = default if default in symbols else ""
+        if invalid := [each for each in symbols if not SYMBOL.fullmatch(each)]:
+            raise SchemaRefusedError(f"{shown_path(path)}: symbol '{invalid[0]}' of {name} is no Avro name")
+        fallback = default if default in symbols else ""
         return Node(
-            "enum", self.new_key(), name, symbols=symbols, default=known, aliases=_aliases(tree, inner)
+            "enum",
+            self.new_key(),
+            name,
+            symbols=symbols,
+            default=fallback,
+            aliases=_aliases(tree, inner),
         )
 
     def _fixed(self, tree: Json, namespace: str, path: str) -> Node:

@@ -108,14 +108,14 @@ class Union:
             return replace(reader, items=(self.merged(reader.items[0], version.items[0], path + mark),))
         symbols = tuple(dict.fromkeys(reader.symbols + version.symbols))
         return replace(
-            _called(reader, version),
+            _with_aliases(reader, version),
             symbols=symbols,
             precision=max(reader.precision, version.precision),
         )
 
     def _record(self, reader: Node, version: Node, path: str) -> Node:
         columns = list(_columns(reader))
-        taken = {each.column.lower() for each in columns}
+        used_names = {each.column.lower() for each in columns}
         matches = _matches(columns, version.fields)
         for position, column in enumerate(columns):
             if (each := matches.get(position)) is None:
@@ -123,15 +123,15 @@ class Union:
                 continue
             self.links[each.key] = column.key
             inner = self.merged(column.type, each.type, child(path, each.name))
-            named = _known_as(column, each.name)
-            columns[position] = replace(named, type=inner, default=each.default, declared=each.type)
+            renamed = _with_former_name(column, each.name)
+            columns[position] = replace(renamed, type=inner, default=each.default, declared=each.type)
         matched = {each.key for each in matches.values()}
         new = [each for each in version.fields if each.key not in matched]
-        columns += (replace(self._column(each, taken), is_optional=True) for each in new)
-        return replace(_called(reader, version), fields=tuple(columns))
+        columns += (replace(self._column(each, used_names), is_optional=True) for each in new)
+        return replace(_with_aliases(reader, version), fields=tuple(columns))
 
-    def _column(self, new: Field, taken: set[str]) -> Column:
-        column, inner = _safe_name(new.name, taken), self.adopted(new.type)
+    def _column(self, new: Field, used_names: set[str]) -> Column:
+        column, inner = _safe_name(new.name, used_names), self.adopted(new.type)
         return Column(new.key, new.name, inner, new.default, declared=new.type, column=column)
 
     def adopted(self, version: Node) -> Node:
@@ -139,13 +139,13 @@ class Union:
         if version.kind == "union":
             has_null, branches = split(version)
             return _joined(has_null, tuple(self.adopted(each) for each in branches))
-        taken: set[str] = set()
-        columns = tuple(self._column(each, taken) for each in version.fields)
+        used_names: set[str] = set()
+        columns = tuple(self._column(each, used_names) for each in version.fields)
         items = tuple(self.adopted(each) for each in version.items)
         return replace(version, fields=columns, items=items)
 
 
-def _called(reader: Node, version: Node) -> Node:
+def _with_aliases(reader: Node, version: Node) -> Node:
     """Return a named type with the other names that a version gives it."""
     aliases = dict.fromkeys((*reader.aliases, version.name, *version.aliases))
     aliases.pop(reader.name, None)
@@ -179,12 +179,12 @@ def _pairs(reader: tuple[Node, ...], version: tuple[Node, ...]) -> dict[int, int
     """
     pairs: dict[int, int] = {}
     for is_same in MATCHES:
-        taken = set(pairs.values())
+        paired = set(pairs.values())
         matches = [
             (position, number)
             for position, each in enumerate(version)
             for number, other in enumerate(reader)
-            if position not in pairs and number not in taken
+            if position not in pairs and number not in paired
             if each.kind == other.kind and is_same(each, other)
         ]
         versions, readers = Counter(each for each, _ in matches), Counter(each for _, each in matches)
@@ -208,25 +208,25 @@ def _matches(columns: list[Column], fields: tuple[Field, ...]) -> dict[int, Fiel
     for each in fields:
         if each.name in positions:
             continue
-        known = (positions.get(alias, former.get(alias)) for alias in each.aliases)
-        for position in (former.get(each.name), *known):
+        by_alias = (positions.get(alias, former.get(alias)) for alias in each.aliases)
+        for position in (former.get(each.name), *by_alias):
             if position is not None and position not in matches:
                 matches[position] = each
                 break
     return matches
 
 
-def _known_as(column: Column, name: str) -> Column:
+def _with_former_name(column: Column, name: str) -> Column:
     """Return the column with one more name by which later versions may mean it."""
     return column if name in (column.name, *column.former) else replace(column, former=(*column.former, name))
 
 
-def _safe_name(name: str, taken: set[str]) -> str:
+def _safe_name(name: str, used_names: set[str]) -> str:
     """Return a name of ASCII letters, digits and `_` that is not taken yet but for case, and take it."""
     safe = re.sub(r"[^A-Za-z0-9_]", "_", name)
     safe = f"_{safe}" if not safe or safe[0].isdigit() else safe
     numbered, number = safe, 2
-    while numbered.lower() in taken:
+    while numbered.lower() in used_names:
         numbered, number = f"{safe}_{number}", number + 1
-    taken.add(numbered.lower())
+    used_names.add(numbered.lower())
     return numbered

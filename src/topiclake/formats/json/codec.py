@@ -22,12 +22,12 @@ from topiclake.formats.codec import (
     SchemaVersion,
     decoded_name,
     decoded_row,
-    nothing_decoded,
+    null_decoded,
 )
 from topiclake.formats.json import columns as json_columns
 from topiclake.formats.json import diagnosis as json_diagnosis
 from topiclake.formats.json import schema as json_schema
-from topiclake.formats.json.frame import event_of, framed, is_alone
+from topiclake.formats.json.frame import event_of, framed, is_single_object
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, payload_of
 
 _TEXT = f"{OWN}text"
@@ -54,18 +54,18 @@ class JsonSchemaCodec(Codec):
 
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Decode `part` of records that `identified` has seen, as `Codec.decode` says."""
-        value, named = F.col(part), F.col(f"{part}_schema")
+        value, schema = F.col(part), F.col(f"{part}_schema")
         payload = F.when(F.col(f"{part}_named").isNull(), payload_of(value)).otherwise(value)
         text = payload.cast("string")
         parsed = {
             f"{_PARSED}_{number}": F.when(
-                named == F.lit(identifier(key)), framed(text, cast(StructType, json_columns.parsed(shape)))
+                schema == F.lit(identifier(key)), framed(text, cast(StructType, json_columns.parsed(shape)))
             )
             for number, (key, shape) in enumerate(self._shapes())
         }
         rows = records.withColumn(_TEXT, F.is_valid_utf8(text)).withColumns(parsed)
         # Not deterministic, so that no filter on `end` is pushed below it: it would parse each value twice.
-        decoded = F.when(F.spark_partition_id() >= 0, self._decoded(named, part))
+        decoded = F.when(F.spark_partition_id() >= 0, self._decoded(schema, part))
         return rows.withColumn(decoded_name(part), decoded).drop(_TEXT, *parsed)
 
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
@@ -76,12 +76,12 @@ class JsonSchemaCodec(Codec):
     def _shapes(self) -> list[tuple[SchemaKey, Any]]:
         return [(key, json.loads(shape)) for key, shape in self.writers.items()]
 
-    def _decoded(self, named: Column, part: Part) -> Column:
+    def _decoded(self, schema: Column, part: Part) -> Column:
         if self.reader is None:
-            return nothing_decoded()
+            return null_decoded()
         reader = json.loads(self.reader)
         branches = [
-            (named == F.lit(identifier(key)), _row(F.col(f"{_PARSED}_{number}"), shape, reader, part))
+            (schema == F.lit(identifier(key)), _row(F.col(f"{_PARSED}_{number}"), shape, reader, part))
             for number, (key, shape) in enumerate(self._shapes())
         ]
         return _first_of(branches)
@@ -103,13 +103,13 @@ def event_type(_: SparkSession, reader: str) -> DataType:
 
 
 def _first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
-    (condition, value), *others = branches
-    return reduce(lambda case, branch: case.when(*branch), others, F.when(condition, value))
+    (condition, value), *more = branches
+    return reduce(lambda case, branch: case.when(*branch), more, F.when(condition, value))
 
 
 def _row(parsed: Column, shape: Any, reader: Any, part: Part) -> Column:  # noqa: ANN401
     event = event_of(parsed)
-    right = is_alone(parsed) & F.col(_TEXT) & json_columns.holds(shape, event)
+    is_valid = is_single_object(parsed) & F.col(_TEXT) & json_columns.has_shape(shape, event)
     fields = json_columns.converted(shape, reader, event)
     names = [each["name"] for each in reader["fields"]]
-    return decoded_row([fields[name].alias(name) for name in names], right, part)
+    return decoded_row([fields[name].alias(name) for name in names], is_valid, part)

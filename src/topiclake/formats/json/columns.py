@@ -64,8 +64,8 @@ def united(first: JsonType, second: JsonType) -> JsonType:
 def _united_structs(first: JsonType, second: JsonType) -> JsonType:
     fields = {field["name"]: field for field in first["fields"]}
     for field in second["fields"]:
-        known = fields.get(field["name"])
-        fields[field["name"]] = field | {"type": united(known["type"], field["type"])} if known else field
+        earlier = fields.get(field["name"])
+        fields[field["name"]] = field | {"type": united(earlier["type"], field["type"])} if earlier else field
     if len({name.lower() for name in fields}) < len(fields):
         # Names that differ in case alone cannot be two columns.
         return ANY
@@ -94,7 +94,7 @@ def _type(shape: JsonType, of_leaf: Callable[[str], DataType]) -> DataType:
     return MapType(StringType(), _type(shape["valueType"], of_leaf))
 
 
-def holds(shape: JsonType, value: Column) -> Column:
+def has_shape(shape: JsonType, value: Column) -> Column:
     """Return whether a parsed `value` that is not null is of its shape; never null."""
     checks: list[Column] = []
     if isinstance(shape, str):
@@ -119,8 +119,8 @@ def _item_check(shape: JsonType, *, may_be_null: bool) -> Callable[[Column], Col
         is_null = text_of(item).isNull() if _is_text(shape) else item.isNull()
         if not _is_checked(shape):
             return ~is_null
-        right = F.when(item.isNull(), True).otherwise(holds(shape, item))
-        return right if may_be_null else right & ~is_null
+        is_valid = F.when(item.isNull(), True).otherwise(has_shape(shape, item))
+        return is_valid if may_be_null else is_valid & ~is_null
 
     return check
 

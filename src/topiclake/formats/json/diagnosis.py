@@ -62,37 +62,37 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _of_value(actual: Any, wanted: Any, path: str) -> str | None:  # noqa: ANN401 (JSON)
+def _of_value(actual: Any, expected: Any, path: str) -> str | None:  # noqa: ANN401 (JSON)
     """Say what is wrong with a value; null is right, where a field may be."""
-    name = wanted if isinstance(wanted, str) else wanted["type"]
+    name = expected if isinstance(expected, str) else expected["type"]
     if actual is None:
         return None
     if name == "struct":
-        return _of_object(actual, wanted, path)
+        return _of_object(actual, expected, path)
     if name == "array" and isinstance(actual, list):
         items = ((f"{path}[{number}]", item) for number, item in enumerate(actual))
-        return _of_items(items, wanted["elementType"], may_be_null=wanted["containsNull"])
+        return _of_items(items, expected["elementType"], may_be_null=expected["containsNull"])
     if name == "map" and isinstance(actual, dict):
         items = ((f"{path}.{key}", item) for key, item in actual.items())
-        return _of_items(items, wanted["valueType"], may_be_null=wanted["valueContainsNull"])
+        return _of_items(items, expected["valueType"], may_be_null=expected["valueContainsNull"])
     if name in ("array", "map"):
         return f"{path} is {_shown(actual)}, no {'array' if name == 'array' else 'object'}"
     return None if _fits(actual, name) else f"{path} is {_shown(actual)}, no {name}"
 
 
-def _of_items(items: Iterable[tuple[str, Any]], wanted: Any, *, may_be_null: bool) -> str | None:  # noqa: ANN401
+def _of_items(items: Iterable[tuple[str, Any]], expected: Any, *, may_be_null: bool) -> str | None:  # noqa: ANN401
     for path, item in items:
         if item is None and not may_be_null:
             return f"{path} is null"
-        if problem := _of_value(item, wanted, path):
+        if problem := _of_value(item, expected, path):
             return problem
     return None
 
 
-def _of_object(actual: Any, wanted: Any, path: str) -> str | None:  # noqa: ANN401
+def _of_object(actual: Any, expected: Any, path: str) -> str | None:  # noqa: ANN401
     if not isinstance(actual, dict):
         return f"{path} is {_shown(actual)}, no object"
-    for field in wanted["fields"]:
+    for field in expected["fields"]:
         field_path = f"{path}.{field['name']}" if path != "the value" else f"field {field['name']}"
         value = actual.get(field["name"])
         if value is None and not field["nullable"]:

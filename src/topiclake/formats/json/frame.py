@@ -25,7 +25,7 @@ _STRICT = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericN
 
 
 def framed(text: Column, columns: StructType, **options: str) -> Column:
-    """Read texts that are one JSON object each, or are not: `event_of` and `is_alone` return the result.
+    """Read texts that may be one JSON object each: `event_of` and `is_single_object` return the result.
 
     Args:
         text: The texts.
@@ -43,7 +43,7 @@ def event_of(frame: Column) -> Column:
     return F.get(frame[FRAME], F.lit(0))
 
 
-def is_alone(frame: Column) -> Column:
+def is_single_object(frame: Column) -> Column:
     """Return whether a text is one object, and nothing else, whose fields have the types of their columns."""
     items = frame[FRAME]
     has_end = F.equal_null(F.get(items, F.lit(1))[FRAME], F.lit(1)) & F.equal_null(F.size(items), F.lit(2))

@@ -49,63 +49,63 @@ def shape(schema: str, references: Mapping[str, str]) -> JsonType:
 class _Reader:
     references: Mapping[str, Any]
 
-    def read(self, tree: Any, document: Any, above: tuple[int, ...]) -> tuple[JsonType, bool]:  # noqa: ANN401
+    def read(self, tree: Any, document: Any, ancestors: tuple[int, ...]) -> tuple[JsonType, bool]:  # noqa: ANN401
         """Return the shape of `tree`, and whether it may be null.
 
         Args:
             tree: A part of a schema.
             document: The schema that it is a part of.
-            above: The schemas that lead to `tree`: a schema that holds itself has no columns.
+            ancestors: The schemas that lead to `tree`: a schema that holds itself has no columns.
         """
         if not isinstance(tree, dict):
             return ANY, True
-        if any(_shapes(member) for word in _COMBINING for member in _members(tree, word)):
-            return self._combined(tree, document, above)
+        if any(_shapes(member) for keyword in _COMBINING for member in _members(tree, keyword)):
+            return self._combined(tree, document, ancestors)
         if "$ref" in tree:
             if _shapes({key: value for key, value in tree.items() if key != "$ref"}):
                 return ANY, True
-            target, of = self._resolved(str(tree["$ref"]), document)
-            if target is None or id(target) in above:
+            target, source = self._resolved(str(tree["$ref"]), document)
+            if target is None or id(target) in ancestors:
                 return ANY, True
-            return self.read(target, of, (*above, id(target)))
+            return self.read(target, source, (*ancestors, id(target)))
         kinds = _kinds(tree)
         may_be_null = "null" in kinds or not kinds
         kinds -= {"null"}
         if kinds == {"integer", "number"}:
             kinds = {"number"}
-        return (self._typed(kinds.pop(), tree, document, above) if len(kinds) == 1 else ANY), may_be_null
+        return (self._typed(kinds.pop(), tree, document, ancestors) if len(kinds) == 1 else ANY), may_be_null
 
-    def _combined(self, tree: Any, document: Any, above: tuple[int, ...]) -> tuple[JsonType, bool]:  # noqa: ANN401
+    def _combined(self, tree: Any, document: Any, ancestors: tuple[int, ...]) -> tuple[JsonType, bool]:  # noqa: ANN401
         """Read `T or null`, and a single member; other combinations have no column type."""
-        words = [word for word in _COMBINING if _members(tree, word)]
-        if _shapes(tree, of_members=False) or len(words) > 1:
+        keywords = [keyword for keyword in _COMBINING if _members(tree, keyword)]
+        if _shapes(tree, of_members=False) or len(keywords) > 1:
             return ANY, True
-        members = _members(tree, words[0])
-        others = [member for member in members if not _is_null(member)]
-        if len(others) != 1 or (words == ["allOf"] and len(members) > 1):
+        members = _members(tree, keywords[0])
+        not_null = [member for member in members if not _is_null(member)]
+        if len(not_null) != 1 or (keywords == ["allOf"] and len(members) > 1):
             return ANY, True
-        json_type, may_be_null = self.read(others[0], document, above)
+        json_type, may_be_null = self.read(not_null[0], document, ancestors)
         return json_type, may_be_null or len(members) > 1
 
-    def _typed(self, kind: str, tree: Any, document: Any, above: tuple[int, ...]) -> JsonType:  # noqa: ANN401
+    def _typed(self, kind: str, tree: Any, document: Any, ancestors: tuple[int, ...]) -> JsonType:  # noqa: ANN401
         if kind == "string":
             return _FORMATS.get(str(tree.get("format")), TEXT)
         if kind == "array":
-            return self._array(tree, document, above)
+            return self._array(tree, document, ancestors)
         if kind == "object":
-            return self._object(tree, document, above)
+            return self._object(tree, document, ancestors)
         return _LEAVES.get(kind, ANY)
 
-    def _array(self, tree: Any, document: Any, above: tuple[int, ...]) -> JsonType:  # noqa: ANN401
+    def _array(self, tree: Any, document: Any, ancestors: tuple[int, ...]) -> JsonType:  # noqa: ANN401
         if not isinstance(tree.get("items"), dict) or "prefixItems" in tree:
             return ANY
-        items, may_be_null = self.read(tree["items"], document, above)
+        items, may_be_null = self.read(tree["items"], document, ancestors)
         return {"type": "array", "elementType": items, "containsNull": may_be_null}
 
-    def _object(self, tree: Any, document: Any, above: tuple[int, ...]) -> JsonType:  # noqa: ANN401
+    def _object(self, tree: Any, document: Any, ancestors: tuple[int, ...]) -> JsonType:  # noqa: ANN401
         properties, more = tree.get("properties"), tree.get("additionalProperties")
         if not properties and isinstance(more, dict) and _shapes(more) and "patternProperties" not in tree:
-            values, may_be_null = self.read(more, document, above)
+            values, may_be_null = self.read(more, document, ancestors)
             return {
                 "type": "map",
                 "keyType": "string",
@@ -117,7 +117,7 @@ class _Reader:
         required = tree.get("required") or []
         fields = []
         for name, inner in properties.items():
-            json_type, may_be_null = self.read(inner, document, above)
+            json_type, may_be_null = self.read(inner, document, ancestors)
             fields.append(
                 {
                     "name": name,
@@ -131,8 +131,8 @@ class _Reader:
     def _resolved(self, reference: str, document: Any) -> tuple[Any, Any]:  # noqa: ANN401
         """Return what `$ref` names, and the document that it is in; None if it does not exist."""
         name, _, pointer = reference.partition("#")
-        of = self._named(name, document) if name else document
-        target = of
+        source = self._named(name, document) if name else document
+        target = source
         for step in filter(None, pointer.split("/")):
             key = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
@@ -140,7 +140,7 @@ class _Reader:
             else:
                 target = target.get(key) if isinstance(target, dict) else None
         # A fragment that does not begin with a slash is the name of an anchor.
-        return (target, of) if not pointer or pointer.startswith("/") else (None, of)
+        return (target, source) if not pointer or pointer.startswith("/") else (None, source)
 
     def _named(self, name: str, document: Any) -> Any:  # noqa: ANN401
         base = str(document.get("$id", "")) if isinstance(document, dict) else ""
@@ -152,8 +152,8 @@ class _Reader:
         return document if uri == base else None
 
 
-def _members(tree: dict[str, Any], word: str) -> list[Any]:
-    members = tree.get(word)
+def _members(tree: dict[str, Any], keyword: str) -> list[Any]:
+    members = tree.get(keyword)
     return members if isinstance(members, list) else []
 
 
@@ -161,9 +161,9 @@ def _shapes(tree: Any, *, of_members: bool = True) -> bool:  # noqa: ANN401
     """Return whether a part of a schema says what a value is."""
     if not isinstance(tree, dict):
         return False
-    if any(word in tree for word in _SHAPING):
+    if any(keyword in tree for keyword in _SHAPING):
         return True
-    members = [member for word in _COMBINING for member in _members(tree, word)] if of_members else []
+    members = [member for keyword in _COMBINING for member in _members(tree, keyword)] if of_members else []
     return any(map(_shapes, members))
 
 

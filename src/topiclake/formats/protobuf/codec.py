@@ -20,7 +20,7 @@ from topiclake.formats.codec import (
     SchemaVersion,
     decoded_name,
     decoded_row,
-    nothing_decoded,
+    null_decoded,
 )
 from topiclake.formats.protobuf import decoding as protobuf_decoding
 from topiclake.formats.protobuf import schema as protobuf_schema
@@ -36,7 +36,7 @@ from topiclake.schema_registry.wire_format import (
 )
 
 _CORRUPT = f"{OWN}corrupt"
-_MADE = f"{OWN}made"
+_JSON = f"{OWN}json"
 _PARSED = f"{OWN}parsed"
 
 
@@ -84,29 +84,29 @@ class ProtobufCodec(Codec):
 
         A header holds the message indexes after the schema; here they are removed from `<part>_schema`.
         """
-        named = F.col(f"{part}_named")
-        guid = F.substring(named, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
+        header = F.col(f"{part}_named")
+        guid = F.substring(header, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
         length = F.when(guid, GUID_HEADER_LENGTH).otherwise(HEADER_LENGTH)
-        schema = F.coalesce(F.substring(named, F.lit(1), length), F.col(f"{part}_schema"))
+        schema = F.coalesce(F.substring(header, F.lit(1), length), F.col(f"{part}_schema"))
         records = records.withColumn(f"{part}_schema", schema)
         if self.reader is None:
-            nothing = F.when(F.spark_partition_id() >= 0, nothing_decoded())
-            return records.withColumn(decoded_name(part), nothing)
+            undecoded = F.when(F.spark_partition_id() >= 0, null_decoded())
+            return records.withColumn(decoded_name(part), undecoded)
         reader = event_type(records.sparkSession, self.reader)
-        made = records.withColumn(_MADE, self._made(F.col(f"{part}_schema"), _message(part)))
-        parsed = F.when(F.spark_partition_id() >= 0, _parsed(F.col(f"{_MADE}.text"), reader))
-        right = F.col(f"{_MADE}.text").isNotNull() & F.col(f"{_PARSED}.{_CORRUPT}").isNull()
+        converted = records.withColumn(_JSON, self._as_json(F.col(f"{part}_schema"), _message(part)))
+        parsed = F.when(F.spark_partition_id() >= 0, _parsed(F.col(f"{_JSON}.text"), reader))
+        is_valid = F.col(f"{_JSON}.text").isNotNull() & F.col(f"{_PARSED}.{_CORRUPT}").isNull()
         fields = [F.col(_PARSED)[name].alias(name) for name in reader.names]
-        decoded = F.when(F.spark_partition_id() >= 0, decoded_row(fields, right, part))
-        rows = made.withColumn(_PARSED, parsed)
-        return rows.withColumn(decoded_name(part), decoded).drop(_MADE, _PARSED)
+        decoded = F.when(F.spark_partition_id() >= 0, decoded_row(fields, is_valid, part))
+        rows = converted.withColumn(_PARSED, parsed)
+        return rows.withColumn(decoded_name(part), decoded).drop(_JSON, _PARSED)
 
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
         """Say why a part is no message of its schema, if `payload` is not null; runs Python."""
-        made = self._made(schema, F.when(payload.isNotNull(), _message(part)))
-        return F.coalesce(made["error"], F.lit("a value does not fit the type of its column"))
+        converted = self._as_json(schema, F.when(payload.isNotNull(), _message(part)))
+        return F.coalesce(converted["error"], F.lit("a value does not fit the type of its column"))
 
-    def _made(self, schema: Column, message: Column) -> Column:
+    def _as_json(self, schema: Column, message: Column) -> Column:
         return protobuf_decoding.as_json(message, schema, dict(self._described()))
 
     def _described(self) -> Iterator[tuple[bytes, Described]]:
@@ -122,11 +122,11 @@ def event_type(_: SparkSession, reader: str) -> StructType:
 
 def _message(part: Part) -> Column:
     """Return message indexes and message: the indexes follow the schema in the value, or in its header."""
-    value, named = F.col(part), F.col(f"{part}_named")
-    guid = F.substring(named, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
+    value, header = F.col(part), F.col(f"{part}_named")
+    guid = F.substring(header, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
     payload_start = F.when(guid, GUID_HEADER_LENGTH + 1).otherwise(HEADER_LENGTH + 1)
-    in_header = F.concat(F.substring(named, payload_start, F.lit(2**31 - 1)), value)
-    return F.when(named.isNull(), payload_of(value)).otherwise(in_header)
+    in_header = F.concat(F.substring(header, payload_start, F.lit(2**31 - 1)), value)
+    return F.when(header.isNull(), payload_of(value)).otherwise(in_header)
 
 
 def _parsed(text: Column, reader: StructType) -> Column:

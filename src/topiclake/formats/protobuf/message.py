@@ -98,14 +98,14 @@ class _Reader:
             # Before its fields are known: one of them may be of the same message.
             fields = self._fields[descriptor.full_name] = []
             for field in descriptor.fields:
-                of, kind = field, "optional"
+                value_field, kind = field, "optional"
                 if field.message_type is not None and field.message_type.GetOptions().map_entry:
-                    of, kind = field.message_type.fields_by_name["value"], "map"
+                    value_field, kind = field.message_type.fields_by_name["value"], "map"
                 elif field.is_repeated:
                     kind = "repeated"
                 elif not field.has_presence:
                     kind = "always"
-                fields.append(_Field(field.name, kind, self._conversion(of)))
+                fields.append(_Field(field.name, kind, self._conversion(value_field)))
         return self._fields[descriptor.full_name]
 
     def _conversion(self, field: Any) -> _Convert | None:  # noqa: ANN401

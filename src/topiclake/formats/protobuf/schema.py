@@ -132,7 +132,7 @@ def _protoc(texts: Mapping[str, str]) -> descriptor_pb2.FileDescriptorSet:
         package, out = Path(grpc_tools.__file__).parent, Path(folder, "out")
         paths = (f"--proto_path={folder}/in", f"--proto_path={package / '_proto'}")
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [
                     sys.executable,
                     "-c",
@@ -151,9 +151,9 @@ def _protoc(texts: Mapping[str, str]) -> descriptor_pb2.FileDescriptorSet:
             )
         except subprocess.TimeoutExpired:
             raise ValueError(f"it does not compile within {_TIMEOUT} seconds") from None
-        if done.returncode:
-            message = " ".join(done.stderr.replace(f"{folder}/in/", "").split())
-            raise ValueError(f"it does not compile: {message[:500] or f'exit code {done.returncode}'}")
+        if process.returncode:
+            message = " ".join(process.stderr.replace(f"{folder}/in/", "").split())
+            raise ValueError(f"it does not compile: {message[:500] or f'exit code {process.returncode}'}")
         return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
 
 
@@ -189,27 +189,27 @@ def messages(files: bytes, names: Iterable[str]) -> list[Descriptor]:
     pool, described = DescriptorPool(), descriptor_pb2.FileDescriptorSet.FromString(files).file
     for file in described:
         pool.Add(file)
-    main, wanted = described[-1], set(names)
-    known = [f"{main.package}.{message.name}".lstrip(".") for message in main.message_type]
-    chosen = [name for name in known if name in wanted] if wanted else known[:1]
+    main, allowed = described[-1], set(names)
+    listed = [f"{main.package}.{message.name}".lstrip(".") for message in main.message_type]
+    chosen = [name for name in listed if name in allowed] if allowed else listed[:1]
     if not chosen:
         raise ValueError(
-            f"its messages are {', '.join(known) or 'none'}, and not {' or '.join(sorted(wanted)) or 'one'}"
+            f"its messages are {', '.join(listed) or 'none'}, and not {' or '.join(sorted(allowed)) or 'one'}"
         )
     return [pool.FindMessageTypeByName(name) for name in chosen]
 
 
-def shape(message: Descriptor, above: tuple[str, ...] = ()) -> dict[str, Any]:
+def shape(message: Descriptor, ancestors: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the columns of a message, as `StructType.json()` has them.
 
     Raises:
         ValueError: It holds itself, or names of its fields differ only in case.
     """
-    if message.full_name in above:
+    if message.full_name in ancestors:
         raise ValueError(f"message {message.full_name} holds itself, and a table's columns end somewhere")
     if len({field.name.lower() for field in message.fields}) < len(message.fields):
         raise ValueError(f"fields of message {message.full_name} differ in the case of their names alone")
-    inner = (*above, message.full_name)
+    inner = (*ancestors, message.full_name)
     fields = [
         {"name": field.name, "type": _of_field(field, inner), "nullable": True, "metadata": {}}
         for field in message.fields
@@ -217,17 +217,17 @@ def shape(message: Descriptor, above: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"type": "struct", "fields": fields}
 
 
-def _of_field(field: FieldDescriptor, above: tuple[str, ...]) -> Any:  # noqa: ANN401 (JSON)
+def _of_field(field: FieldDescriptor, ancestors: tuple[str, ...]) -> Any:  # noqa: ANN401 (JSON)
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
-        values = _of_value(message.fields_by_name["value"], above)
+        values = _of_value(message.fields_by_name["value"], ancestors)
         return {"type": "map", "keyType": "string", "valueType": values, "valueContainsNull": True}
     if field.is_repeated:
-        return {"type": "array", "elementType": _of_value(field, above), "containsNull": True}
-    return _of_value(field, above)
+        return {"type": "array", "elementType": _of_value(field, ancestors), "containsNull": True}
+    return _of_value(field, ancestors)
 
 
-def _of_value(field: FieldDescriptor, above: tuple[str, ...]) -> Any:  # noqa: ANN401
+def _of_value(field: FieldDescriptor, ancestors: tuple[str, ...]) -> Any:  # noqa: ANN401
     message = field.message_type
     if message is None:
         return _SCALARS[field.type]
@@ -236,7 +236,7 @@ def _of_value(field: FieldDescriptor, above: tuple[str, ...]) -> Any:  # noqa: A
     if message.file.name == "google/protobuf/wrappers.proto":
         return _SCALARS[message.fields_by_name["value"].type]
     # Delta stores no struct without fields: there it is true, or null.
-    return shape(message, above) if message.fields else "boolean"
+    return shape(message, ancestors) if message.fields else "boolean"
 
 
 #: For two types, the type that holds the values of both.
@@ -260,16 +260,16 @@ def united(first: Any, second: Any, path: str = "") -> Any:  # noqa: ANN401
     for pair, wider in _WIDER.items():
         if kinds == set(pair):
             return wider
-    shown = [each if isinstance(each, str) else each["type"] for each in (first, second)]
-    raise ValueError(f"{path} is {shown[0]} in earlier versions and would become {shown[1]}")
+    types = [each if isinstance(each, str) else each["type"] for each in (first, second)]
+    raise ValueError(f"{path} is {types[0]} in earlier versions and would become {types[1]}")
 
 
 def _united_structs(first: Any, second: Any, path: str) -> Any:  # noqa: ANN401
     fields = {field["name"]: field for field in first["fields"]}
     for field in second["fields"]:
-        known = fields.get(field["name"])
+        earlier = fields.get(field["name"])
         inner = f"{path}.{field['name']}".lstrip(".")
-        kind = united(known["type"], field["type"], inner) if known else field["type"]
+        kind = united(earlier["type"], field["type"], inner) if earlier else field["type"]
         fields[field["name"]] = field | {"type": kind}
     if len({name.lower() for name in fields}) < len(fields):
         raise ValueError(f"fields of {path or 'it'} and earlier versions differ in the case of their names")

@@ -16,10 +16,10 @@ from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
 from topiclake.ingest.audit.counts import (
     CLAIMED,
-    HELD,
-    HELD_NULL,
     IN_TABLE,
     PAUSED,
+    RECORD,
+    TOMBSTONE,
     UNCOMMITTED,
     WAITING,
     AuditRules,
@@ -67,9 +67,9 @@ def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
     # The checkpoint is read before the tables, so the tables contain all batches that it calls committed.
     with storage_errors(settings.storage, checkpoint):
         topics = read_ranges(spark, checkpoint)
-        before = resumptions.read_rows(spark, checkpoint)
-    several = pipeline.has_table_for_each
-    if not several and pipeline.topic not in topics:
+        rows_before = resumptions.read_rows(spark, checkpoint)
+    has_several_tables = pipeline.has_table_for_each
+    if not has_several_tables and pipeline.topic not in topics:
         raise IngestError(
             f"the checkpoint at {checkpoint} is of topic {', '.join(topics)}, not {pipeline.topic}",
             "topic and checkpoint_path of the same ingest",
@@ -79,8 +79,10 @@ def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
         )
     return joined(
         # In a pipeline of several topics, the first record of a topic creates its table.
-        _audit_topic(spark, settings.for_topic(topic), topics[topic], before, required=not several)
-        for topic in (topics if several else [pipeline.topic])
+        _audit_topic(
+            spark, settings.for_topic(topic), topics[topic], rows_before, required=not has_several_tables
+        )
+        for topic in (topics if has_several_tables else [pipeline.topic])
     )
 
 
@@ -88,7 +90,7 @@ def _audit_topic(
     spark: SparkSession,
     settings: Settings,
     committed: Mapping[int, Range],
-    before: DataFrame | None,
+    rows_before: DataFrame | None,
     *,
     required: bool,
 ) -> AuditReport:
@@ -101,8 +103,8 @@ def _audit_topic(
             *_table_locations(spark, resolve(pipeline.table_path), topic, required=required),
             *_quarantine_locations(spark, resolve(pipeline.quarantine_path), topic),
         ]
-    if before is not None:
-        landed = [_without_earlier(locations, before, topic) for locations in landed]
+    if rows_before is not None:
+        landed = [_without_earlier(locations, rows_before, topic) for locations in landed]
     ranges = {
         partition: within_kafka(
             replace(part, paused=paused.get(partition, (None, None))),
@@ -133,7 +135,7 @@ def _audit_topic(
 def _kafka_locations(spark: SparkSession, settings: Settings, ranges: Mapping[int, Range]) -> DataFrame:
     """Return the offsets of the records in Kafka, read from it: compaction and transactions leave gaps."""
     records = read_records(spark, settings.kafka, settings.pipeline, ranges)
-    location = F.when(F.col("value").isNull(), HELD_NULL).otherwise(HELD)
+    location = F.when(F.col("value").isNull(), TOMBSTONE).otherwise(RECORD)
     return records.select("partition", "offset", location.alias("location"))
 
 
@@ -201,7 +203,7 @@ def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list
     # Rows without a partition, or of one that the checkpoint does not know, are kept: they are `unknown`.
     inside = "first IS NULL OR offset IS NULL OR (offset >= first AND offset < committed)"
     aged = F.coalesce(F.col("offset") < F.col("earliest"), F.lit(False)).alias("aged")
-    waits = (F.col("location") <= HELD_NULL) & F.col("offset").between(
+    waits = (F.col("location") <= TOMBSTONE) & F.col("offset").between(
         F.col("paused_first"), F.col("paused_last")
     )
     location = F.when(waits, PAUSED).otherwise(F.col("location")).alias("location")
@@ -214,7 +216,7 @@ def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: Au
     partitions = []
     for partition in sorted({*ranges, *counts}, key=lambda key: (key is None, key)):
         part = Range() if partition is None else ranges.get(partition, Range())
-        known = PartitionAudit(
+        audit = PartitionAudit(
             topic,
             partition,
             first=part.first,
@@ -222,6 +224,6 @@ def _report(topic: str, ranges: Mapping[int, Range], rows: DataFrame, policy: Au
             in_flight=part.planned - part.committed,
             aged_out=part.earliest - part.first,
         )
-        partitions.append(replace(known, **counts.get(partition, {})))
+        partitions.append(replace(audit, **counts.get(partition, {})))
     ok = not any(partition.faults for partition in partitions)
     return AuditReport(ok, partitions, [] if ok else find_offsets(rows, policy, topic))

@@ -12,14 +12,14 @@ from topiclake.ingest.audit.report import KINDS, MAX_FINDINGS, Finding
 #: Locations of an offset. In Kafka: a record, a record whose value is null, a record that a paused topic
 #: waits for, a record of any transaction. In a table: a row, a row in quarantine, a row in quarantine that a
 #: replay has claimed and not finished.
-HELD, HELD_NULL, PAUSED, UNCOMMITTED, IN_TABLE, WAITING, CLAIMED = range(7)
+RECORD, TOMBSTONE, PAUSED, UNCOMMITTED, IN_TABLE, WAITING, CLAIMED = range(7)
 
 #: Offsets in a block, one bit each: an integer represents a set of offsets. So 20 million records are 312,500
 #: groups instead of 20 million.
 _BLOCK = 64
 _SETS = {
-    "held": f"location = {HELD}",
-    "nulls": f"location = {HELD_NULL}",
+    "records": f"location = {RECORD}",
+    "tombstones": f"location = {TOMBSTONE}",
     "paused": f"location = {PAUSED}",
     "uncommitted": f"location = {UNCOMMITTED}",
     "rows": f"location = {IN_TABLE}",
@@ -58,9 +58,9 @@ def count_offsets(locations: DataFrame, policy: AuditRules) -> dict[int | None, 
 
 def find_offsets(locations: DataFrame, policy: AuditRules, topic: str) -> list[Finding]:
     """Return the first wrong offsets, at most `MAX_FINDINGS`; arguments as in `count_offsets`."""
-    wrong = " OR ".join(f"{kind} > 0" for kind in KINDS)
+    is_wrong = " OR ".join(f"{kind} > 0" for kind in KINDS)
     blocks = (
-        _counted(locations, _BLOCK, policy).where(wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
+        _counted(locations, _BLOCK, policy).where(is_wrong).orderBy("partition", "block").limit(MAX_FINDINGS)
     )
     # The blocks are collected, since one plan with both steps would group all rows twice.
     spark, bad = locations.sparkSession, blocks.select("partition", "block").collect()
@@ -87,13 +87,15 @@ def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
     )
     nowhere, dropped = (
         "~(rows | waiting | claimed)",
-        "(rows | waiting | claimed) & ~(held | nulls | paused | aged)",
+        "(rows | waiting | claimed) & ~(records | tombstones | paused | aged)",
     )
-    skipped, expected = ("nulls", "held") if policy.skips_tombstones else ("0L", "(held | nulls)")
+    skipped, expected = (
+        ("tombstones", "records") if policy.skips_tombstones else ("0L", "(records | tombstones)")
+    )
     without_record = f"({dropped}) & ~uncommitted"
     compacted, unknown = (without_record, "0L") if policy.compacted else ("0L", without_record)
     counts = {
-        "held": "bit_count(held | nulls | paused)",
+        "in_kafka": "bit_count(records | tombstones | paused)",
         "in_table": "bit_count(rows)",
         # A claimed row may be in the table already, which is right, too.
         "quarantined": "bit_count(waiting | (claimed & ~rows))",

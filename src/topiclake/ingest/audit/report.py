@@ -27,7 +27,7 @@ class PartitionAudit:
         committed: End of its last committed batch, exclusive.
         in_flight: Offsets after `committed` of a batch that has begun; neither right nor wrong yet.
         aged_out: Offsets that Kafka no longer holds. Among those, only `doubled` and `in_both` are detected.
-        held: Records that Kafka holds.
+        in_kafka: Records that Kafka holds.
         in_table: Offsets in the table.
         quarantined: Offsets in quarantine.
         skipped: Tombstones that are in neither table, as configured.
@@ -46,7 +46,7 @@ class PartitionAudit:
     committed: int = 0
     in_flight: int = 0
     aged_out: int = 0
-    held: int = 0
+    in_kafka: int = 0
     in_table: int = 0
     quarantined: int = 0
     skipped: int = 0
@@ -130,16 +130,16 @@ class AuditReport:
     def __str__(self) -> str:
         sums = {
             name: sum(getattr(partition, name) for partition in self.partitions)
-            for name in ("held", "aged_out", "paused")
+            for name in ("in_kafka", "aged_out", "paused")
         }
         lines = [f"✗ {fault}" for fault in self._wrong()]
         if sums["paused"]:
             lines.append(f"· {sums['paused']:,} records wait until their topic resumes")
         if sums["aged_out"]:
             lines.append(f"· {sums['aged_out']:,} offsets cannot be checked: Kafka no longer holds them")
-        in_kafka = sums["held"] - sums["paused"]
-        right = f"✓ each of the {in_kafka:,} records that Kafka holds is in exactly one place"
-        return "\n".join([right, *lines] if self.ok else lines)
+        checked = sums["in_kafka"] - sums["paused"]
+        valid = f"✓ each of the {checked:,} records that Kafka holds is in exactly one place"
+        return "\n".join([valid, *lines] if self.ok else lines)
 
 
 def joined(reports: Iterable[AuditReport]) -> AuditReport:

@@ -74,16 +74,16 @@ class _Waiting:
             counts = waiting.groupBy("schema_id").count().orderBy(F.desc("count")).limit(_MOST)
             self.ids = [row["schema_id"] for row in counts.collect()]
 
-    def known(self) -> set[int]:
+    def registered_ids(self) -> set[int]:
         """Return the schemas that the registry knows now."""
-        wanted = [schema_id for schema_id in self.ids if schema_id not in self.replayed]
-        schemas, _, _ = self.target.schemas.registry.by_ids(wanted)
+        ids = [schema_id for schema_id in self.ids if schema_id not in self.replayed]
+        schemas, _, _ = self.target.schemas.registry.by_ids(ids)
         return set(schemas)
 
 
 def run_at_start(spark: SparkSession, settings: Settings, transform: Function | None = None) -> None:
     """Replay records at the start of a query with the trigger `availableNow`."""
-    if _is_wanted(settings.pipeline) and settings.pipeline.trigger == "availableNow":
+    if _is_enabled(settings.pipeline) and settings.pipeline.trigger == "availableNow":
         _check_topics(spark, settings, transform, {})
 
 
@@ -91,34 +91,34 @@ def watch(
     query: StreamingQuery, spark: SparkSession, settings: Settings, transform: Function | None = None
 ) -> None:
     """Replay records while a query runs, when the schema that they wait for becomes known."""
-    if _is_wanted(settings.pipeline) and settings.pipeline.trigger != "availableNow":
-        given = (query, spark, settings, transform)
-        threading.Thread(target=_watch, args=given, name=f"replay of {query.name}", daemon=True).start()
+    if _is_enabled(settings.pipeline) and settings.pipeline.trigger != "availableNow":
+        arguments = (query, spark, settings, transform)
+        threading.Thread(target=_watch, args=arguments, name=f"replay of {query.name}", daemon=True).start()
 
 
-def _is_wanted(pipeline: PipelineSettings) -> bool:
+def _is_enabled(pipeline: PipelineSettings) -> bool:
     return pipeline.automatic_replay and pipeline.is_registered and pipeline.mode == "PERMISSIVE"
 
 
 def _watch(
     query: StreamingQuery, spark: SparkSession, settings: Settings, transform: Function | None
 ) -> None:
-    seen: dict[str, _Waiting] = {}
+    states: dict[str, _Waiting] = {}
     while not progress.has_ended(query, EVERY_SECONDS):
-        _check_topics(spark, settings, transform, seen)
+        _check_topics(spark, settings, transform, states)
 
 
 def _check_topics(
-    spark: SparkSession, settings: Settings, transform: Function | None, seen: dict[str, _Waiting]
+    spark: SparkSession, settings: Settings, transform: Function | None, states: dict[str, _Waiting]
 ) -> None:
-    """Check each topic; `seen` keeps the state between checks. Errors are only logged."""
+    """Check each topic; `states` keeps the state between checks. Errors are only logged."""
     with _problems_logged(f"pipeline {settings.name}"):
         for topic in _topics(spark, settings):
             with _problems_logged(f"topic {topic}"):
-                if topic not in seen:
-                    of_topic = settings.for_topic(topic)
-                    seen[topic] = _Waiting(of_topic, targets.target(of_topic), transform)
-                _replay(spark, seen[topic])
+                if topic not in states:
+                    topic_settings = settings.for_topic(topic)
+                    states[topic] = _Waiting(topic_settings, targets.target(topic_settings), transform)
+                _replay(spark, states[topic])
 
 
 @contextmanager
@@ -140,12 +140,12 @@ def _topics(spark: SparkSession, settings: Settings) -> Iterable[str]:
 
 def _replay(spark: SparkSession, waiting: _Waiting) -> None:
     waiting.read(spark)
-    if known := waiting.known():
+    if ids := waiting.registered_ids():
         report = replay_quarantine(spark, waiting.settings, [UNKNOWN_SCHEMA_ID], transform=waiting.transform)
-        waiting.replayed |= known
+        waiting.replayed |= ids
         _LOG.warning(
             "topic %s: %d records left the quarantine, since the registry knows their schemas now (%s)",
             waiting.settings.pipeline.topic,
             report.replayed,
-            ", ".join(map(str, sorted(known))),
+            ", ".join(map(str, sorted(ids))),
         )

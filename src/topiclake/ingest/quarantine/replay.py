@@ -47,15 +47,15 @@ class ReplayReport:
     """The result of one replay.
 
     Attributes:
-        looked_at: Number of rows that waited, or that an earlier replay had claimed and not marked.
+        examined: Number of rows that waited, or that an earlier replay had claimed and not marked.
         replayed: Number of rows that this replay marked as being in the table.
-        left: Number of rows that still wait, by reason.
+        waiting: Number of rows that still wait, by reason.
         claims: Ids of the finished claims.
     """
 
-    looked_at: int = 0
+    examined: int = 0
     replayed: int = 0
-    left: dict[str, int] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
     claims: list[str] = field(default_factory=list)
 
     def to_json(self, indent: int | None = None) -> str:
@@ -88,32 +88,32 @@ def replay_quarantine(
             version of Topiclake wrote the quarantine.
 
     Example:
-        >>> tl.replay_quarantine(spark, settings).left
+        >>> tl.replay_quarantine(spark, settings).waiting
         {'undecodable': 1}
     """
     settings = settings.only_topic()
     require_reasons(reasons)
-    to = target(settings, transform)
-    with storage_errors(settings.storage, to.quarantine):
-        if not delta.is_table(spark, to.quarantine):
+    ingest_target = target(settings, transform)
+    with storage_errors(settings.storage, ingest_target.quarantine):
+        if not delta.is_table(spark, ingest_target.quarantine):
             return ReplayReport()
     require_avro_limits(spark)
-    log_store.require_log_store(spark, to.quarantine)
-    _require_transform(spark, to)
-    read = decoder_for(spark, to, settings.pipeline)
-    return _Replay(spark, to, settings.pipeline.topic, tuple(reasons), read).run()
+    log_store.require_log_store(spark, ingest_target.quarantine)
+    _require_transform(spark, ingest_target)
+    decoder = decoder_for(spark, ingest_target, settings.pipeline)
+    return _Replay(spark, ingest_target, settings.pipeline.topic, tuple(reasons), decoder).run()
 
 
-def _require_transform(spark: SparkSession, to: Target) -> None:
+def _require_transform(spark: SparkSession, target: Target) -> None:
     """Check that rows without a transform are not added to a table of transformed rows."""
-    if to.transform is not None or not delta.is_table(spark, to.table):
+    if target.transform is not None or not delta.is_table(spark, target.table):
         return
-    newest = next(iter(table_commits.read(spark, to.table, limit=_NEWEST_COMMITS).valid), None)
+    newest = next(iter(table_commits.read(spark, target.table, limit=_NEWEST_COMMITS).valid), None)
     if newest is not None and (name := newest.metadata.get("transform")):
         raise IngestError(
-            f"the newest rows of {to.table} were made by transform {name}, and this replay has none",
+            f"the newest rows of {target.table} were made by transform {name}, and this replay has none",
             f"replay_quarantine(spark, settings, transform={name})",
-            table=to.table,
+            table=target.table,
             transform=name,
             reason="no_transform",
         )
@@ -130,20 +130,20 @@ class _Replay:
     decoder: RowDecoder
 
     def run(self) -> ReplayReport:
-        looked_at = self._retried(lambda: self._open().count())
-        if not looked_at:
+        examined = self._retried(lambda: self._open().count())
+        if not examined:
             return ReplayReport()
         self._retried(self._claim)
         claims = self._retried(self._open_claims)
-        replayed, stuck = 0, []
+        replayed, errors = 0, []
         for claim in claims:
             try:
                 replayed += self._retried(partial(self._finish, claim))
             except IngestError as error:
-                stuck.append(error)
-        if stuck:
-            raise stuck[0]
-        return ReplayReport(looked_at, replayed, self._retried(self._waiting), claims)
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return ReplayReport(examined, replayed, self._retried(self._waiting), claims)
 
     def _rows(self) -> DataFrame:
         rows = replay_claims.read(self.spark, self.target.quarantine)
@@ -151,8 +151,10 @@ class _Replay:
 
     def _open(self) -> DataFrame:
         """Return the rows that wait, and those that are claimed but not marked yet."""
-        asked = F.col("reason").isin(*self.reasons) if self.reasons else F.lit(True)
-        return self._rows().where(F.col("replayed_at").isNull() & (F.col("replay").isNotNull() | asked))
+        is_requested = F.col("reason").isin(*self.reasons) if self.reasons else F.lit(True)
+        return self._rows().where(
+            F.col("replayed_at").isNull() & (F.col("replay").isNotNull() | is_requested)
+        )
 
     def _open_claims(self) -> list[str]:
         claimed = self._open().where("replay IS NOT NULL").select("replay").distinct()
@@ -172,25 +174,25 @@ class _Replay:
     def _finish(self, claim: str) -> int:
         """Do steps 2 and 3, which are safe to repeat; return the number of rows that were marked."""
         claimed = self._rows().where(F.col("replay") == claim).dropDuplicates(["partition", "offset"])
-        lost = self.decoder.invalid(claimed)
+        invalid = self.decoder.invalid(claimed)
         writer = f"replay/{claim}"
-        if not lost:
+        if not invalid:
             self._append(claimed, writer)
         elif delta.commit_of(self.spark, self.target.table, writer=writer, batch_id=0) is None:
             raise IngestError(
                 f"claim {claim} in {self.target.quarantine} cannot be finished: its records with "
-                f"{', '.join(lost)} decoded when they were claimed and no longer do; nothing is lost",
+                f"{', '.join(invalid)} decoded when they were claimed and no longer do; nothing is lost",
                 "put back the schemas (under their ids), value_schema, or what the table demanded, then "
                 "python -m workbench quarantine replay",
                 claim=claim,
                 quarantine=self.target.quarantine,
-                lost=tuple(lost),
+                lost=tuple(invalid),
             )
         return replay_claims.mark(self.spark, self.target.quarantine, claim)
 
     def _append(self, claimed: DataFrame, writer: str) -> None:
-        rows, how = self.decoder.rows(claimed)
-        commit = self.target.origin | how
+        rows, decoding = self.decoder.rows(claimed)
+        commit = self.target.origin | decoding
         with self.target.table_rows(rows, self.decoder.table_columns(), writer) as table_rows:
             delta.append_once(table_rows, self.target.table, writer=writer, batch_id=0, commit=commit)
 

@@ -69,11 +69,11 @@ def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) ->
         replay: Id of the claim.
     """
     delta.ensure_table(spark, location(quarantine), _COLUMNS, {})
-    wanted = rows.select(*KEY).distinct()
-    same = " AND ".join(f"claim.{name} = wanted.{name}" for name in KEY)
-    values = {name: f"wanted.{name}" for name in KEY} | {"replay": F.lit(replay)}
+    unclaimed = rows.select(*KEY).distinct()
+    is_same = " AND ".join(f"claim.{name} = new.{name}" for name in KEY)
+    values = {name: f"new.{name}" for name in KEY} | {"replay": F.lit(replay)}
     table = DeltaTable.forPath(spark, location(quarantine)).alias("claim")
-    table.merge(wanted.alias("wanted"), same).whenNotMatchedInsert(values=values).execute()
+    table.merge(unclaimed.alias("new"), is_same).whenNotMatchedInsert(values=values).execute()
 
 
 def mark(spark: SparkSession, quarantine: str, replay: str) -> int:
@@ -82,5 +82,5 @@ def mark(spark: SparkSession, quarantine: str, replay: str) -> int:
     unmarked = "claim.replay = ended.replay AND claim.replayed_at IS NULL"
     table = DeltaTable.forPath(spark, location(quarantine)).alias("claim")
     merge = table.merge(mark_row.alias("ended"), unmarked)
-    done = merge.whenMatchedUpdate(set={"replayed_at": F.current_timestamp()}).execute()
-    return int(done.collect()[0]["num_affected_rows"])
+    metrics = merge.whenMatchedUpdate(set={"replayed_at": F.current_timestamp()}).execute()
+    return int(metrics.collect()[0]["num_affected_rows"])

@@ -50,21 +50,21 @@ def start_quarantine(spark: SparkSession, settings: Settings) -> StreamingQuery:
         >>> tl.await_caught_up(query, "availableNow")
     """
     streams.require_named(settings.pipeline)
-    to = targets.target(settings)
+    target = targets.target(settings)
     records = streams.topic_records(spark, settings)
-    log_store.require_log_store(spark, to.quarantine)
-    checkpoint_path = f"{to.checkpoint.rstrip('/')}{QUARANTINE}"
-    for location in (to.quarantine, checkpoint_path):
+    log_store.require_log_store(spark, target.quarantine)
+    checkpoint_path = f"{target.checkpoint.rstrip('/')}{QUARANTINE}"
+    for location in (target.quarantine, checkpoint_path):
         mount.require_writable(location)
     write_batch: WriteBatch
     if settings.pipeline.is_registered:
         require_avro_limits(spark)
-        fixed = streams.schemas_of_today(spark, settings)
-        patient = replace(to, schemas=to.schemas.waiting(settings.schema_registry))
-        write_batch = partial(write_registered, patient, fixed, checkpoint_path)
+        fixed = streams.current_schemas(spark, settings)
+        waiting = replace(target, schemas=target.schemas.waiting(settings.schema_registry))
+        write_batch = partial(write_registered, waiting, fixed, checkpoint_path)
     else:
         values = DeclaredFormat.from_settings(settings.pipeline)
-        write_batch = partial(write_declared, to, values, checkpoint_path)
+        write_batch = partial(write_declared, target, values, checkpoint_path)
     return queries.start_batches(
         records,
         settings,
@@ -101,7 +101,7 @@ def write_registered(
             if new:
                 decisions = _decided(target, fixed.table, spark, part, new)
     unknown: dict[Part, set[SchemaKey]] = {part: set(keys) for part, keys in decisions.unknown.items()}
-    bad = quarantine_rows.with_reasons(rejected, codecs, unknown, ask_python=UNDECODABLE in tally.reasons)
+    bad = quarantine_rows.with_reasons(rejected, codecs, unknown, needs_python=UNDECODABLE in tally.reasons)
     batch = _batch(target, checkpoint, records, batch_id)
     batch.append(
         quarantine_rows.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id), target.quarantine
@@ -115,15 +115,15 @@ def _decided(
     schemas, _, _ = target.schemas.registry.by_ids(new, subjects=target.schemas.subjects[part])
     schema_decisions.decide(spark, table, part, {key: key in schemas for key in new})
     decisions = schema_decisions.read(spark, table)
-    if known := [key for key in new if key in decisions.known[part]]:
-        ids = ", ".join(map(str, known))
+    if listed := [key for key in new if key in decisions.known[part]]:
+        ids = ", ".join(map(str, listed))
         raise NewSchemaError(
             f"records of pipeline {target.pipeline} have schemas ({ids}) that were not known when its query "
             "started; nothing of them is lost",
             "start it again, and the queries of read_values with it",
             pipeline=target.pipeline,
             part=part,
-            schema_ids=tuple(known),
+            schema_ids=tuple(listed),
         )
     return decisions
 
@@ -137,5 +137,5 @@ def write_declared(
 
 
 def _batch(target: Target, checkpoint: str, records: DataFrame, batch_id: int) -> Batch:
-    of_query = replace(target, checkpoint=checkpoint)
-    return Batch(of_query, writer_name(of_query, records.sparkSession), records, batch_id, {})
+    query_target = replace(target, checkpoint=checkpoint)
+    return Batch(query_target, writer_name(query_target, records.sparkSession), records, batch_id, {})

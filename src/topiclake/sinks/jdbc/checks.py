@@ -19,11 +19,11 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
         ConfigError: The table lacks a column, or has another column that needs a value. Or it has no unique
             index over exactly the keys; in MariaDB and MySQL also: it has another one, or no transactions.
     """
-    same = str if shape.kind == "postgresql" else _same_in_mysql
+    normalize = str if shape.kind == "postgresql" else _normalize_mysql_name
     inspector = inspect(connection)
-    _require_columns(inspector.get_columns(shape.table), shape, same)
-    unique = [{same(name) for name in columns} for columns in _unique(inspector, shape.table)]
-    keys, names = {same(key) for key in shape.keys}, {same(name) for name, _ in shape.columns}
+    _require_columns(inspector.get_columns(shape.table), shape, normalize)
+    unique = [{normalize(name) for name in columns} for columns in _unique(inspector, shape.table)]
+    keys, names = {normalize(key) for key in shape.keys}, {normalize(name) for name, _ in shape.columns}
     if keys not in unique:
         raise ConfigError(
             f"table {shape.table} has no primary key or unique index over {', '.join(shape.keys)} alone, by "
@@ -36,13 +36,13 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
     if shape.kind == "postgresql":
         return
     # MariaDB and MySQL would update a row that they find by any unique index.
-    if others := [columns for columns in unique if columns & names and not keys <= columns]:
+    if indexes := [columns for columns in unique if columns & names and not keys <= columns]:
         raise ConfigError(
-            f"table {shape.table} has another unique index, over {', '.join(sorted(others[0]))}, by which "
+            f"table {shape.table} has another unique index, over {', '.join(sorted(indexes[0]))}, by which "
             f"{shape.kind} would update another row",
             "keys of that index, or drop it",
             table=shape.table,
-            columns=tuple(sorted(others[0])),
+            columns=tuple(sorted(indexes[0])),
             reason="another_index",
         )
     options = inspector.get_table_options(shape.table)
@@ -58,11 +58,11 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
 
 
 def _require_columns(
-    columns: Sequence[ReflectedColumn], shape: TableSchema, same: Callable[[str], str]
+    columns: Sequence[ReflectedColumn], shape: TableSchema, normalize: Callable[[str], str]
 ) -> None:
-    by_name = {same(column["name"]): column for column in columns}
-    names = {same(name) for name, _ in shape.columns}
-    if missing := [name for name, _ in shape.columns if same(name) not in by_name]:
+    by_name = {normalize(column["name"]): column for column in columns}
+    names = {normalize(name) for name, _ in shape.columns}
+    if missing := [name for name, _ in shape.columns if normalize(name) not in by_name]:
         raise ConfigError(
             f"table {shape.table} has no column {missing[0]}",
             "ALTER TABLE … ADD it, or rows without it",
@@ -82,14 +82,14 @@ def _require_columns(
         )
 
 
-def _same_in_mysql(name: str) -> str:
+def _normalize_mysql_name(name: str) -> str:
     """Return a name for comparison: case does not matter, and SQLAlchemy returns each ` doubled."""
     return name.replace("``", "`").lower()
 
 
 def _needs_value(column: ReflectedColumn) -> bool:
-    made = column.get("computed") or column.get("identity") or column.get("autoincrement") is True
-    return not column["nullable"] and column["default"] is None and not made
+    is_generated = column.get("computed") or column.get("identity") or column.get("autoincrement") is True
+    return not column["nullable"] and column["default"] is None and not is_generated
 
 
 def _unique(inspector: Any, table: str) -> list[list[str]]:  # noqa: ANN401 (SQLAlchemy's Inspector)

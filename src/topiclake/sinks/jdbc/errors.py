@@ -87,17 +87,19 @@ def _has_class(error_code: str, classes: tuple[str, ...]) -> bool:
     return len(error_code) == 5 and error_code.startswith(classes)
 
 
-def persist(database: Database, subject: str, once: Callable[[], Answer], *, patience: float) -> Answer:
-    """Call `once`, a whole transaction, until the database commits it.
+def persist(
+    database: Database, subject: str, attempt: Callable[[], Answer], *, retry_seconds: float
+) -> Answer:
+    """Call `attempt`, a whole transaction, until the database commits it.
 
     Args:
         database: The database, for its errors.
         subject: The pipeline and the table, for the error.
-        once: Called again after transient errors, such as deadlocks and outages.
-        patience: Seconds until the last try; 0 for one try.
+        attempt: Called again after transient errors, such as deadlocks and outages.
+        retry_seconds: Seconds until the last try; 0 for one try.
 
     Raises:
-        DatabaseError: It is unavailable until `patience` is over, or refuses login, rights or statement.
+        DatabaseError: It is unavailable until `retry_seconds` is over, or refuses login, rights or statement.
     """
 
     def log(state: RetryCallState) -> None:
@@ -110,29 +112,29 @@ def persist(database: Database, subject: str, once: Callable[[], Answer], *, pat
     repeated = Retrying(
         retry=retry_if_exception(is_transient),
         wait=wait_exponential_jitter(multiplier=0.2, max=15, jitter=1),
-        stop=stop_before_delay(patience),
+        stop=stop_before_delay(retry_seconds),
         before_sleep=log,
         reraise=True,
     )
     try:
-        return repeated(once)
+        return repeated(attempt)
     except (DBAPIError, PoolTimeoutError) as error:
-        raise failed(database, subject, error, patience) from None
+        raise failed(database, subject, error, retry_seconds) from None
 
 
-def failed(database: Database, subject: str, error: BaseException, patience: float) -> DatabaseError:
+def failed(database: Database, subject: str, error: BaseException, retry_seconds: float) -> DatabaseError:
     """Return the error for a database that refuses, with its message and a remedy."""
     problem, error_code = text(error), code(error)
-    fitting = (
+    remedies = (
         remedy
         for pattern, remedy in _REMEDIES.items()
         if re.search(pattern, error_code) or re.search(pattern, problem)
     )
-    remedy = next(fitting, "fix the database and start again: batches that were not written are repeated")
-    gave_up = f"; gave up after {patience:.0f} s" if patience and is_transient(error) else ""
-    shown = database.without_login(problem)[:500] + (f" ({error_code})" if error_code else "")
+    remedy = next(remedies, "fix the database and start again: batches that were not written are repeated")
+    gave_up = f"; gave up after {retry_seconds:.0f} s" if retry_seconds and is_transient(error) else ""
+    message = database.without_login(problem)[:500] + (f" ({error_code})" if error_code else "")
     return DatabaseError(
-        f"{subject}, {database.address}: {shown}{gave_up}",
+        f"{subject}, {database.address}: {message}{gave_up}",
         remedy,
         server=database.address,
         code=error_code,

@@ -79,17 +79,17 @@ class UpsertTransaction:
     def _accepted(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield the rows whose values can be sent; rows with equal keys have to be adjacent."""
         names = [name for name, _ in self.shape.columns]
-        at = [names.index(key) for key in self.shape.keys]
+        key_positions = [names.index(key) for key in self.shape.keys]
         converters = [jdbc_values.converter(kind, self.shape.kind) for _, kind in self.shape.columns]
-        before: Row | None = None
+        previous_keys: Row | None = None
         for row in rows:
-            keys = tuple(row[position] for position in at)
-            if keys == before:
+            keys = tuple(row[position] for position in key_positions)
+            if keys == previous_keys:
                 raise ConfigError(
                     f"two rows of batch {self.batch_id} have the same {', '.join(self.shape.keys)}",
                     "use keys that identify each row, such as all columns of the groupBy",
                 )
-            before = keys
+            previous_keys = keys
             try:
                 values = tuple(convert(value) for convert, value in zip(converters, row, strict=True))
             except RefusedError as error:
@@ -120,14 +120,14 @@ class UpsertTransaction:
             savepoint.commit()
 
     def _refuse(self, values: Row, reason: str) -> None:
-        named = dict(zip((name for name, _ in self.shape.columns), values, strict=True))
+        row = dict(zip((name for name, _ in self.shape.columns), values, strict=True))
         self._rejected.append(
             {
                 "writer": self.writer,
                 "batch_id": self.batch_id,
                 "number": self.refused,
                 "reason": reason.replace("\0", "\\0")[:_LONGEST_REASON],
-                "row_json": jdbc_values.as_json(named),
+                "row_json": jdbc_values.as_json(row),
                 # MariaDB's and MySQL's times have no zone; these are UTC.
                 "at": datetime.now(timezone.utc).replace(tzinfo=jdbc_values.zone_of(self.shape.kind)),
             }
@@ -151,16 +151,16 @@ def upsert(shape: TableSchema, chunk: list[Row]) -> Executable:
     table = shape.plain()
     rows = [{f"c{at}": value for at, value in enumerate(values)} for values in chunk]
     keys = [each for each in table.columns if each.name in shape.keys]
-    others = [each for each in table.columns if each.name not in shape.keys]
+    value_columns = [each for each in table.columns if each.name not in shape.keys]
     if shape.kind == "postgresql":
         statement = postgresql.insert(table).values(rows)
-        if not others:
+        if not value_columns:
             return statement.on_conflict_do_nothing(index_elements=keys)
-        excluded = {each: statement.excluded[each.key] for each in others}
+        excluded = {each: statement.excluded[each.key] for each in value_columns}
         return statement.on_conflict_do_update(index_elements=keys, set_=excluded)
     inserted = mysql.insert(table).values(rows)
     # A table of keys only: one of them is set to its own value.
-    changed = others or keys[:1]
+    changed = value_columns or keys[:1]
     if shape.kind == "mysql":
         return inserted.on_duplicate_key_update({each.key: inserted.inserted[each.key] for each in changed})
     # SQLAlchemy's own form of it quotes a % twice.

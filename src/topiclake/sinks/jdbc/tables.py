@@ -72,11 +72,13 @@ class TableSchema:
         names = [name for name, _ in columns]
         for name in (f"{table}{QUARANTINE}", *names):
             _check_name(name)
-        if twice := {name for name in names if [field.lower() for field in names].count(name.lower()) > 1}:
+        if duplicates := {
+            name for name in names if [field.lower() for field in names].count(name.lower()) > 1
+        }:
             raise ConfigError(
-                f"the rows have {min(twice)} twice",
+                f"the rows have {min(duplicates)} twice",
                 "select('<each name once>')",
-                column=min(twice),
+                column=min(duplicates),
                 reason="twice",
             )
         require_known_columns("keys", keys, names)
@@ -116,8 +118,8 @@ class TableSchema:
         columns: list[Column[Any]] = []
         for name, kind in self.columns:
             is_key = name in self.keys
-            wanted = _type(self.kind, kind, name, length if is_key else None)
-            columns.append(Column(name, wanted, primary_key=is_key, autoincrement=False))
+            column_type = _type(self.kind, kind, name, length if is_key else None)
+            columns.append(Column(name, column_type, primary_key=is_key, autoincrement=False))
         return _table(self.table, *columns)
 
 
@@ -133,13 +135,13 @@ def _check_name(name: str) -> None:
     )
 
 
-def _type(kind: str, of: T.DataType, name: str, length: int | None = None) -> TypeEngine[Any]:
+def _type(kind: str, spark_type: T.DataType, name: str, length: int | None = None) -> TypeEngine[Any]:
     """Return a column's type; docs/sinks.md lists them."""
-    if isinstance(of, T.DecimalType):
-        return Numeric(of.precision, of.scale)
-    if isinstance(of, T.StringType):
+    if isinstance(spark_type, T.DecimalType):
+        return Numeric(spark_type.precision, spark_type.scale)
+    if isinstance(spark_type, T.StringType):
         return _key_text(kind, length) if length else _text(kind)
-    if isinstance(of, T.TimestampType):
+    if isinstance(spark_type, T.TimestampType):
         return _moment(kind)
     plain: dict[type[T.DataType], TypeEngine[Any]] = {
         T.BooleanType: Boolean(),
@@ -153,13 +155,13 @@ def _type(kind: str, of: T.DataType, name: str, length: int | None = None) -> Ty
         T.TimestampNTZType: _moment(kind, with_zone=False),
         T.BinaryType: LargeBinary() if kind == "postgresql" else mysql.LONGBLOB(),
     }
-    if type(of) in plain:
-        return plain[type(of)]
+    if type(spark_type) in plain:
+        return plain[type(spark_type)]
     raise ConfigError(
-        f"column {name} is {of.simpleString()}, for which databases have no type",
+        f"column {name} is {spark_type.simpleString()}, for which databases have no type",
         f"a field of it such as F.col('{name}.<field>'), or F.to_json('{name}')",
         column=name,
-        found=of.simpleString(),
+        found=spark_type.simpleString(),
         reason="type",
     )
 

@@ -59,14 +59,14 @@ class UpsertBatches(Sink):
         """Write a batch, unless the database has it."""
         writer = f"{batch.query_id}/{self.shape.table}"
 
-        def once() -> bool:
+        def attempt() -> bool:
             with transaction(self.database) as connection:
                 return _write_once(
                     connection, self, UpsertTransaction(connection, self.shape, writer, batch.number), rows
                 )
 
-        patience = self.database.retry_seconds
-        if not jdbc_errors.persist(self.database, self.label, once, patience=patience):
+        retry_seconds = self.database.retry_seconds
+        if not jdbc_errors.persist(self.database, self.label, attempt, retry_seconds=retry_seconds):
             _LOG.info("%s: batch %d is there already", self.label, batch.number)
             # Spark commits the state of an aggregation only if all partitions are computed, and fails the
             # query otherwise.
@@ -116,7 +116,7 @@ def start_upsert(
         ... )
         >>> tl.await_caught_up(query, "availableNow")
     """
-    queries.require_output_mode(output_mode, usual="update")
+    queries.require_output_mode(output_mode, default="update")
     location = mount.resolve(settings.storage, checkpoint_path)
     mount.require_writable(location)
     sink = upsert_batches(rows, settings, table=table, keys=keys, replaces=output_mode == "complete")
@@ -166,7 +166,7 @@ def upsert_batches(
                 jdbc_checks.require_fitting(connection, shape)
 
     # One try, since a user waits.
-    jdbc_errors.persist(database, target.label, prepare, patience=0)
+    jdbc_errors.persist(database, target.label, prepare, retry_seconds=0)
     return target
 
 
@@ -175,16 +175,18 @@ def _write_once(
 ) -> bool:
     """Write a batch within a transaction, unless it is there already; return whether it was written."""
     batches = jdbc_tables.batches(target.shape.kind)
-    its_own = batches.c.writer == writing.writer
+    is_writer = batches.c.writer == writing.writer
     _enter(connection, target.shape.kind, writing.writer)
     # Locked until the end: a second driver with this checkpoint waits, and then finds the batch done.
-    done = connection.execute(select(batches.c.batch_id).where(its_own).with_for_update()).scalar_one()
-    if done >= writing.batch_id:
+    last_batch = connection.execute(
+        select(batches.c.batch_id).where(is_writer).with_for_update()
+    ).scalar_one()
+    if last_batch >= writing.batch_id:
         return False
     if target.replaces:
         connection.execute(delete(target.shape.plain()))
     writing.write(rows)
-    connection.execute(update(batches).where(its_own).values(batch_id=writing.batch_id))
+    connection.execute(update(batches).where(is_writer).values(batch_id=writing.batch_id))
     if writing.refused:
         _LOG.warning(
             "%s: batch %d has %d rows in the quarantine", target.label, writing.batch_id, writing.refused
