@@ -61,7 +61,7 @@ FURTHER = pytest.mark.thorough("a further format of keys or values")
         pytest.param(REGISTERED, *JSON, id="registered-json", marks=FURTHER),
         pytest.param(DECLARED, *BINARY, id="declared-binary", marks=FURTHER),
         pytest.param(DECLARED, *STRING, id="declared-string", marks=FURTHER),
-        pytest.param(DECLARED, *JSON, id="declared-json"),
+        pytest.param(DECLARED, *JSON, id="declared-json", marks=FURTHER),
     ],
 )
 def test_a_key_without_a_schema_is_a_column_and_a_wrong_one_is_in_quarantine(

@@ -232,6 +232,7 @@ def test_rows_of_a_declared_format_are_transformed(numbers, given, sent, expecte
     assert values(numbers) == expected
 
 
+@pytest.mark.thorough("a replay decodes and writes by the code of an ingest")
 @pytest.mark.slow("a claim that two replays finish")
 def test_a_replay_transforms_rows_too(numbers):
     first, settings = numbers.register("a"), numbers.settings()

@@ -435,6 +435,7 @@ def test_a_claim_in_the_table_is_marked_even_if_its_schema_is_gone(spark, settin
     assert marks(spark, settings)[5] == (True, True)
 
 
+@pytest.mark.thorough("a minute of another writer's commits")
 @pytest.mark.slow("another writer needs time to get in between")
 def test_a_replay_beside_a_quarantine_that_is_never_quiet_ends(spark, settings, waiting, replayed):
     path = settings.pipeline.quarantine_path
