@@ -94,5 +94,5 @@ def _refresh(spark: SparkSession, to: StorageSettings, settings: Mapping[str, st
     _renewed[to.source] = {key: spark.conf.get(key) or "" for key in (*settings, renewed_key(to.source))}
     with storage_errors(to, to.source):
         # Any access opens the store again; the checkpoint is then written with the renewed credential.
-        DeltaTable.isDeltaTable(spark, to.source)
+        DeltaTable.isDeltaTable(spark, mount.resolve(to, to.source))
     _LOG.info("%s is opened with its renewed credential", to.source)
